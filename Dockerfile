@@ -23,6 +23,7 @@ RUN python -m venv --without-pip /app && \
 COPY pyproject.toml README.md LICENSE ./
 COPY informers informers
 COPY controller controller
+COPY plugin plugin
 RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . && \
     /build/bin/python -m pip --python /app/bin/python install --no-deps --no-index dist/*.whl
 

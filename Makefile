@@ -19,8 +19,8 @@ help:  ## print this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-11s  %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 .PHONY: install
-install: $(INSTALLED)  ## create .venv, with the command .venv/bin/vmherd
-	@echo "installed: $(BIN)/vmherd"
+install: $(INSTALLED)  ## create .venv, with the commands .venv/bin/vmherd and .venv/bin/kubectl-vmherd
+	@echo "installed: $(BIN)/vmherd; for 'kubectl vmherd': export PATH=\"$(CURDIR)/$(BIN):\$$PATH\""
 
 $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 	@python=$$(PYTHON='$(PYTHON)' .ci/find-python) && \

@@ -57,7 +57,7 @@ EVENTS_FLUSHED_WITHIN_S = 5.0
 
 
 SYNC_POLL_S = 0.1
-"""The time, in seconds, between two checks whether an optional kind is still missing in the cluster."""
+"""While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""
 
 
 class Fatal(Exception):
@@ -87,7 +87,7 @@ class _Program(NamedTuple):
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the optional kinds."""
+    """The informers of the kinds that the cluster need not serve."""
 
     monitor: LoopMonitor
     watch: SecondWriterWatch
@@ -141,8 +141,7 @@ async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> 
 async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
     """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
 
-    The lease and the authorization have their own clients, so that their requests do not wait for the requests of the
-    reconciliation.
+    So requests for the lease and the authorization do not wait for requests of the reconciliation.
     """
     credentials = await load_credentials(config.kubeconfig, config.context)
     agent = f"{PROGRAM}/{version()} ({revision() or 'unknown'})"
@@ -210,7 +209,10 @@ def _secure(config: Config, client: ApiClient) -> Secure | None:
 
 
 def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatch) -> Gate:
-    """Return the check to call before each write. It raises an exception if the controller must not write now."""
+    """Return the check to call before each write.
+
+    The check raises an exception if the controller must not write now.
+    """
     if config.observe:
         return forbid_writes
     if elector is None:
@@ -360,8 +362,8 @@ def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
 def _freeze_cached_objects() -> None:
     """Exclude the objects of the first lists from garbage collection.
 
-    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. A collection
-    that visits all of them blocks the event loop.
+    These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. Without this
+    function, each full garbage collection would visit these objects and block the event loop.
     """
     gc.collect()
     gc.freeze()

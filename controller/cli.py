@@ -45,7 +45,7 @@ class LazyCommand(click.Command):
 
 
 class LazyGroup(click.Group):
-    """A group of commands that imports only the called command. To list the commands, it imports none."""
+    """A group of commands that imports a command only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)

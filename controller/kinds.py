@@ -82,7 +82,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The short names for kubectl in the API group `own_group`. `short_names` are those in `group`."""
+    """The short names for kubectl in the API group `own_group`. The field `short_names` has the names in `group`."""
 
     component: str
     """The source component of the kind's Events."""

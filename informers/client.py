@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -66,8 +66,7 @@ once.
 """
 
 READ_BUFFER = 1 << 20
-_NO_LIMIT = nullcontext()
-NO_ANSWER = "<error>"
+_NO_LIMIT, NO_ANSWER = nullcontext(), "<error>"
 
 
 class _Request(NamedTuple):
@@ -360,12 +359,13 @@ async def open_client(
     qps: float = 0.0,
     burst: int = 1,
     gate: Gate | None = None,
+    headers: Iterable[tuple[str, str]] = (),
 ) -> AsyncIterator[ApiClient]:
     """Open a client with its own session. Close the client at the end of the `async with` block.
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
-    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. The
-    requests for a lease need a client without limits, because they must not wait for other requests.
+    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. A lease
+    needs a client without limits. `headers` are sent with every request. A name may repeat.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """
@@ -374,7 +374,7 @@ async def open_client(
         ttl_dns_cache=30,
         keepalive_timeout=75,
         socket_factory=open_socket,
-        # Without this option, the TLS connection of a cancelled request stays open until the server closes it.
+        # Otherwise the TLS connection of a cancelled request stays open until the server closes it.
         enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
     )
     connector.gate = gate
@@ -383,7 +383,7 @@ async def open_client(
         trust_env=False,
         cookie_jar=aiohttp.DummyCookieJar(),
         read_bufsize=READ_BUFFER,
-        headers={"User-Agent": user_agent, "Accept": JSON},
+        headers=[("User-Agent", user_agent), ("Accept", JSON), *headers],
     ) as session:
         yield ApiClient(
             session,

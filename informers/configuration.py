@@ -52,6 +52,10 @@ class ConfigurationError(Exception):
     """The cluster's address or the credentials could not be loaded. `str(error)` is one line for users."""
 
 
+class NoKubeconfig(ConfigurationError):
+    """No kubeconfig exists at the chosen path."""
+
+
 class Loaded(NamedTuple):
     """The data of one kubeconfig or of the Pod's service account.
 
@@ -167,17 +171,45 @@ class Credentials:
         log.info("loaded the changed certificates", files=[path for path, *_ in found])
 
 
-async def load_credentials(kubeconfig: str = "", context: str = "") -> Credentials:
+async def load_credentials(
+    kubeconfig: str = "", context: str = "", *, server: str = "", token: str = ""
+) -> Credentials:
     """Load the credentials from the first source that is set, and return them.
 
     The sources are, in this order: the path `kubeconfig`, the variable KUBECONFIG, the Pod's service account (in a
     cluster only), and the file ~/.kube/config. `context` selects a context of the kubeconfig. If `context` is "", the
     current context of the kubeconfig is used.
 
+    `server` replaces the address of the source. `token` replaces all credentials of the source, a client certificate
+    included. With a `server`, no kubeconfig is needed.
+
     Raise ConfigurationError if the source cannot be used.
     """
     load = _choose_source(kubeconfig, context)
+    if server or token:
+        load = _with_overrides(load, server, token)
     return Credentials(await _in_time(load()), load)
+
+
+def _with_overrides(load: Callable[[], Awaitable[Loaded]], server: str, token: str) -> Callable[[], Awaitable[Loaded]]:
+    async def overridden() -> Loaded:
+        try:
+            loaded = await load()
+        except NoKubeconfig:
+            if not server:
+                raise
+            loaded = Loaded(kube_client.Configuration(), "")
+        configuration = loaded.configuration
+        if server:
+            configuration.host = server
+        if token:
+            configuration.api_key = {"BearerToken": f"Bearer {token}"}
+            configuration.refresh_api_key_hook = None
+            configuration.cert_file = configuration.key_file = None
+        _check(configuration, "the command line")
+        return loaded
+
+    return overridden
 
 
 async def _in_time(loading: Awaitable[Loaded]) -> Loaded:
@@ -205,7 +237,7 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
     # connect to localhost.
     configuration.host = ""
     if not any(map(os.path.isfile, path.split(os.pathsep))):
-        raise ConfigurationError(f"no kubeconfig at {path}: set --kubeconfig or KUBECONFIG to an existing file")
+        raise NoKubeconfig(f"no kubeconfig at {path}: set --kubeconfig or KUBECONFIG to an existing file")
     try:
         loader = await kube_config.load_kube_config(
             config_file=path,

@@ -45,7 +45,7 @@ class StatusDetails(Struct, frozen=True, rename="camel"):
 class Status(Struct, frozen=True):
     """A description of a failure by the API server (`metav1.Status`).
 
-    A Status is the body of an HTTP answer with an error code, or the object of an ERROR event of a watch.
+    A Status is the body of an HTTP answer with an error code. An ERROR event of a watch contains a Status too.
     """
 
     kind: str | None = None

@@ -10,7 +10,10 @@ import re
 from typing import Final
 
 DEEPEST: Final = 300
-"""The largest number of levels that `cut_deep_values` keeps. The decoder can read so many levels on every stack."""
+"""The largest number of levels that `cut_deep_values` keeps.
+
+The decoder can read this number of levels on every stack.
+"""
 
 TOO_DEEP: Final = b'"vmherd: nested too deeply"'
 """The JSON text that replaces a value. No real value has this text."""
@@ -23,7 +26,7 @@ _CLOSING: Final = b"]}"
 
 
 def cut_deep_values(document: bytes) -> bytes:
-    """Return the document after each object and list below level `DEEPEST` is replaced by `TOO_DEEP`.
+    """Return the document without deep values: each object and list below level `DEEPEST` is replaced by `TOO_DEEP`.
 
     The function does not check whether the document is valid JSON. It needs about 0.1 s for ten megabytes.
     """

@@ -123,12 +123,12 @@ class Waiting(Struct, frozen=True):
 
     The delay is at least `at_least_s` seconds. If `backoff` is True, the reflector's backoff can make the delay longer.
 
-    `cheap` is True if the failure and a retry cause almost no load on the server. The reflector has a second backoff
-    with short delays for cheap failures. So it soon notices that the server works again. Cheap failures do not increase
-    the delays of the first backoff.
+    `cheap` is True if the failure and a retry cause almost no load on the server. For cheap failures, the reflector has
+    a second backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do not
+    increase the delays of the first backoff.
 
-    `why` is the reason of the delay as text for users. It is empty if the reason is normal, such as an expired version.
-    `missing` is True if the server does not serve the resource.
+    `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version, `why` is
+    empty. `missing` is True if the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching | Checking

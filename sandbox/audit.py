@@ -23,14 +23,14 @@ CREDENTIALS: Final = (
     {"group": "", "resources": ["secrets", "serviceaccounts/token"]},
     {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
 )
-"""The resources whose bodies contain credentials. Their bodies never appear in the audit log."""
+"""The resources whose bodies contain credentials. The audit log never contains these bodies."""
 
 
 def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
     """Return the audit policy. The API server writes one line for each request.
 
-    Health checks and the API server's requests to itself are left out. The level is the level of writes. Reads have no
-    bodies at any level, because the answer to a list can be large. Bodies have no `managedFields`.
+    Health checks and the API server's requests to itself are left out. `level` is the level of writes. Reads are
+    recorded without bodies, because the answer to a list can be large. Bodies are recorded without `managedFields`.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

@@ -173,8 +173,8 @@ def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
 def _position(states: tuple[TimedState, ...], current: VMIState | None) -> int:
     """Return the position of the current state in the timeline.
 
-    Return -1 for a new VMI. If the state is missing in the timeline, return the position of the first state with the
-    same phase, or else the last position.
+    Return -1 for a new VMI. If the state is missing in the timeline, return the first position with the same phase. If
+    the phase is missing too, return the last position.
     """
     if current is None:
         return -1
@@ -290,7 +290,7 @@ def _timeline_start(vmi: SimulatedVMI, first_seen: datetime) -> datetime:
 def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
     """Return the latest possible creation time of an object.
 
-    The API server stores only the whole seconds of the creation time, so the object may have been created up to one
+    The API server stores creation times without fractions of a second. So the object may have been created up to one
     second after the stored time. `first_seen` is the time at which the simulator first saw the object.
     """
     created = meta.creation_timestamp

@@ -1,11 +1,10 @@
 """This module has the commands of `vmherd sandbox`.
 
-    up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
+up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns when the sandbox is ready
     down          stops only the processes that `up` started in the same directory
     conformance   runs the conformance suite on a sandbox of its own
 
-The exit code is 0 after success, 1 after a failure, 2 for wrong options, and 130 if a signal came before the sandbox
-was ready.
+The exit codes are 0 for success, 1 for a failure, 2 for wrong options, and 130 for a signal during the start.
 """
 
 from __future__ import annotations

@@ -127,9 +127,8 @@ def _start(stack: ExitStack, spawner: Spawner, plane: ControlPlane, name: str, m
 def prepare(plane: ControlPlane, mode: str) -> None:
     """Change the CRDs of replica sets and pools as the controller's mode requires.
 
-    In the mode `alongside`, replica sets and pools get additional CRDs in vmherd's own API groups. In the mode
-    `takeover`, the CRDs get only the status fields that KubeVirt defines, so the API server removes all other status
-    fields.
+    In the mode `alongside`, vmherd's own API groups get CRDs of replica sets and pools. In the mode `takeover`, the
+    CRDs keep only KubeVirt's status fields. The API server then removes all other status fields.
     """
     admin = Admin(plane.kubeconfig)
     for kind in KINDS:

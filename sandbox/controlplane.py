@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import yaml
+from msgspec import structs
 
 from sandbox import audit, crds, flags
 from sandbox.admin import Admin, Rejected, Unanswered
@@ -30,12 +31,13 @@ READY_WITHIN_S = 60.0
 """The maximum start time of a component in seconds."""
 
 PORT_TRIES = 3
-"""The maximum number of attempts to start the components. Only a port in use leads to another attempt."""
+"""The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
 
 PORT_TAKEN = "address already in use"
 """The text in a component's log if another process uses the port."""
 
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
+SECOND_APISERVER = f"{APISERVER}-2"
 FAST_AUTOSCALING = flags.Autoscaling()
 NOT_NEEDED_FOR_CRDS = (
     "poststarthook/rbac/bootstrap-roles",
@@ -121,13 +123,50 @@ class ControlPlane:
         self._children.clear()
         self._spawner.close()
 
+    @property
+    def etcd_port(self) -> int:
+        return self._ports.etcd
+
+    @property
+    def etcd_data(self) -> Path:
+        return self._files.data
+
+    def stop_component(self, name: str) -> None:
+        """Stop one component only. The other components keep running."""
+        self._children.pop(name).stop()
+
+    def start_component(self, name: str) -> None:
+        """Start a component again on its previous port, without waiting."""
+        arguments = {
+            ETCD: lambda: flags.etcd(self._files, self._ports),
+            APISERVER: lambda: flags.apiserver(self._files, self._ports, self._admission_plugins),
+            MANAGER: lambda: flags.manager(self._files, self._ports, self._autoscaling),
+        }
+        self._run(name, arguments[name]())
+
+    def start_second_apiserver(self, etcd_port: int) -> str:
+        """Start another API server that finds etcd on `etcd_port`. Return the URL when that server is ready.
+
+        The second API server accepts the certificates and the tokens of the first one. The methods for a component know
+        the second API server as `SECOND_APISERVER`.
+        """
+        ports = structs.replace(self._ports, api=self._find_ports(1)[0], etcd=etcd_port)
+        files = structs.replace(self._files, audit_log=self.logs / "audit-2.jsonl")
+        command = [*flags.apiserver(files, ports, self._admission_plugins), f"--service-account-issuer={self.url}/"]
+        self._run(SECOND_APISERVER, command)
+        url = f"https://127.0.0.1:{ports.api}"
+        kubeconfig = self.directory / f"{SECOND_APISERVER}.kubeconfig"
+        self._write_kubeconfig(kubeconfig, _certificate(self._admin), "admin", url)
+        self._wait_for(SECOND_APISERVER, "/readyz", kubeconfig)
+        return url
+
     def stop_apiserver(self) -> None:
         """Stop the API server only. The other components keep running."""
-        self._children.pop(APISERVER).stop()
+        self.stop_component(APISERVER)
 
     def start_apiserver(self) -> None:
         """Start the API server again on its previous port. Return when the API server is ready."""
-        self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
+        self.start_component(APISERVER)
         self._wait_for(APISERVER, "/readyz")
 
     def restart_apiserver(self) -> None:
@@ -192,25 +231,26 @@ class ControlPlane:
         shutil.rmtree(self._files.data, ignore_errors=True)
         self._write_kubeconfig(self.kubeconfig, _certificate(self._admin), "admin")
         self._write_kubeconfig(self._files.manager_kubeconfig, _certificate(self._manager), MANAGER)
-        self._run(ETCD, flags.etcd(self._files, self._ports))
-        self._run(APISERVER, flags.apiserver(self._files, self._ports, self._admission_plugins))
+        self.start_component(ETCD)
+        self.start_component(APISERVER)
         # Install the CRDs while the API server still creates its roles.
         self._wait_for(APISERVER, READY_FOR_CRDS)
         self.crds = crds.install(self.kubeconfig, self._crd_directories)
         self._wait_for(APISERVER, "/readyz")
         # Start the controller manager after the CRDs, because the garbage collector looks for new kinds only every 30
         # seconds.
-        self._run(MANAGER, flags.manager(self._files, self._ports, self._autoscaling))
+        self.start_component(MANAGER)
         # Wait for the default service account. Tokens and Pods need the account. The controller manager creates the
         # account, so the account also shows that the controller manager works.
         self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
     def _run(self, name: str, arguments: list[str]) -> None:
-        command = [str(self._binaries.path(name)), *arguments]
+        program = APISERVER if name == SECOND_APISERVER else name
+        command = [str(self._binaries.path(program)), *arguments]
         self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
-    def _wait_for(self, name: str, path: str) -> None:
-        admin = Admin(self.kubeconfig)
+    def _wait_for(self, name: str, path: str, kubeconfig: Path | None = None) -> None:
+        admin = Admin(kubeconfig or self.kubeconfig)
         deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline:
             if failure := self.failed():
@@ -224,12 +264,12 @@ class ControlPlane:
         log_tail = self._children[name].log_tail()
         raise ControlPlaneError(f"{name} is not ready after {READY_WITHIN_S:g} s:\n{log_tail}")
 
-    def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str) -> Path:
+    def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str, url: str = "") -> Path:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
-                {"name": "sandbox", "cluster": {"server": self.url, "certificate-authority": str(self._pki.ca)}}
+                {"name": "sandbox", "cluster": {"server": url or self.url, "certificate-authority": str(self._pki.ca)}}
             ],
             "users": [{"name": user, "user": dict(credentials)}],
             "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user}}],

@@ -47,12 +47,14 @@ A broken watch may miss the event that would start the check.
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
 
 
-class _Version(Struct, rename="camel"):
+class _Meta(Struct, rename="camel"):
+    uid: str = ""
     resource_version: str = ""
+    deletion_timestamp: str | None = None
 
 
 class _Written(Struct):
-    metadata: _Version = msgspec.field(default_factory=_Version)
+    metadata: _Meta = msgspec.field(default_factory=_Meta)
 
 
 _decode_written = msgspec.json.Decoder(_Written).decode
@@ -82,7 +84,7 @@ class KindSimulator(Generic[T]):
         """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes that may not be in the caches yet: for each object and each written kind, the resource version of
+        """The writes that may not be in the caches yet. For each object and each written kind: the resource version of
         the last write.
         """
 
@@ -175,11 +177,22 @@ class KindSimulator(Generic[T]):
             case steps.Create(resource=resource, body=body):
                 with suppress(AlreadyExists):
                     self._record_write(key, resource, await self._client.create(resource, key.namespace, body))
-            case steps.Change(resource=resource, name=name, patch=patch):
+            case steps.Change(resource=resource, name=name, patch=patch, adopts=adopts):
+                if adopts and not await self._may_adopt(key):
+                    return
                 await self._patch(key, resource, ObjectKey(key.namespace, name), patch)
             case steps.Delete():
                 with suppress(NotFound, Conflict):
                     self._record_write(key, effect.resource, await self._delete(key.namespace, effect))
+
+    async def _may_adopt(self, key: ObjectKey) -> bool:
+        """Return True if the object in the store still exists on the API server and is not being deleted."""
+        cached = self._store.get(key)
+        try:
+            fresh = _decode_written(await self._client.get(self._resource, key)).metadata
+        except NotFound:
+            return False
+        return cached is not None and fresh.uid == cached.metadata.uid and fresh.deletion_timestamp is None
 
     async def _delete(self, namespace: str, effect: steps.Delete) -> bytes:
         target = ObjectKey(namespace, effect.name)

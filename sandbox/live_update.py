@@ -1,7 +1,7 @@
 """This module decides about the effect of a changed VM spec on a running VMI.
 
 All functions of this module are pure. KubeVirt applies some changes to the running VMI: more CPU sockets, more memory,
-and another node selector, affinity or list of tolerations. For each other change of the template, the VM gets the
+another node selector, another affinity, and other tolerations. For each other change of the template, the VM gets the
 condition RestartRequired. As in KubeVirt, a difference without an effect, such as `1Gi` and `1024Mi`, is not a change.
 
 The simulator does not expand instance types: if `instancetype` or `preference` changes, the VM needs a restart. The

@@ -39,11 +39,17 @@ class Create(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """A patch of another object in the same namespace. If the other object no longer exists, nothing is done."""
+    """A patch of another object in the same namespace. If the other object no longer exists, nothing is done.
+
+    If `adopts` is True, the patch makes the simulated object the owner of the other object. KubeVirt reads an object
+    from the API server before it adopts for it, and adopts nothing for an object that is being deleted. So does the
+    simulator, because its cache may be out of date.
+    """
 
     resource: Resource[Any]
     name: str
     patch: Patch
+    adopts: bool = False
 
 
 class Delete(Struct, frozen=True):

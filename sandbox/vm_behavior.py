@@ -239,11 +239,11 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
     """
     controller = controlled_by(VMS, vm.metadata)
     if related.vmi is not None and can_be_adopted(related.vmi.metadata):
-        yield Change(VMIS, vm.metadata.name, adoption_patch(related.vmi.metadata, controller))
+        yield Change(VMIS, vm.metadata.name, adoption_patch(related.vmi.metadata, controller), adopts=True)
     for name in data_volume_templates_of(vm):
         volume = related.volumes.get(name)
         if volume is not None and can_be_adopted(volume.metadata):
-            yield Change(DATA_VOLUMES, name, adoption_patch(volume.metadata, controller))
+            yield Change(DATA_VOLUMES, name, adoption_patch(volume.metadata, controller), adopts=True)
 
 
 def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: SimulationSettings) -> Iterator[Effect]:

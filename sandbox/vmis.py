@@ -149,7 +149,7 @@ class SimulatedVMI(Struct, frozen=True):
     spec: VMISpec | None = None
     status: VMIStatus | None = None
     placement: str = ""
-    """The node for the VMI, or "" if any node of `NODES` is suitable. The field is not stored in the cluster."""
+    """The node for the VMI, or "" if the simulator may choose any node. The field is not stored in the cluster."""
 
     has_pod: bool = False
     """True if the simulator creates a Pod for the VMI. The field is not stored in the cluster."""

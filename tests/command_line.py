@@ -1,4 +1,4 @@
-"""The configuration that `vmherd run` would have with these flags and variables."""
+"""Parses flags and variables as `vmherd run` does."""
 
 from __future__ import annotations
 
@@ -11,6 +11,6 @@ from controller.config.settings import Config, make_config
 
 
 def parse(argv: Sequence[str], env: Mapping[str, str], *, pod_namespace: str = "") -> Config:
-    """Parse as `vmherd run` does, in an environment that has only these variables. Raises click.UsageError."""
+    """The configuration of `vmherd run` in an environment that has only these variables. Raises click.UsageError."""
     with mock.patch.dict(os.environ, env, clear=True):
         return make_config(command.make_context("vmherd run", list(argv)), pod_namespace=pod_namespace)

@@ -30,7 +30,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 asyncio.set_event_loop(None)
 
 NEEDED = {"control_plane_binaries": "cluster", "major": "e2e", "promtool": "e2e", "linter": "e2e"}
-"""The marker of the tests that have a fixture."""
+"""For each fixture, the marker of the tests that use the fixture."""
 
 TURNS = 5
 """The number of turns of the event loop in which a closed connection or a cancelled task must end."""

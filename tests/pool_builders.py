@@ -273,7 +273,7 @@ def revisions_of(seen: Snapshot) -> Revisions:
 
 
 def _readiness(of: VirtualMachine) -> Json:
-    """The readiness of a VM as keywords of `vmi`."""
+    """The readiness of a VM, as keyword arguments for `vmi`."""
     condition = ready_condition(of)
     if condition is None or condition.last_transition_time is None:
         return {"ready": None, "age_s": 0}

@@ -64,7 +64,7 @@ class Pod(Struct, frozen=True):
         return (record for record in self.plane.audit_records(since) if record.credential == credential)
 
     def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
-        """The requests after `since` that no role allows: verb, resource and subresource.
+        """The verb, resource and subresource of each refused request after `since` that no role allows.
 
         A new server refuses all requests until it has read its roles, so each permission is checked again.
         """

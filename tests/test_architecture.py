@@ -16,7 +16,7 @@ import pytest
 from controller.kinds import KINDS
 
 ROOT = Path(__file__).resolve().parent.parent
-PACKAGES = ("informers", "controller", "sandbox")
+PACKAGES = ("informers", "controller", "plugin", "sandbox")
 LONGEST_FILE = 399
 RULES = {f"R{number}" for number in range(1, 17)} | {f"P{number}" for number in range(1, 20)}
 

@@ -47,12 +47,10 @@ LONG_LEASE = (
     "--renew-deadline=45s",
     "--retry-period=5s",
 )
-"""On a busy machine, a restart of the API server can take longer than the usual lease, and the process would end."""
+"""A longer lease than usual. On a busy machine, a restart of the API server can take longer than the usual lease."""
 
 DRAINED = {"blocks": 1.5, "tasks": 5.0, "fds": 5.0, "cached": 0.0, "depth": 0.0, "series": 150.0}
-"""After all objects were deleted, each of these measures may exceed its first value by this number, `blocks` by this
-factor.
-"""
+"""The allowed growth of each measure after all objects were deleted. It is a number, and for `blocks` a factor."""
 
 
 def main() -> None:
@@ -151,7 +149,7 @@ def _until_empty(look: Callable[[], list[str]], when: str) -> list[str]:
 
 
 def _compare(before: Scrape, after: Scrape, result: report.Result) -> None:
-    """Compare the controller of the empty cluster before and after the load."""
+    """Compare the controller in the empty cluster after the load with the controller before the load."""
     for name, limit in DRAINED.items():
         old, new = MEASURES[name].read(before), MEASURES[name].read(after)
         result.drained[name] = (old, new)
@@ -172,7 +170,7 @@ def is_error(line: dict[str, object]) -> bool:
 
 
 def _through(network: Network, plane: ControlPlane) -> Path:
-    """Write a kubeconfig that leads through the proxy."""
+    """Write a kubeconfig with the address of the proxy."""
     config = yaml.safe_load(plane.kubeconfig.read_text())
     config["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{network.port}"
     path = plane.directory / "proxied.kubeconfig"

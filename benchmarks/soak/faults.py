@@ -1,4 +1,4 @@
-"""The faults of the soak: the API server starts again, all connections are cut, and the network stands still."""
+"""The faults of the soak: a restart of the API server, a cut of all connections, and a network that stands still."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ from sandbox.controlplane import ControlPlane
 
 INTERVAL_S: Final = 150.0
 STILL_S: Final = 8.0
-"""How long the network stands still. Shorter than the renew deadline, so the controller keeps its lease."""
+"""The time for which the network stands still.
+
+It is shorter than the renew deadline, so the controller keeps its lease.
+"""
 
 
 class Fault(NamedTuple):

@@ -1,7 +1,7 @@
-"""The random load: users create, scale, update, pause and delete sets and pools, and lose and break their VMs.
+"""The random load: users create, scale, update, pause and delete sets and pools, and break their VMs.
 
-The number of sets and pools stays constant, because a deleted object is replaced by one with a new name. So a figure
-that grows with the run shows a leak, and not more work.
+Each deleted set or pool is replaced by another, so their number stays constant. If a figure still grows during the run,
+the controller has a leak.
 """
 
 from __future__ import annotations
@@ -21,11 +21,13 @@ MOST_REPLICAS: Final = 10
 MOST_PAUSED: Final = 2
 BROKEN: Final = ("fail", "finish", "unknown", "never-ready")
 EXPECTED: Final = (404, 409, 422, 429, 500, 503, 504)
-"""The status codes that an operation may get: its object is gone, or the API server starts again."""
+"""The error codes that an operation may get, because its object is gone or the API server restarts."""
 
 
 class Load:
-    """The state of the load. `done` counts the operations, `failed` those that the API server did not accept."""
+    """The state of the load. `done` counts the operations by name. `failed` counts the operations without success, by
+    name and cause.
+    """
 
     def __init__(self, api: Api, chance: Random) -> None:
         self.herds: list[Herd] = []
@@ -71,7 +73,10 @@ class Load:
         return name
 
     def heal(self) -> None:
-        """End all disturbances, so that each set and pool can reach its spec. Delete the sick ones."""
+        """End all disturbances, so that each set and pool can reach its spec.
+
+        Delete the sets and pools with sick VMs.
+        """
         for herd in list(self.herds):
             if herd.sick:
                 self._api.delete(herd.path)
@@ -144,7 +149,7 @@ class Load:
         self._api.patch(herd.path, {"spec": {herd.template_field: herd.template()}})
 
     def _replace(self) -> None:
-        """Delete a set or pool in one of the three ways, and create another one with a new name."""
+        """Delete a set or pool in one of the three ways. Create another one with a new name."""
         herd = self._pick()
         self._api.delete(herd.path, self._chance.choice(("Background", "Foreground", "Orphan")))
         self.herds.remove(herd)
@@ -226,7 +231,7 @@ class Load:
         ]
 
     def _member(self, herd: Herd) -> str:
-        """Return the path of a random machine of the herd, or "" if it has none."""
+        """Return the path of a random machine of the set or pool, or "" if there is none."""
         members = self._members(herd)
         if not members:
             return ""

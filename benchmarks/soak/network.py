@@ -31,7 +31,7 @@ class Network:
         return asyncio.run_coroutine_threadsafe(self._cut(), self._loop).result(10)
 
     def pause(self, *, flowing: bool) -> None:
-        """Stop to forward bytes, or continue. The connections stay open."""
+        """Stop forwarding bytes, or continue. The connections stay open."""
         self._loop.call_soon_threadsafe(self._flowing.set if flowing else self._flowing.clear)
 
     async def _cut(self) -> int:

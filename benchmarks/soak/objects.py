@@ -18,7 +18,7 @@ APP: Final = "app"
 
 
 class Herd(Struct):
-    """One replica set or pool of the load. `sick` VMs fail again and again, so such a herd never becomes ready."""
+    """One replica set or pool of the load. If `sick`, its VMs fail again and again, and it never becomes ready."""
 
     kind: Kind
     namespace: str
@@ -89,7 +89,7 @@ def machines(kind: Kind, namespace: str) -> str:
 
 
 def storage(namespace: str) -> tuple[str, str]:
-    """Return the paths of the disks: DataVolumes and their claims."""
+    """Return the paths of the disks: DataVolumes and PersistentVolumeClaims."""
     volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes"
     return volumes, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
 

@@ -84,7 +84,10 @@ def _legend(colours: dict[str, str], y: int) -> Iterable[str]:
 
 
 def nice_ceiling(value: float) -> float:
-    """Return the smallest of 1, 2, 2.5, 5 or 10 times a power of ten that is not smaller than `value`."""
+    """Return a round number that is not smaller than `value`.
+
+    Round numbers are 1, 2, 2.5, 5 and 10, times a power of ten.
+    """
     if value <= 0:
         return 1.0
     power = 10.0 ** math.floor(math.log10(value))

@@ -33,7 +33,7 @@ class Result(Struct, kw_only=True):
     failed_operations: dict[str, int] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     drained: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """For some measures, the value before the load began and the value after all objects were deleted."""
+    """For some measures: the value before the load, and the value after all objects were deleted."""
 
     new_series: dict[str, int] = field(default_factory=dict)
     """The metrics with more series after the run than before, and the number of the new series."""
@@ -121,14 +121,14 @@ def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 
 
 def figures(result: Result) -> str:
-    """Return the part of the page that the program writes."""
+    """Return the generated part of the documentation page."""
     listed = "\n".join(f"- {line}." for line in summary(result))
     verdict = "\n".join(f"- Problem: {problem}" for problem in result.problems) or "All figures are flat. No problem."
     return f"{BEGIN}\n\n{markdown(HEADINGS, rows(result))}\n\n{listed}\n\n{verdict}\n\n{END}"
 
 
 def write_docs(result: Result, *, page: Path = PAGE, image: Path = PICTURE) -> None:
-    """Replace the figures of the page, and write the picture."""
+    """Replace the generated part of the documentation page, and write the picture."""
     pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
     text = page.read_text()
     if not pattern.search(text):

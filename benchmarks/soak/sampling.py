@@ -57,10 +57,10 @@ class Scrape:
 
 
 FIXED = Tolerance(share=0.05, least=2.0)
-"""For figures that do not depend on the load of the moment."""
+"""The tolerance for figures that do not depend on the present load."""
 
 LOADED = Tolerance(share=0.25, least=5.0)
-"""For figures that follow the random load."""
+"""The tolerance for figures that depend on the present load."""
 
 MEASURES: Mapping[str, Measure] = {
     "rss": Measure(
@@ -97,7 +97,7 @@ MEASURES: Mapping[str, Measure] = {
 
 
 class Samples(Struct):
-    """All samples of a run. `values` has one list for each measure, with one entry for each time."""
+    """All samples of a run. `values` has one list for each measure. The list has one value for each time."""
 
     times_s: list[float] = field(default_factory=list)
     values: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in MEASURES})

@@ -1,7 +1,8 @@
 """Decides with robust statistics whether a series of samples stays flat.
 
-The first quarter of a run is the warm-up and does not count. A series grows if the median of the last quarter exceeds
-the median of the second quarter by more than the tolerance, and if one of these facts shows that this is no chance:
+The first quarter of a run is the warm-up and does not count. The early median is the median of the second quarter, and
+the late median is that of the last quarter. A series grows if the late median exceeds the early median by more than the
+tolerance. In addition, one of these conditions must be true, so that chance is not the cause:
 
 - a steady growth: the Theil-Sen slope of the last three quarters leads to more growth than the tolerance;
 - a step: three quarters of the late samples are larger than three quarters of the early samples.
@@ -17,14 +18,17 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 FEWEST_SAMPLES = 8
-"""With fewer samples, a quarter would have less than two samples."""
+"""The smallest number of samples. With fewer samples, a quarter of the run has less than two samples."""
 
 MOST_PAIRED = 400
 """The largest number of samples for the Theil-Sen slope. The slope needs one division for each pair of samples."""
 
 
 class Tolerance(Struct, frozen=True):
-    """The growth that still counts as flat: the share of the early median, but at least `least`."""
+    """The growth that still counts as flat.
+
+    `share` is the allowed growth as a share of the early median. The growth `least` is always allowed.
+    """
 
     share: float
     least: float

@@ -45,8 +45,8 @@ def merge_conditions(
 ) -> tuple[Condition, ...] | None:
     """Return the complete list of conditions, or None if the list is empty.
 
-    The conditions of other writers come first, unchanged. Then come the true conditions of vmherd. `ours` maps each
-    condition type of vmherd to the condition. The value is None if the condition is not true now.
+    The conditions of other writers come first, unchanged. Then come the true conditions of vmherd. `ours` has each
+    condition of vmherd by its type, or None if the condition is not true now.
     """
     old = tuple(old or ())
     merged = [condition for condition in old if condition.type not in ours]

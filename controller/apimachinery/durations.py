@@ -25,7 +25,8 @@ _MOST_CHARACTERS = 100
 def parse_duration(text: str) -> timedelta | None:
     """Return the duration that the text describes.
 
-    Return None if the text is not a duration between 0 and 100 years, or if the text has more than 100 characters.
+    Return None if the text is not a duration between 0 and 100 years. Return None also for a text of more than 100
+    characters.
     """
     unsigned = text.removeprefix("+")
     if unsigned == "0":

@@ -10,7 +10,7 @@ from typing import Final
 from msgspec import Struct
 
 INVALID_SPEC: Final = "InvalidSpec"
-"""The reason of the Event that reports an error in an owner's spec (R1, P1)."""
+"""The reason of the Event that reports an error in the spec of a set or pool (R1, P1)."""
 
 
 _QUOTED_LENGTH: Final = 64

@@ -71,10 +71,10 @@ class Requirement(Struct, frozen=True):
 
 
 Values: TypeAlias = frozenset[str] | None
-"""A set of label values. None is the set of all values."""
+"""A set of label values. None means all values."""
 
 MAX_TERMS = 2_000
-"""The largest number of labels, expressions and values in a selector. No real selector is near this limit.
+"""The largest number of labels, expressions and values in a selector. Real selectors are much smaller.
 
 Without a limit, a user could make the controller spend seconds on one selector.
 """

@@ -81,10 +81,12 @@ def _as_merged(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fie
 class MergeRules(Struct, frozen=True):
     """The rules for merging objects of a kind. The default compares JSON values and has no named lists.
 
-    `type` is the type of the whole document. `is_same` returns True if two values of a type have the same meaning.
-    `named_lists` maps the name of a field to the rules for the list in that field. `whole` contains the names of the
-    fields whose objects are replaced as a whole. `spec` is a function that is called after the merge. It gets the
-    merged spec and the specs of `current`, `old` and `new`, and returns the spec to write.
+    - `type`: the type of the whole document.
+    - `is_same`: a function that returns True if two values of a type have the same meaning.
+    - `named_lists`: the rules for each list with named elements, by the name of the list's field.
+    - `whole`: the names of the fields whose objects are replaced as a whole.
+    - `spec`: a function that is called after the merge and returns the spec to write. Its arguments are the merged spec
+      and the specs of `current`, `old` and `new`.
     """
 
     type: FieldType = Untyped()

@@ -109,9 +109,9 @@ async def list_all(client: Requests, resource: Resource[T], namespace: str = "")
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
     """Return the controller that renews the lease `name`, or None if there is none.
 
-    An empty namespace means any namespace. The timestamps in a lease come from the clock of another machine, so the
-    function does not compare them with the local clock. Instead, it waits until it sees a renewal or until the duration
-    of the lease has passed. Raises ApiError.
+    An empty namespace means any namespace. The function does not read the timestamps in the lease, because they come
+    from another clock. Instead, the function waits until it sees a renewal or until the duration of the lease has
+    passed. Raises ApiError.
     """
     clock = asyncio.get_running_loop().time
     observed: dict[ObjectKey, Observed] = {}

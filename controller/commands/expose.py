@@ -1,7 +1,7 @@
 """`vmherd expose`: creates a Service for the VMs of a replica set or pool, as `virtctl expose` does.
 
 The replica set or pool owns the Service. So Kubernetes deletes the Service when its owner is deleted. With the program
-`kubectl-vmherd` on the PATH, kubectl offers the same commands, for example `kubectl vmherd expose vmirs NAME --name
+`kubectl-vmherd` on the PATH, kubectl offers the same commands. An example is `kubectl vmherd expose vmirs NAME --name
 SERVICE --port 80`.
 """
 
@@ -134,8 +134,8 @@ def _read_cluster_ip(text: str) -> str:
 def _service_option(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
     """Return an option that has no environment variable.
 
-    A variable would not be useful, because the options differ for each Service. It could also do harm: if a Service has
-    the name vmherd, Kubernetes sets the variable VMHERD_PORT in Pods.
+    Kubernetes sets the variable VMHERD_PORT in Pods if a Service has the name vmherd. This variable must not set an
+    option.
     """
     return Option(field, type, help, unset=unset, has_variable=False, **more)
 

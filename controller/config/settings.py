@@ -36,9 +36,7 @@ ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""As in client-go, the pause between two attempts to renew the lease is multiplied by a random factor. This is the
-largest factor.
-"""
+"""The largest random factor for the pause between two attempts to renew the lease, as in client-go."""
 
 
 if TYPE_CHECKING:

@@ -38,8 +38,8 @@ class Address(NamedTuple):
 class Value(click.ParamType[Any]):
     """A type of option values.
 
-    `read` parses the text that a user has written. `show` returns a value as text, in the form in which a user would
-    write the value. `--help` shows defaults in this form.
+    `read` parses the text that a user has written. `show` returns a value as a user would write it. `--help` shows
+    defaults in this form.
     """
 
     def __init__(self, name: str, read: Callable[[str], object], show: Callable[[Any], str] = str) -> None:

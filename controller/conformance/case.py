@@ -13,7 +13,7 @@ Document: TypeAlias = dict[str, Any]
 
 B = TypeVar("B")
 Check: TypeAlias = Callable[[B], Awaitable[None]]
-"""The function of a case. Its argument is the namespace of the case. It raises Unmet or Skip."""
+"""The function of a case. Its argument is the namespace of the case. The function raises Unmet or Skip."""
 
 
 class Kind(StrEnum):
@@ -95,7 +95,9 @@ class Skip(Exception):
 
 
 class Cases(Generic[B]):
-    """The cases of one module, in the order of their definition. Each case gets a namespace of the class `B`."""
+    """The cases of one module, in the order of their definition. The check of each case gets an instance of the
+    namespace class `B`.
+    """
 
     def __init__(self, kind: Kind) -> None:
         self._kind = kind

@@ -52,5 +52,8 @@ def select(
 
 
 def matches(case: Case, pattern: str) -> bool:
-    """Return True if the shell pattern matches the id of the case, or is the number of a rule that the case checks."""
+    """Return True if the shell pattern matches the id of the case.
+
+    Return True also if the pattern is the number of a rule that the case checks.
+    """
     return fnmatchcase(case.id, pattern) or pattern in case.rules.split()

@@ -20,7 +20,7 @@ from informers.errors import ApiError
 
 SPACES: Final[Mapping[Kind, type[CaseNamespace]]] = {Kind.SETS: ReplicaSets, Kind.POOLS: Pools}
 CASE_S: Final = 900.0
-"""The time limit of one case in seconds. It is needed only if the limits inside the case do not work."""
+"""The time limit of one case in seconds. It is a safety net: the waits inside a case have shorter limits."""
 
 
 class Setup(Struct, frozen=True, kw_only=True):
@@ -35,7 +35,10 @@ class Setup(Struct, frozen=True, kw_only=True):
 
 
 async def find_reconcilers(setup: Setup, cluster: Cluster) -> tuple[dict[Kind, str], bool]:
-    """Return the controller of each kind, and whether a simulator runs the VMIs. One object of each kind is created."""
+    """Return the controller of each kind, and whether a simulator runs the VMIs.
+
+    The function creates one object of each kind to find this out.
+    """
 
     async def ask(kind: Kind, subject: Subject) -> tuple[str, bool]:
         namespace = await setup.namespaces.create("probe")

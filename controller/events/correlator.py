@@ -116,13 +116,13 @@ class Series:
 
 
 class _Group:
-    """A group of Events that differ only in the message. They have the same object, component, type and reason."""
+    """A group of Events that differ only in the message."""
 
     __slots__ = ("combined", "singles")
 
     def __init__(self) -> None:
         self.singles: dict[str, Series] = {}
-        """Maps each message to the Event with this message.
+        """The Events of the group, by message.
 
         There are at most DISTINCT Events. The Event that occurred last is at the end.
         """
@@ -135,7 +135,7 @@ class Correlator:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """Each group with the time of the last occurrence. The group with the oldest occurrence is first."""
+        """Each group, with the time of its last Event. The least recent group is first."""
         self._stamp = 0
 
     def __len__(self) -> int:
@@ -170,8 +170,8 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Remove all groups without an Event within `WINDOW`. If there is still no room for a new group, remove the
-        oldest group.
+        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the least recent
+        group.
         """
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))
@@ -218,10 +218,7 @@ class SpamFilter:
         return len(self._buckets)
 
     def admit(self, ref: ObjectRef, component: str, at: datetime) -> bool:
-        """Return True if one more request about the object may be sent.
-
-        In this case, remove one request from the bucket.
-        """
+        """Return True if one more request about the object may be sent, and remove this request from the bucket."""
         key = (component, ref.identity)
         left, since = self._buckets.pop(key, (float(BURST), at))
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))
@@ -233,7 +230,7 @@ class SpamFilter:
 
 
 class Occasions:
-    """Remembers what was already reported in an Event, so that it is reported only once.
+    """Remembers what was already reported in an Event, to report each occasion only once.
 
     An occasion identifies an object, a reason and a cause. If there are more than `capacity` occasions, the least
     recently used occasion is removed.

@@ -110,10 +110,10 @@ class EventRecorder:
         """
 
         self._work = asyncio.Event()
-        """Set while the queue is not empty."""
+        """This flag is set while the queue is not empty."""
 
         self._idle = asyncio.Event()
-        """Set while the queue is empty and no Event is being sent."""
+        """This flag is set while the queue is empty and no Event is being sent."""
         self._idle.set()
 
         self._failing = False

@@ -49,8 +49,8 @@ MIN_READY: Final = "vmherd.dev/min-ready-seconds"
 PARTITION: Final = "vmherd.dev/partition"
 MAX_UNHEALTHY: Final = "vmherd.dev/max-unhealthy"
 PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
-"""An annotation that the controller writes on a pool. The value is the name of the revision that the VMs below the
-partition have (P14).
+"""An annotation that the controller writes on a pool. The value is the name of a revision. New VMs with an ordinal
+below the partition get this revision (P14).
 """
 
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
@@ -79,7 +79,7 @@ a while. For each ordinal the value has the UID of the VM and the start of the V
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
-"""An annotation on an owner. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
+"""An annotation on a set or pool. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
 Without the annotation, no VM or VMI is replaced for this reason.
 """
 
@@ -98,10 +98,10 @@ def is_marked(meta: ObjectMeta, annotation: str) -> bool:
 
 
 def without_foreign_annotations(obj: T) -> T:
-    """Return the object without the annotations of other programs. The controller does not read these annotations.
+    """Return the object without the annotations of other programs, which the controller does not read.
 
     The annotations of one object may have 256 KiB. Without this function, a user could fill the memory of the
-    controller with them.
+    controller with annotations.
     """
     annotations = obj.metadata.annotations
     if annotations is None or all(name.startswith(PREFIX) for name in annotations):
@@ -120,7 +120,7 @@ def deletion_cost(meta: ObjectMeta) -> int | FieldError:
     """Return the deletion cost of a VM or VMI.
 
     Return 0 if the object has no such annotation, and a FieldError if the value is not an integer. When the number of
-    replicas is reduced, members with a lower cost are deleted first (R6).
+    replicas is reduced, VMs and VMIs with a lower cost are deleted first (R6).
     """
     text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
     if text is None:

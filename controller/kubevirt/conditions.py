@@ -39,7 +39,7 @@ def without_failure(status: Any) -> object:
     """Return the status without the condition `ReplicaFailure`. Callers compare the result with another status.
 
     The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new
-    reconciliation of the owner. An early reconciliation would shorten the owner's backoff.
+    reconciliation of the set or pool. An early reconciliation would shorten the backoff.
     """
     if status is None:
         return None

@@ -31,8 +31,8 @@ def delicate_reason(
     """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
     `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason to
-    wait, because a restart also gives the VM its new size. The text of a reason stays the same while the reason lasts.
-    So a caller can report each reason once.
+    wait: a restart also gives the VM its new size. The text of a reason stays the same while the reason lasts. So a
+    caller can report each reason once.
     """
     return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
 

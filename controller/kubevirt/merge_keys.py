@@ -42,9 +42,9 @@ def _is_source(field: str) -> bool:
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
     """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
 
-    The VM keeps its current setting if the new template's setting has the same meaning as the old template's setting.
-    The VM also keeps its current setting if the old template has no setting, because a user has made this setting, for
-    example to stop the VM. In all other cases the VM gets the setting of the new template.
+    The VM keeps its current setting if the settings of the old and the new template have the same meaning. The VM also
+    keeps its current setting if the old template has no setting. Then a user has made the current setting, for example
+    to stop the VM. In all other cases the VM gets the setting of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
     is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None

@@ -34,7 +34,7 @@ class Deadline(Struct, frozen=True):
 
 
 def parse_deadline(owner: ObjectMeta) -> Deadline:
-    """Return the deadline from the owner's annotation, or the default if the annotation is absent or invalid."""
+    """Return the deadline from the annotation, or the default if the annotation is absent or invalid."""
     text = annotations_of(owner).get(PROGRESS_DEADLINE, str(PROGRESS_DEADLINE_S))
     seconds = parse_integer(text)
     if seconds is not None and seconds > 0:

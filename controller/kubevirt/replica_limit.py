@@ -1,7 +1,7 @@
 """The limit for the replicas of one set or pool.
 
-A wrong number, for example 2147483647, would otherwise fill the API server's storage. The time of a reconciliation
-grows with the number of replicas, so one very large object would also delay all other objects.
+Without the limit, a wrong number, for example 2147483647, would fill the API server's storage. The time of a
+reconciliation grows with the number of replicas. So one very large object would also delay all other objects.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ REPLICAS_LIMITED: Final = "ReplicasLimited"
 def limited(wanted: int, existing: int, most: int) -> int:
     """Return the number of replicas to create and keep. `most` is the limit, and 0 means no limit.
 
-    The limit stops only creates. So if more replicas exist, the existing replicas stay.
+    The limit stops only creates. If more replicas exist than the limit allows, the existing replicas stay.
     """
     return min(wanted, max(most, existing)) if most else wanted
 
 
 def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
-    """Return a plan with a notice if the owner wants more than `most` replicas. Each generation is reported once."""
+    """Return a plan with a notice if the set or pool wants more than `most` replicas.
+
+    Each generation is reported once.
+    """
     if not most or wanted <= most:
         return Plan()
     message = f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"

@@ -28,7 +28,7 @@ class Disk(Struct, frozen=True):
 
 
 class Listener(Struct, frozen=True):
-    """A Service for the VMs of an owner. A user creates the Service with `vmherd expose`.
+    """A Service for the VMs of a set or pool. A user creates the Service with `vmherd expose`.
 
     The controller never reads Services.
     """

@@ -1,7 +1,7 @@
 """Functions that make the manifest of a Service for the VMs of a set or pool.
 
 KubeVirt copies the labels of a VMI to its Pod. So a Service can select Pods by labels of the VMI template. The best
-labels are the labels in the owner's selector, because a new template does not change these labels.
+labels are the labels in the selector of the set or pool, because a new template does not change these labels.
 """
 
 from __future__ import annotations
@@ -97,11 +97,13 @@ class _VMSpec(Struct, frozen=True):
 def make_service(
     owner: T, template_of: Callable[[T], VMITemplate], reference: OwnerReference, request: ServiceRequest
 ) -> Mapping[str, object] | FieldError:
-    """Return the manifest of a Service for the owner's VMs. Return a FieldError if the template is invalid or has no
-    common labels. Return a FieldError also if neither the request nor the template has ports.
+    """Return the manifest of a Service for the VMs of a set or pool.
 
-    The Service has an ownerReference to the owner, so the garbage collector deletes the Service after the owner is
-    deleted. `template_of` returns the owner's VMI template.
+    Return a FieldError if the template is invalid or has no common labels. Return a FieldError also if neither the
+    request nor the template has ports.
+
+    The Service has an ownerReference to the set or pool, so the garbage collector deletes the Service after it.
+    `template_of` returns the VMI template of the set or pool.
     """
     try:
         template = template_of(owner)
@@ -135,10 +137,10 @@ def make_service(
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
     """Return the labels of a VMI template that a Service selects by.
 
-    The common labels of a template are the labels that have the same value on all VMIs. Return the `matchLabels` of the
-    owner's selector if all of them are common labels. Otherwise return all common labels, because a pool's selector may
-    contain labels that only the VMs have. Also return all common labels if the selector has `matchExpressions`, because
-    a Service cannot have expressions. The result is empty if there are no common labels.
+    The common labels of a template are the labels that have the same value on all VMIs. If all `matchLabels` of the
+    set's or pool's selector are common labels, return these labels. Otherwise return all common labels, because a
+    pool's selector may contain labels that only the VMs have. Also return all common labels if the selector has
+    `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:

@@ -26,7 +26,7 @@ class ReplaceUnreadyAfter(Struct, frozen=True):
 
 
 def replace_unready_after(owner: ObjectMeta) -> ReplaceUnreadyAfter:
-    """Return the setting from the owner's annotation. An invalid value counts as no annotation."""
+    """Return the setting from the annotation of a set or pool. An invalid value counts as no annotation."""
     text = annotations_of(owner).get(REPLACE_UNREADY_AFTER)
     if text is None:
         return ReplaceUnreadyAfter()

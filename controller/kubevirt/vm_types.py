@@ -99,7 +99,7 @@ class VirtualMachine(Struct, frozen=True, gc=False):
 
 
 class ControllerRevision(Struct, frozen=True, gc=False):
-    """A stored version of an owner's spec. `data` is the JSON of the stored version."""
+    """A stored version of the spec of a pool or VM. `data` is the JSON of the stored version."""
 
     metadata: ObjectMeta = ObjectMeta()
     revision: int = 0

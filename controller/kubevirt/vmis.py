@@ -50,7 +50,7 @@ def is_spent(vmi: VirtualMachineInstance) -> bool:
 def is_active(vmi: VirtualMachineInstance) -> bool:
     """Return True if the VMI has not finished, is not unknown and is not being deleted.
 
-    `status.replicas` is the number of active members (R3).
+    `status.replicas` of a set is the number of its active VMIs (R3).
     """
     return vmi.metadata.deletion_timestamp is None and not is_spent(vmi)
 

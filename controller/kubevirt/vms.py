@@ -110,8 +110,8 @@ class AfterStop(Enum):
 def after_stop(vm: VirtualMachine) -> AfterStop:
     """Return what KubeVirt does with the VM after its VMI was deleted.
 
-    With the run strategy RerunOnFailure, KubeVirt treats a deleted VMI as a shutdown by the user, so the VM waits for a
-    start request. With Once, KubeVirt starts a VM whenever the VM has no VMI.
+    With the run strategy RerunOnFailure, a deleted VMI counts as a shutdown by the user. The VM then waits for a start
+    request. With Once, KubeVirt starts a VM whenever the VM has no VMI.
     """
     spec = vm.spec
     strategy = spec.run_strategy if spec is not None else None

@@ -71,8 +71,7 @@ MIN_PAUSE_S = 0.05
 FORBIDDEN_S = 30.0
 """The election fails if all answers within this time, in seconds, have the status 403.
 
-A short series of such answers does not prove a missing permission, because a starting API server may answer each
-request with 403.
+A single 403 does not prove a missing permission: a starting API server may answer each request with 403.
 """
 
 ATTEMPT_SHARE = 0.3
@@ -232,7 +231,7 @@ class LeaderElector:
         return False
 
     async def _try_to_acquire(self) -> bool:
-        """Read the lease, and take a free lease. Return True if this process then holds the lease."""
+        """Read the lease, and take the lease if it is free. Return True if this process then holds the lease."""
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
                 await self._read()
@@ -315,8 +314,7 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        If the release does not succeed within half of the renew deadline, or if the caller cancels this method, the
-        lease is not released and expires later.
+        The attempts end after half of the renew deadline. If none of them succeeds, the lease expires later.
         """
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):
@@ -376,7 +374,7 @@ class LeaderElector:
             log.info("another process leads", lease=self._name, holder=self.holder)
 
     def _log_failure(self, event: str, error: BaseException) -> None:
-        """Log the first failure as a warning, and the failures that directly follow it at level debug."""
+        """Log the first failure as a warning, and further failures directly after it at level debug."""
         emit = log.debug if self._failing else log.warning
         emit(event, lease=self._name, error=str(error) or type(error).__name__)
         self._failing = True

@@ -74,8 +74,8 @@ def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_d
     """Return what a process knows after it has read or written the lease at the time `now`.
 
     `lease` is None if the lease does not exist. If the record has no duration, `usual_duration_s` is used. Any change
-    of the lease, by any client, starts the lease duration again. If the lease is deleted, the last holder still counts
-    as the holder until the lease duration ends, because the last holder may create the lease again.
+    of the lease, by any client, starts the lease duration again. If the lease is deleted, the last holder counts as the
+    holder until the lease duration ends. It may create the lease again.
     """
     if lease is None:
         return Observed(
@@ -117,7 +117,7 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the decision of the process `identity` about its next step, at the time `now` on its monotonic clock."""
+    """Return the next step of the process `identity`, at the time `now` on its monotonic clock."""
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:

@@ -42,10 +42,10 @@ class Owner(KubeObject, Protocol):
 def figures_of(
     kind: str, group: str, owners: Iterable[Owner], *, rolls_out: Callable[[Any], bool]
 ) -> Iterable[SetFigures]:
-    """Yield the values that the metrics page shows for each replica set or pool, called owner.
+    """Yield the values that the metrics page shows for each replica set or pool.
 
-    The owners are immutable, so any thread may iterate the result. The function `rolls_out` returns True if an owner
-    replaces all its outdated children automatically.
+    The sets and pools are immutable, so any thread may iterate the result. The function `rolls_out` returns True if a
+    set or pool replaces all its outdated VMs or VMIs automatically.
     """
     for owner in owners:
         meta, spec, status = owner.metadata, owner.spec, owner.status

@@ -29,7 +29,7 @@ from controller.runtime.plan import (
 from informers.meta import ObjectKey
 
 TALLIED: Final = frozenset(kind.kind for kind in KINDS if kind.has_tally)
-"""Each owner of these kinds has its own counters."""
+"""Each set or pool of these kinds has its own counters."""
 
 RESULTS: Final = ("success", "error", "unknown")
 """The values of the label `result`."""
@@ -44,10 +44,10 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 class MachineCounts:
-    """The counters of all controllers, and one `MachineTally` for each owner (a replica set or pool). Call the methods
-    only on the event loop.
+    """The counters of all controllers, and one `MachineTally` for each replica set or pool. Call the methods only on
+    the event loop.
 
-    Only owners whose kind is in `TALLIED` have a `MachineTally`.
+    Only sets and pools whose kind is in `TALLIED` have a `MachineTally`.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -72,7 +72,7 @@ class MachineCounts:
             self._healings.labels(controller)
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the outcomes of the planned writes of one reconciliation of this owner."""
+        """Count the outcomes of the planned writes of one reconciliation of this set or pool."""
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)
@@ -93,11 +93,11 @@ class MachineCounts:
             )
 
     def forget(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the `MachineTally` of an owner that was deleted."""
+        """Remove the `MachineTally` of a set or pool that was deleted."""
         self._tallies.pop((owner_kind, *owner), None)
 
     def tallies(self) -> Tallies:
-        """Return a copy of the `MachineTally` of each owner. Any thread may read the copy."""
+        """Return a copy of the `MachineTally` of each set or pool. Any thread may read the copy."""
         return dict(self._tallies)
 
 

@@ -57,7 +57,7 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """The numbers of VMs that this process has created, deleted and healed for one owner.
+    """The numbers of VMs that this process has created, deleted and healed for one set or pool.
 
     A VM is healed if it is deleted because it failed.
     """
@@ -68,7 +68,7 @@ class MachineTally(NamedTuple):
 
 
 Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
-"""Maps the kind, the namespace and the name of an owner to the `MachineTally` of the owner."""
+"""The `MachineTally` (the VM counts) of each set or pool, by kind, namespace and name."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
 """A function that returns the `SetFigures` of all objects of a kind.
@@ -121,8 +121,8 @@ KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
     "ready_replicas": (REPLICA_GAUGES["ready"], attrgetter("ready")),
     "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
 }
-"""Maps the end of the name of each replica gauge to its help text and its value. KubeVirt has proposed these names for
-pools.
+"""The help text and the value of each replica gauge, by the end of the gauge's name. KubeVirt has proposed these names
+for pools.
 """
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
@@ -269,7 +269,5 @@ def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterato
 
 
 def _escaped(text: str) -> str:
-    """Return the text as the value of a label, with escape sequences, because a text in a status can have any
-    characters.
-    """
+    """Return the text as the value of a label, with escape sequences. A text in a status can have any characters."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")

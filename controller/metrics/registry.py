@@ -110,7 +110,7 @@ class Metrics:
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
-        """Maps the name of each lease to True if this process holds it, and to False otherwise."""
+        """For each lease, by name: True if this process holds the lease."""
         self._progress_at: dict[str, float] = {}
         """The time of `clock` at which a list or watch of each resource last delivered data."""
         self._worst_lag_s = 0.0
@@ -268,11 +268,11 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the attempts of a reconciliation of this owner to create, delete or update VMs and VMIs."""
+        """Count the attempts of a reconciliation of this set or pool to create, delete or update VMs and VMIs."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the counters of an owner that was deleted."""
+        """Remove the counters of a set or pool that was deleted."""
         self._machines.forget(owner_kind, owner)
 
     def stale_pass(self, controller: str) -> None:

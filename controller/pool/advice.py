@@ -1,4 +1,4 @@
-"""Events about a valid pool with settings that have no effect or an unexpected effect."""
+"""Events about settings of a valid pool that have no effect or an unexpected effect."""
 
 from __future__ import annotations
 

@@ -31,17 +31,17 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The kept members and the released members."""
+    """The VMs that stay in the pool, and the VMs that are released."""
 
     kept: tuple[VirtualMachine, ...]
     released: tuple[VirtualMachine, ...]
 
 
 def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Separate the members into kept and released members.
+    """Separate the pool's VMs into kept and released VMs.
 
-    A member is kept if the selector matches its labels. A terminating member is never released, because it leaves the
-    pool anyway.
+    A VM is kept if the selector matches its labels. A terminating VM is never released, because it leaves the pool
+    anyway.
     """
     kept: list[VirtualMachine] = []
     released: list[VirtualMachine] = []
@@ -71,10 +71,10 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
 
 
 def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
-    """Plan the removal of the pool finalizer from terminating members and from strays.
+    """Plan the removal of the pool finalizer from terminating VMs and from VMs that no longer belong to the pool.
 
-    One reconciliation changes at most `burst` members and at most `burst` strays. With `preserve`, the disks of
-    terminating VMs are kept.
+    One reconciliation changes at most `burst` VMs of each group. With `preserve`, the disks of terminating VMs are
+    kept.
     """
     terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and has_pool_finalizer(vm)]
     of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
@@ -95,10 +95,10 @@ def remove_finalizers(
 
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
-    """Return stages that remove the pool finalizer from at most `burst` former members.
+    """Return stages that remove the pool finalizer from at most `burst` VMs that no longer belong to the pool.
 
-    With `preserve`, the disks of terminating former members are kept too. A former member may still have been a member
-    when its deletion was requested.
+    With `preserve`, the disks of terminating VMs are kept too. Such a VM may still have belonged to the pool when its
+    deletion was requested.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"

@@ -98,8 +98,8 @@ def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Templa
 def _owner_removals(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOwnerReference]:
     """Return actions that remove the VM's owner reference from its disks.
 
-    The disks are the disks in the VM's spec and the disks named in `earlier`. Each name gives two actions: one for the
-    DataVolume and one for the PersistentVolumeClaim. The VM can own either of them.
+    These are the disks in the VM's spec and in `earlier`. Each name gives two actions: one for the DataVolume and one
+    for the PersistentVolumeClaim. The VM can own either of them.
     """
     return [
         RemoveOwnerReference(

@@ -1,4 +1,4 @@
-"""Failing VMs: the members that healing replaces, and the earliest time of each replacement (P15).
+"""Failing VMs: the VMs that healing replaces, and the earliest time of each replacement (P15).
 
 A VM fails if one of these conditions is true:
 
@@ -43,11 +43,11 @@ class Failure(Struct, frozen=True):
 
 
 class FailingVM(Struct, frozen=True):
-    """A member that fails.
+    """A VM that fails.
 
-    `due` is the earliest time of the member's replacement. `healed` is the number of recent healings of the member's
-    ordinal. `announced` is the time of the announced deletion, or None. `is_certain` is false if the member may only
-    need more time to become ready.
+    `due` is the earliest time of its replacement. `healed` is the number of recent healings of its ordinal. `announced`
+    is the time of the announced deletion, or None. `is_certain` is false if the VM may only need more time to become
+    ready.
     """
 
     vm: VirtualMachine
@@ -67,7 +67,7 @@ def failing_vms(
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
-    """Return the members that fail, including members that may not be replaced yet."""
+    """Return the pool's VMs that fail, including VMs that may not be replaced yet."""
     found = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
@@ -122,7 +122,7 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
 def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
-    A VM in a crash loop counts as running all the time, although its VMI is often not in the phase Running.
+    A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
     """
     period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
     since = unready_since(snapshot, vm)

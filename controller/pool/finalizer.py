@@ -83,8 +83,10 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
     """Return a stage of patches, and a stage that deletes these VMs.
 
     The patches change nothing. They test on the server that the pool still owns the VMs. If a test fails, no VM is
-    deleted. The test is needed for `--cascade=orphan`: the garbage collector may have removed an owner reference, and
-    the cache may not show the removal yet.
+    deleted.
+
+    After a deletion with `--cascade=orphan`, the garbage collector removes the owner references. The cache may not show
+    the removal yet.
     """
     vms = tuple(vms)
     if not vms:

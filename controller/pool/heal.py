@@ -64,8 +64,8 @@ class HealingPlan(Struct, frozen=True):
 
 
 class _Sorted(Struct, frozen=True):
-    """The failing VMs that are due. Only the VMs in `curable` may be deleted now. `obstacles` has the Events that say
-    why the other VMs must wait.
+    """The failing VMs whose replacement is due. Only the VMs in `curable` may be deleted now. `obstacles` has the
+    Events that say why the other VMs must wait.
     """
 
     curable: list[FailingVM]
@@ -73,10 +73,10 @@ class _Sorted(Struct, frozen=True):
 
 
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
-    """Plan the deletion of as many failing members as the limits allow.
+    """Plan the deletion of as many failing VMs as the limits allow.
 
-    The next reconciliation runs when the next member may be replaced, or when a recreated VM becomes available or
-    exceeds `START_TIMEOUT`.
+    The plan requests another reconciliation for the next time at which something may change. This is the time when a VM
+    may be replaced, or when a recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts, because a failing VM is already unavailable. The rollout counts healed VMs as unavailable.
@@ -120,7 +120,7 @@ def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
 def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sorted:
     """Separate the VMs that may be deleted now from the other VMs.
 
-    VMs whose deletion was announced come first. In both groups, VMs with fewer healings come first.
+    VMs whose deletion was announced come first, then VMs with fewer healings.
     """
     curable, with_failing_disk, delicate = [], [], []
     for each in due:
@@ -171,8 +171,8 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
 
 
 def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
-    """Return the number of members that may fail at the same time. Also return an Event if the annotation
-    `MAX_UNHEALTHY` cannot be parsed.
+    """Return the number of VMs that may fail at the same time. Also return an Event if the annotation `MAX_UNHEALTHY`
+    cannot be parsed.
     """
     meta = snapshot.owner.metadata
     text = annotations_of(meta).get(MAX_UNHEALTHY)

@@ -41,7 +41,7 @@ ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
 class Record(Struct, frozen=True, array_like=True):
     """The last healing of an ordinal.
 
-    `uid` is the UID of the deleted VM, `count` is the number of healings in a row, and `at` is the time of the last
+    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. `at` is the time of the last
     healing.
     """
 
@@ -53,8 +53,8 @@ class Record(Struct, frozen=True, array_like=True):
 class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
-    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the first time at
-    which a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
+    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the next time at which
+    `number` can decrease, or None. Then a recreated VM becomes available or exceeds `START_TIMEOUT`.
     """
 
     number: int
@@ -125,7 +125,7 @@ def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_
 def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
     """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
 
-    If the healing record has the UID of the present VM, this VM was not deleted yet, so there is no pause.
+    There is no pause if the healing record has the UID of the present VM, because this VM was not deleted yet.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None

@@ -33,7 +33,7 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     @property
     def most_unavailable(self) -> int:
-        """Return the maximum number of members that the controller may make unavailable at the same time (P14)."""
+        """Return the maximum number of VMs that the controller may make unavailable at the same time (P14)."""
         return self.max_unavailable.of(self.wanted)
 
 

@@ -1,7 +1,7 @@
-"""Notes: annotations that the controller writes on a pool, with one entry for each ordinal.
+"""Annotations that the controller writes on a pool, with one entry for each ordinal. They are called notes.
 
-The notes are on the pool because they must survive the deletion of a VM and a restart of the controller. A malformed
-value counts as empty, because any user can edit annotations.
+The annotations are on the pool because they must survive the deletion of a VM and a restart of the controller. A
+malformed value counts as empty, because any user can edit annotations.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from informers.objects import PatchType
 from informers.resource import Resource
 
 MAX_ENTRIES: Final = 1000
-"""The maximum number of entries of a note. This number of entries needs a third of the maximum size of annotations."""
+"""The maximum number of entries in one annotation. This number of entries needs a third of the maximum size of
+annotations.
+"""
 
 VALID_NUMBERS: Final = range(10**9)
 """The valid ordinals and counts in an entry."""

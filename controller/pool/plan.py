@@ -3,7 +3,8 @@
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
 nothing has to change, the plan is empty. The stages do these steps, in this order:
 
-1. They remove the pool finalizer from VMs that leave, and release members (P2, P9, P10).
+1. They remove the pool finalizer from VMs that leave, and release members (P2, P9, P10). A member is a VM that the
+   pool controls.
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
@@ -11,7 +12,7 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
-If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave, so that users can still
+If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
 delete VMs. If the caches do not show all earlier writes for this pool, the plan contains no writes.
 """
 
@@ -104,8 +105,8 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False if there are surplus members, and a member is terminating.
+    """Return False if the pool has too many VMs and one of its VMs is terminating.
 
-    If no member is terminating, surplus members are accepted, because the scale-in policy may keep them (P8, P9).
+    Without a terminating VM, surplus VMs are accepted, because the scale-in policy may keep them (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

@@ -53,8 +53,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no current revision exists, the name is a new name. The revision with the pool's generation is not parsed again:
-    its template is the pool's template, unless the annotation `INDEX_SYSPREP` has changed.
+    If no current revision exists, the name is a new name.
     """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
@@ -123,10 +122,10 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
-    """Return a stage that deletes the revisions that the garbage collector would keep after the deletion of the pool.
+    """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
-    `orphans` is True if a user deletes the pool with `--cascade=orphan`. Then the garbage collector would keep all
-    revisions of the pool. At most `burst` revisions are deleted in a reconciliation.
+    These are the revisions that the garbage collector would keep. If `orphans` is True, a user deletes the pool with
+    `--cascade=orphan`. Then the garbage collector would keep all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
@@ -142,9 +141,9 @@ def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, 
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision of all outdated members.
+    """Return the name of the oldest revision of all outdated VMs.
 
-    If no member is outdated, return the current revision.
+    If no VM is outdated, return the current revision.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
     older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()

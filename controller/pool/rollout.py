@@ -1,9 +1,12 @@
-"""The limits of an update: the number of unavailable members, and the partition (P14).
+"""The limits of an update: the number of unavailable VMs, and the partition (P14).
 
-A member that should run is unavailable if its VMI is missing, not ready, or ready for less than the minimum time (see
-`min_ready_of`). Terminating members are unavailable too. A VM that a user stopped is not unavailable. No reconciliation
-writes until the cache shows all earlier writes (R9), so the number also includes VMs that the last reconciliation
-restarted.
+A VM of the pool is unavailable if it should run and is not ready. It is also unavailable until it has been ready for
+the minimum time (see `min_ready_of`). Terminating VMs are unavailable too. A VM that a user stopped is not unavailable.
+
+No reconciliation writes until the cache shows all earlier writes (R9). So the number includes the VMs that the last
+reconciliation restarted.
+
+The partition is an ordinal. VMs with a lower ordinal keep their revision.
 """
 
 from __future__ import annotations
@@ -44,9 +47,9 @@ class Setting(Struct, frozen=True):
 
 
 class Availability(Struct, frozen=True):
-    """The number of unavailable members.
+    """The number of unavailable VMs.
 
-    `next_at` is the first time at which a member with a ready VMI becomes available, or None.
+    `next_at` is the first time at which a VM with a ready VMI becomes available, or None.
     """
 
     unavailable: int
@@ -81,8 +84,8 @@ def min_ready_of(snapshot: Snapshot) -> Setting:
 def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
     """Return the revision and the template for a new VM.
 
-    A new VM with an ordinal below the partition gets the old revision, if this revision is known. Every other new VM
-    gets the current revision.
+    A new VM with an ordinal below the partition gets the revision of the other VMs below the partition. If this
+    revision is not known, or if the ordinal is not below the partition, the VM gets the current revision.
     """
     if ordinal < partition:
         owner = snapshot.owner
@@ -127,7 +130,7 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
-    """Count the members that should run and are not available.
+    """Count the pool's VMs that should run and are not available.
 
     A VM is available after it has been ready for `min_ready_s` seconds. If its guest crashed early, the time is at
     least `STEADY`.

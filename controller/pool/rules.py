@@ -20,7 +20,7 @@ from informers.store import StoreView
 
 
 class UnreadyMemory:
-    """The unready periods of each pool's members at the last snapshot (P15).
+    """The unready periods of each pool's VMs at the last snapshot (P15).
 
     An unready period is a time during which a VM is not ready. Pools without unready periods are left out. Only
     `PoolRules.take_snapshot` changes an entry.

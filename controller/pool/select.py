@@ -28,9 +28,11 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 class Candidates(Struct, frozen=True):
     """The result of a choice for deletion.
 
-    `ranked` are the VMs that may be deleted, in the order of deletion. `delicate` maps the UIDs of VMs that must not be
-    deleted now to the reasons. `protected` is the number of VMs with a protecting annotation. `unselected` is the
-    number of VMs that the selectors do not match. `notices` report malformed deletion costs.
+    - `ranked`: the VMs that may be deleted, in the order of deletion.
+    - `delicate`: for the UID of each VM that must not be deleted now, the reason.
+    - `protected`: the number of VMs with a protecting annotation.
+    - `unselected`: the number of VMs that the selectors do not match.
+    - `notices`: warnings about invalid deletion costs.
     """
 
     ranked: tuple[VirtualMachine, ...]

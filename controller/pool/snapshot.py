@@ -93,11 +93,15 @@ class Limits(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One pool and the objects that belong to it.
 
-    `members` are the VMs that the pool controls. `strays` are former members that still have the pool finalizer (P2).
-    `vmis` are the VMIs of the members, by name. `revisions` are the ControllerRevisions that the pool controls.
-    `orphaned_revisions` are the pool's former revisions without a controller. `taken` has the names of all VMs in the
-    namespace, and `revision_names` the names of all ControllerRevisions. `unready` are the unready periods of the
-    members, by the name of the VM (P15). `settled` is True if the caches show all earlier writes for this pool (R9).
+    - `members`: the VMs that the pool controls.
+    - `strays`: former members that still have the pool finalizer (P2).
+    - `vmis`: the VMIs of the members, by name.
+    - `revisions`: the ControllerRevisions that the pool controls.
+    - `orphaned_revisions`: former revisions of the pool without a controller.
+    - `taken`: the names of all VMs in the namespace.
+    - `revision_names`: the names of all ControllerRevisions in the namespace.
+    - `unready`: the unready periods of the members, by the name of the VM (P15).
+    - `settled`: True if the caches show all earlier writes for this pool (R9).
     """
 
     owner: Pool
@@ -177,9 +181,9 @@ def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> Virt
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
-    """Return the former members that still have the pool finalizer (P2).
+    """Return the VMs that have left the pool and still have the pool finalizer (P2).
 
-    The former members of an earlier pool with the same name are strays too.
+    VMs that have left an earlier pool with the same name are included.
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))

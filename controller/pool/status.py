@@ -56,8 +56,7 @@ _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     ThreeWayMerge: ("SuccessfulUpdate", "Updated", "updating"),
     Restart: ("SuccessfulUpdate", "Restarted", "restarting"),
 }
-"""For each type of action: the Event's reason after a success, a text for success messages, and a text for failure
-messages.
+"""For each type of action: the Event's reason after a success, and the texts of the messages for success and failure.
 """
 
 
@@ -194,8 +193,8 @@ def _printable_status(
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
     """Return True if the VM counts in `updatedReplicas`.
 
-    A terminating VM does not count. A VM that is Ready without a VMI does not count either: its VMI was deleted, and
-    the VM's status is out of date.
+    A terminating VM does not count. A VM that is Ready without a VMI does not count either. Its VMI was deleted, but
+    its status does not show this yet.
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status

@@ -1,5 +1,4 @@
-"""The update steps that the members of a pool need (P12, P13). The module `update` chooses the steps of one
-reconciliation.
+"""The update steps that the VMs of a pool need (P12, P13). The module `update` chooses the steps of one reconciliation.
 
 An outdated VM first gets the spec of the current template. Then its VMI gets the change. If a VM needs new disks, the
 VM is recreated instead.
@@ -77,7 +76,7 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
 
 
 def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> Step:
-    """Return the step that the VMI of an updated VM needs (P13).
+    """Return the update step that the VMI of a VM with the current spec needs (P13).
 
     The result is NOTHING if the VM is outdated.
     """
@@ -94,7 +93,7 @@ def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisi
 def pending_step(
     snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine, *, restarts: bool = True
 ) -> PendingStep | None:
-    """Return the next step of a member, or None if the member needs no step.
+    """Return the next update step of a VM, or None if the VM needs no step.
 
     If `restarts` is false, only the specs of VMs are updated.
     """

@@ -133,7 +133,8 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
-    """Return two flags for references with an ordinal: for ConfigMaps and for Secrets (P5).
+    """Return two flags: whether references to ConfigMaps get the ordinal, and whether references to Secrets get it
+    (P5).
 
     KubeVirt has renamed the fields of these flags. Both the old and the new names are accepted.
     """

@@ -103,7 +103,7 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that start a reconciliation at once when they change."""
+    """Return the fields of a VM that can affect a plan. A change of these fields starts a reconciliation at once."""
     meta, annotations = vm.metadata, annotations_of(vm.metadata)
     return (
         is_deleting(vm),
@@ -121,10 +121,11 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that start a reconciliation after a delay when they change.
+    """Return the fields of a VM that affect only the status and healing. After a change, a reconciliation starts with a
+    delay.
 
-    The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready is
-    included only while Ready is False, because healing measures how long a VM is not ready (P15).
+    The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready
+    matters only while Ready is False, because healing measures how long a VM is not ready (P15).
     """
     conditions = vm.status.conditions if vm.status is not None else None
     failures = [find_true(conditions, type_) for type_ in (FAILURE, MANUAL_RECOVERY_REQUIRED)]
@@ -138,8 +139,8 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the fields of a VMI that a rollout depends on.
 
-    The UID is included because a VMI can be deleted and created again while the watch is interrupted. The cache then
-    reports only one update.
+    The UID is included, because a VMI can be deleted and created again while the watch is interrupted. The cache then
+    reports this as one update.
     """
     ready = vmis.ready_condition(vmi)
     return (

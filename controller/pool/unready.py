@@ -1,4 +1,4 @@
-"""The times at which members of a pool became unready (P14, P15)."""
+"""The times at which VMs of a pool became unready (P14, P15)."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
 def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
     """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
-    The result is the start of the VM's unready period, or an earlier time in the conditions of the VM and its VMI. The
-    conditions have an earlier time if the controller was not running when the VM became unready.
+    The controller stores this time itself. If the conditions of the VM or its VMI show an earlier time, return the
+    earlier time. This happens if the controller was not running when the VM became unready.
     """
     period = open_period(snapshot, vm)
     if period is None:
@@ -35,9 +35,9 @@ def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
 
 
 def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time at which the VM became unready with its present revision, or None if the VM is ready or stopped.
+    """Return the time at which the VM became unready with its present revision.
 
-    Time before the creation of the revision does not count.
+    Return None if the VM is ready or stopped. Time before the creation of the revision does not count.
     """
     period = open_period(snapshot, vm)
     if period is None:

@@ -1,9 +1,9 @@
-"""The controller notes old unready periods of VMs in the pool's annotation `vmherd.dev/unready` (P15).
+"""The controller stores old unready periods of VMs in the pool's annotation `vmherd.dev/unready` (P15).
 
 An unready period is a time during which a VM is not ready. After a restart, the controller reads the starts of the
-periods from the annotation, called the note. These rules limit the number of writes:
+periods from the annotation. These rules limit the number of writes:
 
-- A pool has a note only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
+- A pool has the annotation only while the pool uses autohealing, replaces unready VMs, or rolls out a template.
 - Only a VM that has been unready for `NOTE_AFTER` needs an entry. So a VM that starts in a normal way causes no write.
 - A write also adds the entries that will be needed in the next 15 seconds. So new entries cause at most one write every
   15 seconds.
@@ -29,11 +29,14 @@ from controller.runtime.plan import Plan, Stage
 from informers.meta import annotations_of
 
 NOTE_AFTER: Final = timedelta(seconds=30)
-"""The age at which an unready period needs an entry."""
+"""The age at which an unready period needs an entry in the annotation."""
 
 
 def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
-    """Plan the patch of the pool's note, if the note lacks an entry or has too many stale entries."""
+    """Plan a patch of the annotation with the unready periods.
+
+    A patch is needed if the annotation lacks an entry or has too many stale entries.
+    """
     meta = snapshot.owner.metadata
     notes = read_notes(meta, snapshot.now)
     if not snapshot.unready and UNREADY not in annotations_of(meta):
@@ -57,7 +60,7 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
 
 
 def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
-    """Return True if a later plan can depend on the note."""
+    """Return True if a later plan can depend on the annotation with the unready periods."""
     if intent.healing is not None or replace_unready_after(snapshot.owner.metadata).after is not None:
         return True
     rolls_out = intent.update.strategy is Strategy.PROACTIVE
@@ -65,7 +68,7 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
 
 
 def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
-    """Return the members' unready periods that have not ended, by ordinal."""
+    """Return the unready periods of the pool's VMs that have not ended, by ordinal."""
     found = {}
     for vm in snapshot.members:
         period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)
@@ -80,7 +83,7 @@ def _note_of(period: UnreadyPeriod) -> UnreadyNote:
 
 
 def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
-    """Return a plan that runs the next reconciliation when an entry becomes necessary or stale."""
+    """Return a plan that requests a reconciliation for the time when an entry becomes necessary or stale."""
     times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
     times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
     waits = [(time - now).total_seconds() for time in times if time > now]

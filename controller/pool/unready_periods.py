@@ -1,12 +1,12 @@
-"""Unready periods: the times during which members of a pool are not ready (P14, P15).
+"""Unready periods: the times during which VMs of a pool are not ready (P14, P15).
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
-`Ready` does not show how long a VM has been in a crash loop. An unready period does, because a short ready time does
-not end the period. The period ends when the VM has been ready for `STEADY`. It belongs to the UID of a VM.
+`Ready` does not show how long a VM has been in a crash loop. An unready period shows this, because a short ready time
+does not end the period. The period ends when the VM has been ready for `STEADY`. It belongs to the UID of a VM.
 
-The periods of a pool are computed from the previous periods of the same pool, and from the present VMs and VMIs. The
-controller keeps the periods in memory, and writes old periods to the pool's annotation `vmherd.dev/unready`. So the
-ages survive a restart of the controller.
+The new periods of a pool are computed from the old periods and the present VMs and VMIs. The controller keeps the
+periods in memory, and writes old periods to the pool's annotation `vmherd.dev/unready`. So the ages survive a restart
+of the controller.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ STEADY: Final = timedelta(seconds=30)
 """After a VM has been ready for this time, its unready period ends."""
 
 ABSENCE: Final = timedelta(minutes=5)
-"""The time for which the period of an absent VM is kept, for a recreated VM with the same name."""
+"""The unready period of a deleted VM is kept for this time, for a recreated VM with the same name."""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
@@ -76,7 +76,7 @@ def next_periods(
     vmis_by_name: Mapping[str, VirtualMachineInstance],
     now: datetime,
 ) -> Mapping[str, UnreadyPeriod]:
-    """Return the unready periods of these members, by the name of the VM.
+    """Return the unready periods of these VMs, by the name of the VM.
 
     `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
     period is kept until the VM's entry in the annotation is removed. Otherwise the stale entry would start another
@@ -153,7 +153,7 @@ def _next_period(
 
 
 def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
-    """Return True if a user or a rollout restarts a ready VM. A crash of the guest is no restart."""
+    """Return True if a user or a rollout restarts a ready VM. A crash of the guest is not a restart."""
     if period.ready_at is None:
         return False
     is_stopped = vmi is not None and vmis.is_deleting(vmi) and not vmis.is_final(vmi)
@@ -161,9 +161,9 @@ def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineIn
 
 
 def _noted_since(vm: VirtualMachine, note: UnreadyNote, now: datetime) -> datetime:
-    """Return the start of the period in the entry.
+    """Return the start of the VM's unready period from the annotation.
 
-    A time in the future or before the creation of the VM is corrected.
+    A time in the future, or before the creation of the VM, is corrected.
     """
     created = with_timezone(vm.metadata.creation_timestamp)
     return min(note.since if created is None else max(note.since, created), now)

@@ -50,7 +50,7 @@ class Allowance(Struct, frozen=True):
 
 
 class Choice(Struct, frozen=True):
-    """The steps of one reconciliation.
+    """The update steps of one reconciliation.
 
     `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
     of their own VM, for example during a snapshot.
@@ -69,7 +69,7 @@ def pending_steps(
     *,
     deleted_uids: Collection[str] = (),
 ) -> list[PendingStep]:
-    """Return the next step of each member that needs a step, in the order of the sort policy.
+    """Return the next step of each VM that needs an update step, in the order of the sort policy.
 
     `deleted_uids` are the UIDs of the VMs that healing deletes in the same plan. These VMs are not updated.
     """
@@ -100,10 +100,10 @@ def plan_update(
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Plan the next of the pending steps, within the limits of a reconciliation.
+    """Plan the next of the pending update steps, within the limits of a reconciliation.
 
-    The caller checks first that no member has to be created or deleted. `deleted_uids` are the UIDs of the VMs that
-    healing deletes in the same plan.
+    The caller checks first that no VM has to be created or deleted. `deleted_uids` are the UIDs of the VMs that healing
+    deletes in the same plan.
     """
     if intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
@@ -161,11 +161,10 @@ def _allowance(
 
 
 def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
-    """Return the steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
+    """Return the update steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
 
     Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
-    VM with the current spec counts towards the limit even if its restart must wait, because the restart is still
-    needed.
+    VM with the current spec counts towards the limit even if its restart must wait.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []
@@ -186,7 +185,7 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
 
 
 def _stages(snapshot: Snapshot, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
-    """Return the stages of the chosen steps. The updates of VMs come first."""
+    """Return the stages of the chosen update steps. The updates of VMs come first."""
     merges = tuple(_spec_update(snapshot, revisions, each.vm) for each in steps if each.step is Step.UPDATE)
     actions = tuple(_action(each, revisions) for each in steps if each.step is not Step.UPDATE)
     # The stage is not essential: a VM that cannot be patched must not delay other VMs.

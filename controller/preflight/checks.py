@@ -2,7 +2,7 @@
 
 The checks are, in this order:
 
-    1. The API server answers and accepts the credentials.
+1. The API server answers and accepts the credentials.
     2. The controller has all permissions that it needs.
     3. The API server serves the kinds that the controller reads and writes.
     4. The installed KubeVirt is new enough for the mode.
@@ -10,8 +10,7 @@ The checks are, in this order:
     6. No vmherd with another lease leads, if this process runs outside the cluster.
 
 The problems from the checks 2 to 6 are reported together, each with a remedy. If the API server does not answer, the
-program waits for a limited time and then exits with an error, so that `kubectl get pods` shows that the Pod does not
-start.
+program waits for a limited time and then exits with an error. So `kubectl get pods` shows the problem.
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class TooOld(Struct, frozen=True):
 def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
     """Return a problem if the mode is `takeover` and the installed KubeVirt is too old for a takeover.
 
-    If the mode can work with the installed KubeVirt, but vmherd does not support this old version, log a warning.
+    In other cases, only log a warning if vmherd does not support the installed KubeVirt.
     """
     problems = []
     for kubevirt in installation.kubevirts if isinstance(installation, Found) else ():

@@ -169,8 +169,7 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
 async def _latest_write(client: Requests, path: str) -> Write | None:
     """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
 
-    Return None also if the kind is not served, or if there is no permission to list it, because other checks report
-    these problems.
+    Return None also if the kind is not served or may not be listed. Other checks report these problems.
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)

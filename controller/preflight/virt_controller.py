@@ -30,8 +30,8 @@ VIRT_CONTROLLER: Final = "virt-controller"
 LOOPS: Final[Mapping[str, str]] = {
     name: kind.loop_flag for kind, name in zip(KINDS, names_of(KINDS), strict=True) if kind.loop_flag
 }
-"""Maps the resource name of each kind to a flag of virt-controller. The flag sets the number of workers in the kind's
-loop.
+"""The flag of virt-controller for each kind, by the resource name of the kind. The flag sets the number of workers in
+the kind's loop.
 """
 
 PATCHES: Final = "/spec/customizeComponents/patches"
@@ -141,7 +141,7 @@ def is_rolled_out(deployment: Deployment) -> bool:
 
 
 def stop_patch() -> ComponentPatch:
-    """Return the patch that stops the loops in virt-controller for all kinds of vmherd."""
+    """Return the patch that stops virt-controller's loops for replica sets and pools."""
     steps = [
         {"op": "add", "path": "/spec/template/spec/containers/0/args/-", "value": f"{flag}=0"}
         for flag in LOOPS.values()
@@ -188,10 +188,7 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 
 
 def _is_ours(patch: ComponentPatch) -> bool:
-    """Return True if this patch does the same as `stop_patch()`, even if a user has formatted it differently.
-
-    The JSON may have other whitespace, and the type and name of the patched object may be in upper or lower case.
-    """
+    """Return True if this patch does the same as `stop_patch()`, even if a user has formatted it differently."""
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)
     if subject != (ours.resource_type.lower(), ours.resource_name, ours.type):

@@ -12,7 +12,7 @@ The state is in the objects, so a restart of the controller loses nothing:
   ten minutes, and for a new template.
 
 If no VMI of the template is ready, the template is the probable cause. Then, after two failures in a row, the set
-starts only one VMI at a time and keeps only a few failed VMIs.
+starts only one VMI at a time. It also keeps only a few failed VMIs.
 """
 
 from __future__ import annotations
@@ -117,7 +117,7 @@ def find_back_off(
     active: Iterable[VirtualMachineInstance],
     spent: Iterable[VirtualMachineInstance],
 ) -> BackOff:
-    """Return the early failures among the spent VMIs of a set."""
+    """Return the early failures among the spent (finished or unknown) VMIs of a set."""
     spent = [vmi for vmi in spent if is_updated(vmi, template_hash)]
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
@@ -190,7 +190,7 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the creation time of the first VMI in the series of failures before this VMI.
+    """Return the creation time of the first VMI in the series of failed VMIs that this VMI replaces.
 
     Without such failures, return the creation time of this VMI.
     """
@@ -200,7 +200,11 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 def condition_of(
     back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
 ) -> Condition | None:
-    """Return the condition `ReplicaBackOff`, or None if no replacement waits or starts after two or more failures."""
+    """Return the condition `ReplicaBackOff`, or None.
+
+    The condition is true while a replacement waits. It is also true while a replacement starts after at least two
+    failures in a row.
+    """
     starting = [
         (-trial.failures, vmi.metadata.name)
         for vmi in active
@@ -248,7 +252,7 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
-    """Return True if a spent VMI failed within `PROVEN_AFTER`.
+    """Return True if a finished or unknown VMI failed within `PROVEN_AFTER`.
 
     A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. A VMI that was
     lost with its node does not count. A replacement that is older than `FORGOTTEN_AFTER` does not count either.

@@ -14,7 +14,7 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMIs of a set: kept members, adopted orphans and released members."""
+    """The VMIs of a set in three groups: kept, adopted and released VMIs."""
 
     kept: tuple[VirtualMachineInstance, ...]
     adopted: tuple[VirtualMachineInstance, ...]

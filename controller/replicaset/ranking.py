@@ -25,9 +25,10 @@ _by_rank = itemgetter(0)
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
 
-    The result contains no protected VMIs. `active` must contain the protected VMIs, because they count towards the
-    number of VMIs on a node. The VMIs are sorted by removal mark, state and deletion cost, then by the number of VMIs
-    on the node, then by age.
+    The result contains no protected VMIs. But `active` must contain them, because they count in the number of VMIs on a
+    node.
+
+    The sort criteria are, in this order: removal mark, state, deletion cost, number of VMIs on the node, age.
     """
     vmis = tuple(active)
     vmis_per_node = Counter(map(node_of, vmis))

@@ -35,7 +35,9 @@ class ActiveAndSpent(Struct, frozen=True):
 
 
 def split_active_and_spent(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
-    """Return the active VMIs and the spent VMIs. The result contains no VMIs that are being deleted."""
+    """Return the active VMIs, and the spent VMIs (finished or unknown). The result contains no VMIs that are being
+    deleted.
+    """
     active: list[VirtualMachineInstance] = []
     spent: list[VirtualMachineInstance] = []
     for vmi in vmis:
@@ -67,7 +69,9 @@ def plan_scale(
 
 
 def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *, limit: int) -> Plan:
-    """Plan to delete at most `limit` spent VMIs. Protected VMIs are not deleted, so that users can inspect them."""
+    """Plan to delete at most `limit` spent VMIs (finished or unknown). Protected VMIs stay, so that users can inspect
+    them.
+    """
     deletable = [vmi for vmi in spent if not is_marked(vmi.metadata, PROTECT)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(

@@ -1,8 +1,8 @@
 """The snapshot of a replica set contains all input of one reconciliation, read from the caches at one moment.
 
 A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
-`take_snapshot` uses indexes to find the members of the set and the orphans in the namespace of the set. `take_snapshot`
-never scans all VMIs of a namespace.
+`take_snapshot` uses indexes to find the VMIs of the set and the orphans (VMIs without a controller) in its namespace.
+`take_snapshot` never scans all VMIs of a namespace.
 """
 
 from __future__ import annotations

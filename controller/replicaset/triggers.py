@@ -78,7 +78,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 
 
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that start a reconciliation at once when they change.
+    """Return the values of a VMI that can affect a write. A change of these values starts a reconciliation at once.
 
     - For a VMI without a controller, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
@@ -95,9 +95,9 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that start a reconciliation after a delay when they change.
+    """Return the values of a VMI that affect only the counts, a waiting rollout, or the order of a later scale-in.
 
-    These values affect the counts, a waiting rollout, or the order of a later scale-in.
+    After a change of these values, a reconciliation starts with a delay.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()

@@ -54,7 +54,9 @@ class Controller:
         instruments: ReconcileInstruments,
         share: LoopShare | None = None,
     ) -> None:
-        """Create the controller of a kind. All kinds have the same `share`. Without it, no key waits for its turn."""
+        """Create the controller of a kind. `share` limits the time of each namespace, and is the same for all kinds.
+        Without `share`, there is no limit.
+        """
         self.name = name
         self.queue = queue
         self._reconciler = reconciler

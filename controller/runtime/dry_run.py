@@ -122,10 +122,12 @@ def reported_actions(plan: Plan) -> tuple[Action, ...]:
 
 
 def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation.
+    """Return the facts for the log line of a reconciliation:
 
-    The facts are the number of actions of each type (for example `create_would=3`), the first actions and notices, and
-    the reason for missing writes (`plan.held`). One more fact says if the status would be written.
+    - the number of actions of each type, for example `create_would=3`
+    - the first actions and notices
+    - the reason for missing writes (`plan.held`)
+    - whether the status would be written
     """
     facts: dict[str, object] = dict(Counter(f"{label_of(type(action))}_would" for action in reported_actions(plan)))
     if report.actions:

@@ -1,4 +1,5 @@
-"""The executor carries out plans. No other code writes the children of an owner. The executor makes no decisions.
+"""The executor carries out plans. No other code writes the VMs and VMIs of a set or pool. The executor makes no
+decisions.
 
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
 creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
@@ -73,7 +74,7 @@ class ActionInstruments(Protocol):
 
 
 class Executor:
-    """An executor carries out the plans for one kind of owner. `controller` is a label of the metrics."""
+    """Carries out the plans for one kind, such as pools. `controller` is a label of the metrics."""
 
     def __init__(
         self,
@@ -264,9 +265,9 @@ class Executor:
         return Done(action, read_meta(answer).resource_version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Return True if the new object must not reuse one of its disks yet.
+        """Return True if an earlier object of the same name still owns a disk of the new object.
 
-        The disk must wait if an earlier object of the same name still owns the disk, or if the disk is being deleted.
+        Return True also if a disk is being deleted. The new object must not use this disk.
         """
         for resource, key in action.reusable_disks:
             try:

@@ -50,8 +50,8 @@ Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 class _Awaited:
     """The writes of one key that the cache does not show yet.
 
-    The writes belong to the owner with the UID `owner_uid`. A new owner of the same name has another UID. `since` is
-    the time of the last write.
+    The writes belong to the set or pool with the UID `owner_uid`. A new set or pool of the same name has another UID.
+    `since` is the time of the last write.
     """
 
     __slots__ = ("deletions", "owner_uid", "rewinds", "since", "unresolved", "versions")
@@ -93,7 +93,10 @@ class Expectations:
             self._awaited[key] = awaited
 
     def settled(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows all writes for this owner, or if the last one is at least five minutes old."""
+        """Return True if the cache shows all writes for this set or pool.
+
+        Return True also if the last write is at least five minutes old.
+        """
         awaited = self._of(key, owner_uid)
         if awaited is not None:
             self._remove_confirmed(awaited)
@@ -105,7 +108,7 @@ class Expectations:
         return True
 
     def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
-        """Return the owner's writes whose answer was lost, if the cache does not show them yet.
+        """Return the writes whose answer was lost, if the cache does not show them yet.
 
         The result is empty if the last write is at least five minutes old.
         """
@@ -123,7 +126,7 @@ class Expectations:
                 self._add(awaited, outcome)
 
     def forget(self, key: ObjectKey) -> None:
-        """Remove all expectations of a key whose owner was deleted."""
+        """Remove all expectations of a key after its set or pool was deleted."""
         self._awaited.pop(key, None)
 
     def oldest_s(self) -> float:
@@ -135,11 +138,11 @@ class Expectations:
         return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
 
     def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
-        """Return the expectations of this owner, or None if the owner has none.
+        """Return the expectations of this set or pool, or None if there are none.
 
-        Expectations of another owner of the same name are ignored. If the server was restored from a backup after the
-        writes, the expectations are dropped. The restore may have undone the writes, and their resourceVersions are not
-        valid any more.
+        Expectations of a deleted set or pool of the same name are ignored. If the server was restored from a backup
+        after the writes, the expectations are dropped. The restore may have undone the writes, and their
+        resourceVersions are not valid any more.
         """
         awaited = self._awaited.get(key)
         if awaited is not None and awaited.rewinds != self._rewinds():

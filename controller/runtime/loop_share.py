@@ -1,8 +1,8 @@
-"""The share of the event loop that each namespace may use.
+"""The share of the event loop's time that each namespace may use.
 
 All namespaces share one event loop. A plan for a very large object takes a part of a second, and a user can cause such
-plans again and again. So the reconciliations of one namespace wait when they have used too much time. Those of the
-other namespaces continue.
+plans again and again. If a namespace has used too much time, its reconciliations wait. The reconciliations of other
+namespaces continue.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 0.5
-"""The part of the time that one namespace may use for long."""
+"""The share of the time that one namespace may use permanently."""
 
 ALLOWANCE_S: Final = 1.0
-"""The time, in seconds, that a namespace may use at once. Usual namespaces never use so much."""
+"""The time, in seconds, that a namespace may use at once, in addition to its share. Usual namespaces use less."""
 
 MAX_NAMESPACES: Final = 10_000
-"""Above this number, the namespaces without a debt are removed."""
+"""If more namespaces are stored, the namespaces without a debt are removed."""
 
 
 class LoopShare:
@@ -26,7 +26,9 @@ class LoopShare:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._used: dict[str, tuple[float, float]] = {}
-        """The used time of each namespace in seconds, and when it was computed. It shrinks by SHARE each second."""
+        """For each namespace: the used time in seconds, and the time of its computation. The used time shrinks by SHARE
+        each second.
+        """
 
     def spend(self, namespace: str, seconds: float) -> None:
         """Record that a reconciliation has blocked the loop for this time."""

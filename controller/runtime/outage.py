@@ -6,8 +6,7 @@ An outage concerns all keys. During an outage, the delays are separate from the 
 doubles up to 15 minutes. With this backoff, a key might wait for 15 more minutes after the server has recovered. These
 rules apply:
 
-- Only a few keys are retried in a second. They are called probes. So the request rate does not grow with the number of
-  keys.
+- Only a few keys, called probes, are retried in a second. So the request rate does not grow with the number of keys.
 - The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
 - A single key is retried after at most a few seconds.
 - The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then

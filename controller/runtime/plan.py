@@ -41,8 +41,8 @@ class Create(Struct, frozen=True, kw_only=True):
     The controller of the new object is the owner with the UID `owner_uid`.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left such
-    disks. The create is postponed while one of these disks belongs to the earlier object or is being deleted, because
-    the garbage collector will delete this disk.
+    disks. The create is postponed while a disk belongs to the earlier object or is being deleted. The garbage collector
+    will delete such a disk.
     """
 
     resource: AnyResource
@@ -74,11 +74,11 @@ class Patch(Struct, frozen=True, kw_only=True):
 
     `body` contains the preconditions of the patch: a uid, a resourceVersion or JSON patch tests.
 
-    `after_owner` is the UID of an owner, or empty. If a `RemoveOwnerReference` for that owner failed in an earlier
-    stage of the plan, this patch is skipped. So a failure for one VM stops the later steps for that VM only (P10).
+    `after_owner` is a UID, or empty. The patch is skipped if an earlier stage failed to remove an ownerReference with
+    this UID. So a failure for one VM stops the later steps for that VM only (P10).
 
-    `is_note` is true if the patch only stores data on the owner for later reconciliations. A dry run does not report
-    such a patch.
+    `is_note` is true if the patch only stores data on the set or pool for later reconciliations. A dry run does not
+    report such a patch.
     """
 
     resource: AnyResource
@@ -171,7 +171,7 @@ class Stage(Struct, frozen=True):
 
 
 class Notice(Struct, frozen=True, kw_only=True):
-    """A message that the controller reports in an Event of the owner.
+    """A message that the controller reports in an Event of the set or pool.
 
     `once` identifies the cause of the notice. Notices with the same reason and the same `once` are reported only once.
     If `once` is empty, every reconciliation reports the notice.
@@ -215,8 +215,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the owners that the plan does not change. A running controller must first handle the
-    children of these owners.
+    `left` contains the keys of the sets or pools that the plan does not change, because only a running controller can
+    keep the disks of their VMs.
     """
 
     plan: Plan

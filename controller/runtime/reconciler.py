@@ -36,13 +36,13 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GONE = ""
-"""The value that replaces the UID of the owner if the owner was deleted."""
+"""The value that replaces the UID of a set or pool that was deleted."""
 
 
 class Snapshot(Protocol):
-    """The input of a plan: the owner and the related objects, as the caches show them.
+    """The input of a plan: the set or pool and the related objects, as the caches show them.
 
-    `settled` is true if the caches show all writes of this controller for the owner (R9).
+    `settled` is true if the caches show all writes of this controller for the set or pool (R9).
     """
 
     @property
@@ -65,12 +65,12 @@ class Rules(Protocol[S]):
     def owners(self) -> StoreView[KubeObject]: ...
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> S | None:
-        """Return the snapshot of the owner with this key, or None if the cache contains no such owner."""
+        """Return the snapshot of the set or pool with this key, or None if the cache does not contain it."""
 
     def plan(self, snapshot: S) -> Plan: ...
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """Return the plan for a key whose owner was deleted."""
+        """Return the plan for a key whose set or pool was deleted."""
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
         """Return the complete status after a reconciliation with these outcomes, as a Struct."""
@@ -78,13 +78,13 @@ class Rules(Protocol[S]):
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
 
-        `old` is None if the owner had no status.
+        `old` is None if there was no status.
         """
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
 
     def rolls_out(self, owner: Any) -> bool:
-        """Return True if the controller replaces all outdated children of the owner without a request by the user."""
+        """Return True if the controller replaces all outdated VMs or VMIs without a request by the user."""
 
 
 class StaleInstruments(Protocol):
@@ -146,7 +146,7 @@ class RulesReconciler(Generic[S]):
         return Report(result, facts_of(plan, outcomes, other_error=other_error), blocked_s)
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
-        """Carry out the plan for an owner that was deleted, and remove the expectations of the owner."""
+        """Carry out the plan for a set or pool that was deleted, and remove its expectations."""
         self._status_writer.forget(key)
         settled = self._expectations.settled(key, GONE)
         plan = self._rules.plan_absent(key) if settled else Plan()

@@ -156,11 +156,13 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation. The result is empty if the reconciliation did nothing and
-    nothing failed.
+    """Return the facts for the log line of a reconciliation. If it did nothing and nothing failed, the result is empty.
 
-    The facts are the number of each outcome of each action type, the first failure, and the reason for missing writes
-    (`plan.held`). If all failures are conflicts with other writers, the fact is `conflict` instead of `failure`.
+    The facts are:
+
+    - the number of each outcome of each action type
+    - the first failure; if all failures are conflicts with other writers, its name is `conflict` instead of `failure`
+    - the reason for missing writes (`plan.held`)
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

@@ -1,4 +1,4 @@
-"""Pure functions for the status of an owner after a reconciliation (R11, P17).
+"""Pure functions for the status of a set or pool after a reconciliation (R11, P17).
 
 `recounted` returns the snapshot from which the status is computed. `status_patch` returns the patch that writes the
 status.
@@ -21,7 +21,7 @@ def recounted(planned: T, latest: T) -> T | None:
     The result is the snapshot `latest`, but with the spec and the generation of the snapshot `planned`. The spec may
     have changed since the plan was made. The status must report only the generation that the plan has observed.
 
-    Return None if another owner of the same name has replaced the owner. In this case no status is written.
+    Return None if another set or pool of the same name exists now. In this case no status is written.
     """
     before, after = _owner(planned), _owner(latest)
     if before.metadata.uid != after.metadata.uid:
@@ -35,15 +35,15 @@ def recounted(planned: T, latest: T) -> T | None:
 
 
 def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -> bytes | None:
-    """Return the merge patch that sets the status of the owner to `new`, or None if nothing changes.
+    """Return the merge patch that sets the status of `owner` to `new`, or None if nothing changes.
 
-    The patch contains the resourceVersion of the owner. The API server ignores the UID in a patch of a status. Without
-    the resourceVersion, the patch could change another owner of the same name. The patch contains all fields of the
+    The patch contains the resourceVersion. The API server ignores the UID in a patch of a status. Without the
+    resourceVersion, the patch could change another object of the same name. The patch contains all fields of the
     status. A field with the value null is removed from the status. A list replaces the whole old list.
 
     `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
-    not in the schema. With such a field in the patch, the stored status would always differ from `new`, and every
-    reconciliation would write the status again.
+    not in the schema. So the stored status would always differ from `new`, and every reconciliation would write the
+    status again.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):

@@ -1,4 +1,4 @@
-"""The status writer writes the status of an owner through the status subresource.
+"""The status writer writes the status of a set or pool through the status subresource.
 
 If the cache does not show the last status write yet, the next reconciliation would write the same status again. So a
 status is written only after the cache shows the previous status write. The event of the previous status write also
@@ -15,7 +15,7 @@ from informers.objects import ObjectClient, PatchType, read_meta
 
 
 class StatusWriter:
-    """A status writer writes the statuses of one kind of owner.
+    """Writes the statuses of one kind, such as pools.
 
     `expectations` contains only status writes. The executor has separate expectations. So a pending status write does
     not delay creates and deletes.
@@ -27,20 +27,20 @@ class StatusWriter:
         self._expectations = expectations
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows the last status write of this owner, or if that write is at least five minutes
-        old.
+        """Return True if the cache shows the last status write of this set or pool.
+
+        Return True also if that write is at least five minutes old.
         """
         return self._expectations.settled(key, owner_uid)
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
         """Send a merge patch of the status, and return True if the server accepted the patch.
 
-        Return False if the owner has changed, was deleted, or was replaced by another owner of the same name. Raise
+        Return False if the set or pool has changed, was deleted, or was replaced by another one of the same name. Raise
         ApiError for any other error.
 
-        `body` must contain the resourceVersion of the owner from which the status was computed. The API server ignores
-        the UID in a patch of a status. Without the resourceVersion, another owner of the same name could get this
-        status.
+        `body` must contain the resourceVersion from which the status was computed. The API server ignores the UID in a
+        patch of a status. Without the resourceVersion, another object of the same name could get this status.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:

@@ -1,5 +1,5 @@
-"""Triggers decide which owners wake after a change in a cache, and after which delay (R16, P19). To wake an owner means
-to queue the key of the owner for a reconciliation. The functions in this module are pure.
+"""Triggers decide which owners (sets or pools) wake after a change in a cache, and after which delay (R16, P19). To
+wake an owner means to queue the key of the owner for a reconciliation. The functions in this module are pure.
 
 There are three cases:
 
@@ -41,12 +41,10 @@ def wakes_of(
 ) -> list[Wake]:
     """Return the keys of the owners that the change wakes, each with a delay in seconds.
 
-    `owners_of` returns the keys of the owners of an object. `decides_by` returns the values of the object that plans
-    depend on. If one of these values changes, the owners wake at once. `counts_by` returns the values that affect only
-    counts in the status and the order in which plans choose objects. If only such values change, the owners wake after
-    `COUNT_DELAY_S`.
-
-    To wake an owner means to queue its key.
+    To wake an owner means to queue its key for a reconciliation. `owners_of` returns the keys of the owners of an
+    object. `decides_by` returns the values of the object that plans depend on. If one of these values changes, the
+    owners wake at once. `counts_by` returns the values that affect only counts in the status and the order in which
+    plans choose objects. If only such values change, the owners wake after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):
@@ -60,5 +58,5 @@ def wakes_of(
 
 
 def itself(owner: KubeObject) -> tuple[ObjectKey]:
-    """Return the key of the owner itself. `wakes_of` uses this function as `owners_of` for the cache of the owners."""
+    """Return the key of the object itself. `wakes_of` uses this function for the cache of the sets or pools."""
     return (owner.metadata.key,)

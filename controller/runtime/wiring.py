@@ -40,7 +40,7 @@ Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 
 
 class Cache(NamedTuple):
-    """What a kind needs in the cache of a resource.
+    """The cache of a resource, as one kind needs it.
 
     `transform` makes each object smaller before the cache stores the object.
     """
@@ -171,7 +171,7 @@ def assemble(
 
 
 def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
-    """Return an event handler that removes the metrics of deleted owners."""
+    """Return an event handler that removes the metrics of deleted sets or pools."""
 
     def handle(change: Change[Any]) -> None:
         if isinstance(change, Removed):

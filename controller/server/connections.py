@@ -23,7 +23,7 @@ So a client that holds many connections cannot keep the kubelet's probes out.
 """
 
 IDLE_TIMEOUT_S: Final = 30.0
-"""The longest time, in seconds, until the header of the next request is complete."""
+"""The longest wait, in seconds, until the header of the next request is complete."""
 
 ANSWER_TIMEOUT_S: Final = 30.0
 """The longest time, in seconds, to make an answer and to send the answer to a slow reader."""
@@ -50,7 +50,7 @@ LIMITS: Final[Mapping[str, Any]] = {
 
 @web.middleware
 async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Send the answer of the handler. Abort the connection if that takes longer than `ANSWER_TIMEOUT_S`."""
+    """Send the answer of the handler. After `ANSWER_TIMEOUT_S`, abort the connection instead."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await handler(request)
@@ -77,7 +77,7 @@ def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
 
 
 def server_log() -> logging.Logger:
-    """Return the logger of the server. It writes no line about an invalid request.
+    """Return the logger of the server, without lines about invalid requests.
 
     Such a line would contain bytes of the request, and any client could fill the log.
     """

@@ -81,7 +81,9 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` maps a NAME to a function. The address `health` serves the text of this function at `/debug/NAME`."""
+        """`debug` contains functions by name. The address `health` serves the text of the function NAME at
+        `/debug/NAME`.
+        """
         probes = {
             **_check_routes("healthz", live),
             **_check_routes("livez", live),
@@ -348,7 +350,7 @@ def describe_tasks() -> str:
 def describe_memory() -> str:
     """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
 
-    A number of blocks that grows for hours shows a leak. Resident memory shows the same leak with more noise.
+    If the number of blocks grows for hours, the process has a leak. Resident memory also grows, but varies more.
     """
     generations = ", ".join(map(str, gc.get_count()))
     return (

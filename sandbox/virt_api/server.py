@@ -44,7 +44,10 @@ REQUESTHEADER = "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-a
 """The ConfigMap in which kube-apiserver publishes the CA of its front proxy certificate."""
 
 LARGEST_REVIEW = 8 << 20
-"""The largest size of a request in bytes. A review contains the object and its former state."""
+"""The largest size of a request in bytes.
+
+An admission review contains the object twice: before and after the change.
+"""
 
 TEST_FAILED = "jsonpatch test operation does not apply"
 

@@ -14,7 +14,7 @@ TIMES = [0.0, 30.0, 60.0]
 
 
 def points(picture: ElementTree.Element) -> list[list[tuple[float, float]]]:
-    """The points of each line, in the coordinates of its panel."""
+    """The points of each line, in the coordinates of the panel."""
     return [
         [(float(x), float(y)) for x, y in re.findall(r"(\S+),(\S+)", line.get("points", ""))]
         for line in picture.iter(f"{SVG}polyline")

@@ -31,7 +31,7 @@ class Step(Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """The arguments of the instruction: the items of an exec form, or the words as a shell splits them."""
+        """The arguments of the instruction, from the exec form or split as a shell does."""
         if self.text.startswith("["):
             words: list[str] = json.loads(self.text)
             return words

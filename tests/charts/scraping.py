@@ -42,7 +42,7 @@ def definitions(directory: Path) -> Path:
 
 
 def ports() -> dict[str, Any]:
-    """Values with free ports on this machine."""
+    """Values of the chart with free ports."""
     metrics, health = free_ports(2)
     return {"healthPort": health, "metrics": {"port": metrics}}
 

@@ -249,4 +249,8 @@ def test_python_m_controller_is_the_same_command():
 def test_the_project_names_this_entry_point():
     assert importlib.util.find_spec("controller.__main__") is not None
     scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts == {"vmherd": "controller.__main__:main", "kubectl-vmherd": "controller.__main__:main"}
+    assert scripts == {
+        "vmherd": "controller.__main__:main",
+        "kubectl-vmherd": "plugin.__main__:main",
+        "kubectl_complete-vmherd": "plugin.completion:main",
+    }

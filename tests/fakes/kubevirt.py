@@ -18,7 +18,7 @@ BROKEN: Final = "broken"
 
 
 class FakeKubeVirt:
-    """Acts on the VMs of one namespace. Without `cdi`, a disk has a claim and no DataVolume."""
+    """Acts on the VMs of one namespace. Without `cdi`, a disk is a PersistentVolumeClaim without a DataVolume."""
 
     def __init__(
         self, server: FakeApiServer, *, now: Callable[[], datetime], cdi: bool, namespace: str = "default"
@@ -94,7 +94,7 @@ class FakeKubeVirt:
         return requested or vm["spec"].get("runStrategy") == "Halted"
 
     def _provide(self, name: str, owner: Document) -> None:
-        """Create or adopt the disk of this name: a DataVolume that owns a claim, or the claim alone."""
+        """Create or adopt the disk of this name: a DataVolume with its PersistentVolumeClaim, or the claim alone."""
         resource, disk = self._disks, self._of(self._disks).get(name)
         if disk is None and name in self._of(PVCS):
             resource, disk = PVCS, self._of(PVCS)[name]

@@ -52,7 +52,7 @@ def _conflict(what: str, name: str, why: str) -> ApiError:
 
 
 def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, version: str) -> None:
-    """Raise Conflict if a given UID or version differs from that of the object."""
+    """Raise Conflict if the request names another UID or version than the object has."""
     kind = f"{resource.kind}.{resource.group}"
     if uid and uid != meta["uid"]:
         why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."

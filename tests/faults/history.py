@@ -82,8 +82,12 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def ours(self) -> bool:
-        """True for a request of vmherd. The simulator of the sandbox has the user agent `vmherd-simulator`."""
-        return self.user_agent.startswith(USER_AGENT)
+        """True for a request of the controller. Its user agent is `vmherd/<version> (<commit>)`.
+
+        The user agent of the commands, such as `vmherd cleanup`, has no commit, and that of the simulator is
+        `vmherd-simulator`.
+        """
+        return self.user_agent.startswith(USER_AGENT) and "(" in self.user_agent
 
     @property
     def kind(self) -> str:
@@ -160,7 +164,7 @@ class Change(Struct, frozen=True):
 
 
 class World:
-    """The objects at one revision. Only `History.replay` changes it."""
+    """The objects at one revision. A world that `History.replay` yields must not be changed."""
 
     def __init__(self) -> None:
         self._objects: dict[tuple[str, str], Object] = {}
@@ -268,12 +272,12 @@ class _Authors:
     """Finds the write that made a change."""
 
     def __init__(self, writes: Iterable[Request]) -> None:
-        self._by_revision: dict[tuple[str, int], Request] = {}
+        self._by_revision: dict[tuple[str, int], list[Request]] = defaultdict(list)
         self._by_uid: dict[tuple[str, str], list[Request]] = defaultdict(list)
         self._by_name: dict[tuple[str, str], list[Request]] = defaultdict(list)
         for write in writes:
             if write.kind and write.revision:
-                self._by_revision.setdefault((write.kind, write.revision), write)
+                self._by_revision[write.kind, write.revision].append(write)
             if write.kind and write.succeeded and (uid := _answered_uid(write)):
                 self._by_uid[write.kind, uid].append(write)
             if write.kind and write.code >= 500:
@@ -288,9 +292,10 @@ class _Authors:
 
     def _find(self, observation: Observation, before: Object | None) -> Request | None:
         kind, item = observation.kind, observation.object
-        exact = self._by_revision.get((kind, observation.revision))
-        if exact is not None and id(exact) not in self._used:
-            return exact
+        # A write that changed nothing has the version of an earlier write. After a restore of etcd, versions repeat.
+        exact = (each for each in self._by_revision[kind, observation.revision] if id(each) not in self._used)
+        if (found := next((each for each in exact if _answered_uid(each) == uid_of(item)), None)) is not None:
+            return found
         if observation.type == "DELETED":
             last = [each for each in self._by_uid[kind, uid_of(item)] if id(each) not in self._used]
             if last and (last[-1].verb == "delete" or before is None or "deletionTimestamp" in before["metadata"]):

@@ -7,9 +7,9 @@ How the catalogue's invariants are worded for this controller:
 - S2: the history shows no passes. So the limit is G2: creates since a state in the window never exceed the members that
   are missing in that state. Deletes because of the count have the same limit for the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
-  ordinal was free in the window, and that no pool adopts a VM.
-- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. The VMI of
-  a VM belongs to the pool of the VM.
+  ordinal stays free, and that no pool adopts a VM.
+- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool
+  restarts the VMI of a VM that was a member in the window: the version of the VMI does not show that the VM left.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
 - S7: during a pause nothing is created, deleted or updated. Adoption, release, and the removal of finalizers go on (R8,
   P17). An owner that is being deleted creates nothing.
@@ -19,9 +19,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.history import Change, History, Request, own_reference, shown
+from tests.faults.history import Change, History, Request, World, own_reference, shown
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of, replaces_members
+from tests.faults.restarts import in_pause, restarts, states_in, unfounded
 from tests.faults.states import (
     OWNERS,
     POOL,
@@ -91,6 +92,9 @@ def s1_nothing_is_created_or_deleted_without_a_reason(history: History, run: Run
     for step in our_deletes(history):
         _, problem = reason_of(history, step, run)
         yield Violation("S1", problem, described(step.change)) if problem else None
+    for restart in restarts(history, run):
+        problem = unfounded(restart)
+        yield Violation("S1", problem, (restart.evidence, shown(restart.vmi))) if problem else None
 
 
 def _constant(timeline: Timeline) -> Iterator[Finding]:
@@ -171,8 +175,8 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
         if ordinal is None:
             yield Violation("S3", f"{name_of(vm)} is no name of {pool}", described(step.change))
             continue
-        start = run.window(step.point.time)
-        free = [n for n in range(ordinal) if not taken.within(f"{pool}-{n}", start, step.change)]
+        start, end = run.window(step.point.time), run.aftermath(step.point.time)
+        free = [n for n in range(ordinal) if not taken.within(f"{pool}-{n}", start, end)]
         message = f"{pool}-{ordinal} is created, but the ordinals {free} are free"
         yield Violation("S3", message, described(step.change)) if free else None
     for change in history.changes:
@@ -183,25 +187,24 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
 
 
 class _Taken:
-    """Tells when each VM name was in use."""
+    """The times in which each VM name was in use, and the times of our creates with this name.
+
+    The creates of one reconciliation run in parallel. So a smaller ordinal may follow a moment later.
+    """
 
     def __init__(self, history: History) -> None:
-        self._spans: dict[str, list[tuple[int, int, float]]] = {}
-        open_: dict[str, tuple[str, int]] = {}
-        for change in history.changes:
-            if change.kind != VM:
-                continue
-            if change.uid not in open_:
-                open_[change.uid] = (change.name, change.number)
-            if change.after is None:
-                name, since = open_.pop(change.uid)
-                self._spans.setdefault(name, []).append((since, change.number, change.time))
-        for name, since in open_.values():
-            self._spans.setdefault(name, []).append((since, len(history.changes), float("inf")))
+        self._spans: dict[str, list[tuple[float, float]]] = {}
+        for (kind, _), changes in history.objects.items():
+            if kind == VM:
+                end = changes[-1].time if changes[-1].after is None else float("inf")
+                self._spans.setdefault(changes[0].name, []).append((changes[0].time, end))
+        for write in history.ours:
+            if write.kind == VM and write.verb == "create":
+                self._spans.setdefault(write.name, []).append((write.time, write.answered))
 
-    def within(self, name: str, start: float, until: Change) -> bool:
-        """Return True if the name was in use at any time from `start` until the change."""
-        return any(since < until.number and end >= start for since, _, end in self._spans.get(name, ()))
+    def within(self, name: str, start: float, end: float) -> bool:
+        """Return True if the name was in use at any time from `start` to `end`."""
+        return any(since <= end and until >= start for since, until in self._spans.get(name, ()))
 
 
 @invariant("S4")
@@ -213,7 +216,8 @@ def s4_only_members_are_deleted_by_uid(history: History, run: Run) -> Iterator[F
     for change, world in history.replay():
         author = change.author
         if change.starts_deletion and author is not None and author.ours and author.verb == "delete":
-            problem = "" if _is_member(change, world.by_uid) else f"{change.kind}/{change.name} belongs to no owner"
+            is_member = _is_member(change, world) or _is_vmi_of_member(history, run, change)
+            problem = "" if is_member else f"{change.kind}/{change.name} belongs to no owner"
             yield Violation("S4", problem, described(change)) if problem else None
 
 
@@ -224,20 +228,23 @@ def _unconditional(write: Request) -> str:
     return "" if uid else f"{write} has no UID as precondition"
 
 
-def _is_member(change: Change, find: object) -> bool:
-    """Return True if the object belongs to a set or a pool now. `find` finds an object by UID."""
-    assert callable(find)
-    item = change.before
-    if item is None:
-        return False
-    owner = find(controller_uid(item))
-    if change.kind == VMI and owner is not None and owner["kind"] == VM:
-        owner = find(controller_uid(owner))
-        return owner is not None and owner["kind"] == POOL
+def _is_member(change: Change, world: World) -> bool:
+    """Return True if the object belongs to a set or a pool now."""
+    item = change.before or {"metadata": {}}
     if change.kind == REVISION and not controller_uid(item):
         return bool(labels_of(item).get(POOL_UID_LABEL))
+    owner = world.by_uid(controller_uid(item))
     kinds = {VMI: SET, VM: POOL, REVISION: POOL}
     return owner is not None and owner["kind"] == kinds.get(change.kind)
+
+
+def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:
+    """Return True if the VMI belongs to a VM that a pool owned in the window."""
+    if change.kind != VMI or change.before is None:
+        return False
+    changes = history.objects.get((VM, controller_uid(change.before)), ())
+    states = states_in(changes, run.window(change.time), change.time)
+    return any((POOL, controller_uid(item)) in history.objects for item in states)
 
 
 @invariant("S5")
@@ -292,10 +299,9 @@ def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
     if own_reference(change.before, uid) is None or not (history.objects.get((kind, uid))):
         return f"{change.name} loses an owner that is no {kind}"
     start = run.window(change.time)
-    states = [each for each in history.objects[change.kind, change.uid] if each.number < change.number]
-    recent = [each.after for n, each in enumerate(states) if n == len(states) - 1 or states[n + 1].time >= start]
+    earlier = tuple(each for each in history.objects[change.kind, change.uid] if each.number < change.number)
     owner = history.at(kind, uid, change.author.time)
-    if owner is not None and not any(item is not None and not selects(owner, labels_of(item)) for item in recent):
+    if owner is not None and all(selects(owner, labels_of(item)) for item in states_in(earlier, start, change.time)):
         return f"{change.name} is released, but its labels match"
     if owner is not None and is_deleting(owner) and history.at(kind, uid, start) is not None:
         before = history.at(kind, uid, start)
@@ -313,6 +319,9 @@ def s7_a_pause_or_a_deletion_stops_writes(history: History, run: Run) -> Iterato
     for step in our_steps(history):
         problem = _write_in_pause(step, run)
         yield Violation("S7", problem, described(step.change)) if problem else None
+    for restart in restarts(history, run):
+        problem = in_pause(restart)
+        yield Violation("S7", problem, (restart.evidence,)) if problem else None
 
 
 def _write_in_pause(step: Step, run: Run) -> str:

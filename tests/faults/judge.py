@@ -98,6 +98,14 @@ class Run(Struct, frozen=True, kw_only=True):
                 start = min(start, fault.start - self.lag_s)
         return start
 
+    def aftermath(self, time: float) -> float:
+        """Return the time until which writes that belong together with a write at this time may follow."""
+        end = time + self.lag_s
+        for fault in sorted(self.faults, key=lambda each: each.start):
+            if fault.start <= end and fault.end >= time:
+                end = max(end, fault.end + self.lag_s)
+        return end
+
     @property
     def is_disturbed(self) -> bool:
         return bool(self.faults or self.lost_answers or self.crashes)
@@ -155,4 +163,10 @@ def judge(history: History, run: Run) -> tuple[Violation, ...]:
 
 def _register() -> None:
     """Import the modules with the invariants."""
-    from tests.faults import invariants_safety  # noqa: F401, PLC0415
+    from tests.faults import (  # noqa: PLC0415
+        invariants_fields,  # noqa: F401
+        invariants_liveness,  # noqa: F401
+        invariants_objects,  # noqa: F401
+        invariants_quiet,  # noqa: F401
+        invariants_safety,  # noqa: F401
+    )

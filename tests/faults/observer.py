@@ -234,10 +234,15 @@ class Observer:
             if answer.status == 410:
                 raise _Expired(await answer.text())
             answer.raise_for_status()
-            async for line in answer.content:
-                event = json.loads(line)
-                _slim(event["object"])
-                yield event
+            try:
+                async for line in answer.content:
+                    event = json.loads(line)
+                    _slim(event["object"])
+                    yield event
+            finally:
+                # A TLS connection that is only closed would wait for the server.
+                if answer.connection is not None and answer.connection.transport is not None:
+                    answer.connection.transport.abort()
 
 
 def _slim(item: Object) -> Object:

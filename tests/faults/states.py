@@ -209,6 +209,10 @@ def seconds(text: str) -> float:
 
 def differences(before: Any, after: Any, path: str = "") -> Iterable[str]:
     """Yield the path of each field that differs. A list is one field."""
+    before, after = (
+        {} if one is None and isinstance(other, dict) and other else one
+        for one, other in ((before, after), (after, before))
+    )
     if isinstance(before, dict) and isinstance(after, dict):
         for key in sorted(before.keys() | after.keys()):
             yield from differences(before.get(key), after.get(key), f"{path}/{key}")

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import pytest
+
 from tests.faults.checks import RUN, assert_broken, assert_kept, pool_of, scale, set_of
 from tests.faults.history import History
 from tests.faults.judge import LeaseTimes, Run, examine
@@ -14,7 +18,7 @@ from tests.faults.made_history import (
     vm,
     vmi,
 )
-from tests.faults.states import POOL, SET, VM, VMI, Object
+from tests.faults.states import POOL, REVISION_LABEL, SET, VM, VMI, Object
 
 
 def test_s4_a_delete_of_a_member_by_uid_is_right() -> None:
@@ -52,6 +56,7 @@ def test_s4_the_vmi_of_a_detached_vm_is_not_deleted() -> None:
     pool_of(made, 1)
     made.create(vmi("pool-0", made.get(VM, "pool-0")), by=SIMULATOR)
     made.patch(VM, "pool-0", {"metadata": {"ownerReferences": None}})
+    made.wait(60)
     made.delete(VMI, "pool-0", by=OURS)
     assert_broken(made, "S4", "belongs to no owner")
 
@@ -170,6 +175,56 @@ def test_s7_an_update_during_a_pause_is_found() -> None:
     made.wait(60)
     made.patch(VM, "pool-0", {"spec": {"runStrategy": "Manual"}}, by=OURS)
     assert_broken(made, "S7", "updated during a pause")
+
+
+def restarting_pool(made: Made, **spec: Any) -> None:
+    """A pool whose VM has a newer revision than its VMI."""
+    pool_of(made, 1, **spec)
+    made.create(vmi("pool-0", made.get(VM, "pool-0"), labels={REVISION_LABEL: "pool-0"}), by=SIMULATOR)
+    made.wait(60)
+
+
+def test_s1_an_outdated_vmi_may_be_restarted() -> None:
+    made = Made()
+    restarting_pool(made)
+    made.delete(VMI, "pool-0", by=OURS)
+    assert_kept(made, "S1")
+    assert_kept(made, "S7")
+
+
+def test_s1_a_restart_without_a_reason_is_found() -> None:
+    made = Made()
+    restarting_pool(made)
+    made.patch(VMI, "pool-0", {"metadata": {"labels": {REVISION_LABEL: "pool-1"}}})
+    made.delete(VMI, "pool-0", by=OURS)
+    assert_broken(made, "S1", "its VMI has the revision of the VM")
+
+
+@pytest.mark.parametrize("by_request", [True, False])
+def test_s1_a_strategy_without_restarts_restarts_nothing(by_request: bool) -> None:
+    made = Made()
+    restarting_pool(made, updateStrategy={"opportunistic": {}})
+    if by_request:
+        made.fail("update", VM, "pool-0", 202, subresource="restart")
+    else:
+        made.delete(VMI, "pool-0", by=OURS)
+    assert_broken(made, "S1", "the update strategy forbids restarts")
+
+
+def test_s1_a_vm_is_not_restarted_during_a_snapshot() -> None:
+    made = Made()
+    restarting_pool(made)
+    made.patch(VM, "pool-0", {"status": {"snapshotInProgress": "s"}}, by=SIMULATOR)
+    made.wait(60)
+    made.delete(VMI, "pool-0", by=OURS)
+    assert_broken(made, "S1", "is restarted during a snapshot")
+
+
+def test_s7_a_restart_during_a_pause_is_found() -> None:
+    made = Made()
+    restarting_pool(made, paused=True)
+    made.delete(VMI, "pool-0", by=OURS)
+    assert_broken(made, "S7", "is restarted during a pause")
 
 
 def test_s7_a_create_for_an_owner_that_is_being_deleted_is_found() -> None:

@@ -114,6 +114,6 @@ def _is_running(vmi: dict[str, Any]) -> bool:
 
 
 def _readiness(item: dict[str, Any]) -> str:
-    """The status of a VMI's or a Pod's Ready condition."""
+    """The status of the condition Ready of a VMI or Pod."""
     conditions = (item.get("status") or {}).get("conditions") or ()
     return next((each["status"] for each in conditions if each["type"] == "Ready"), "")

@@ -79,7 +79,7 @@ class MetricsAPI:
         return (200, found[0]) if found else (404, _failure(404, f'podmetrics.metrics.k8s.io "{name}" not found'))
 
     def _pods(self, namespace: str, query: str) -> list[dict[str, Any]]:
-        """The running Pods that are not terminating. Other Pods use no CPU."""
+        """The running Pods that are not terminating. Only these Pods use CPU."""
         items = self._admin.get(f"/api/v1/namespaces/{namespace}/pods?{query}")["items"]
         return [
             pod

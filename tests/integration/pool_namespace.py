@@ -181,7 +181,7 @@ class PoolNamespace(ReplicaSetNamespace):
             self._send("DELETE", path)
 
     def make_disk(self, name: str, *, owner: dict[str, Any], finalizers: tuple[str, ...] = ()) -> None:
-        """Create a claim and then its DataVolume, both owned by this VM. The simulator adopts the existing claim."""
+        """Create a PVC and then its DataVolume, both owned by this VM. The simulator adopts the existing PVC."""
         meta = owner["metadata"]
         reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
         references = [{**reference, "controller": True}]
@@ -193,7 +193,7 @@ class PoolNamespace(ReplicaSetNamespace):
         self._send("POST", self._cdi, volume)
 
     def let_disk_go(self, name: str) -> None:
-        """Remove all finalizers from a DataVolume and its claim."""
+        """Remove all finalizers from a DataVolume and its PersistentVolumeClaim."""
         nothing = {"metadata": {"finalizers": None}}
         for path in (f"{self._cdi}/{name}", f"{self._core}/persistentvolumeclaims/{name}"):
             self._send("PATCH", path, nothing)

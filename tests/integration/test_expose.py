@@ -61,7 +61,7 @@ class Shell:
         done = self("vmherd", "expose", *arguments)
         line, _, rest = done.stderr.partition("\n")
         assert (done.returncode, done.stdout, rest) == (1, "", "")
-        return line.removeprefix("vmherd: ")
+        return line.removeprefix("error: ")
 
     def _install(self) -> None:
         """Write the script that pip creates for the project's entry point."""

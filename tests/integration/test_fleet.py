@@ -1,4 +1,4 @@
-"""The life of a fleet: 500 VMs with two disks each are updated, scaled in with their disks kept, and scaled out again.
+"""The life of a fleet: 500 VMs with two disks each are updated, scaled in and scaled out again. Their disks are kept.
 
 The audit log of the API server shows the controller's writes, and a watch on the VMIs shows their availability.
 """

@@ -100,7 +100,7 @@ def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> Non
 
 
 def live_through_a_pool(pools: PoolNamespace) -> None:
-    """Make a pool create VMs, update them, keep the disk of a deleted VM, prune an old revision, and restart a VM."""
+    """Let a pool create and update VMs, keep the disk of a deleted VM, prune an old revision, and restart a VM."""
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
     pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
     vms = pools.wait_for_ordinals(0, 1, ready=False)

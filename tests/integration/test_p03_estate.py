@@ -26,7 +26,7 @@ def test_p3_a_recreated_vm_has_new_disks_that_stay(pools: PoolNamespace) -> None
 
 
 def test_p3_a_create_waits_for_a_claim_that_the_old_vm_owns_without_a_data_volume(pools: PoolNamespace) -> None:
-    """CDI can delete a finished DataVolume and give its claim to the VM."""
+    """CDI can delete a finished DataVolume. Its PersistentVolumeClaim then belongs to the VM."""
     pools.make_pool(0, template=vm_template(disks=("root",)))
     eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")
     uid = "00000000-0000-0000-0000-000000000000"

@@ -1,4 +1,4 @@
-"""P15: members that do not come up are recreated, within limits. Other VMs are never touched."""
+"""P15: VMs that do not become ready are recreated, within limits. Other VMs are never touched."""
 
 from __future__ import annotations
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faultproxy import FaultProxy, fault_proxy
+from tests.faults.actions import CutWatch, HoldWatch, LoseAnswer, Refuse
+from tests.faults.rules import Match, Rule
+from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
 from tests.integration.controller_process import (
     ControllerProcess,
     ReplicaSetNamespace,
@@ -24,13 +26,13 @@ VMIS = "virtualmachineinstances"
 
 
 @pytest.fixture
-def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[FaultProxy]:
-    with fault_proxy(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
+def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
+    with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def proxied(proxy: FaultProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
     """A controller whose requests go through the proxy. The test's own requests go directly to the API server."""
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
         yield program
@@ -41,37 +43,37 @@ def change_template(sets: ReplicaSetNamespace, note: str) -> None:
 
 
 def test_r9_creates_whose_answers_are_lost_make_no_duplicate(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    proxy.lose("POST", VMIS, every=3)
+    lost = proxy.add(Rule(Match("create", VMIS), LoseAnswer(), times=None, every=3))
     idle_namespace.make_set(40)
     alive = idle_namespace.wait_for(40)
     stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the VMIs")
-    assert len(proxy.lost) >= 5
+    assert sum(answer.server_code < 300 for answer in proxy.decisions(lost)) >= 5
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert not deleted(idle_namespace)
     assert proxied.working
 
 
 def test_r9_deletes_whose_answers_are_lost_delete_no_other_vmi(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
     idle_namespace.make_set(40)
     idle_namespace.wait_for(40)
-    proxy.lose("DELETE", VMIS, every=2)
+    lost = proxy.add(Rule(Match("delete", VMIS), LoseAnswer(), times=None, every=2))
     idle_namespace.change_set({"spec": {"replicas": 10}})
     alive = idle_namespace.wait_for(10)
     stays(lambda: idle_namespace.vmis().keys() == alive.keys(), for_s=2, what="the wanted VMIs")
-    assert len(proxy.lost) >= 5
+    assert sum(answer.server_code < 300 for answer in proxy.decisions(lost)) >= 5
     assert (deleted(idle_namespace).total(), len(deleted(idle_namespace))) == (30, 30)
     assert created(idle_namespace).total() == 40
     assert proxied.working
 
 
 def test_r9_a_stale_cache_leads_to_no_surplus_create(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    proxy.delay_watch(VMIS, 3600)
+    held = proxy.add(Rule(Match("watch", VMIS), HoldWatch(), times=None))
     idle_namespace.make_set(5)
     eventually(lambda: len(idle_namespace.vmis()) == 5, what="five VMIs")
     before = proxied.passes(idle_namespace.namespace)
@@ -81,24 +83,24 @@ def test_r9_a_stale_cache_leads_to_no_surplus_create(
     eventually(lambda: proxied.passes(idle_namespace.namespace) >= before + 4, what="each change is reconciled")
     idle_namespace.change_set({"spec": {"replicas": 6}})
     stays(lambda: len(idle_namespace.vmis()) == 5, for_s=0.5, what="no create before the cache is up to date")
-    proxy.delay_watch(VMIS, 0)
+    proxy.remove(held)
     alive = idle_namespace.wait_for(6)
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
 
 
 def test_r9_a_stale_cache_leads_to_no_second_delete(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
     idle_namespace.make_set(5)
     idle_namespace.wait_for(5)
-    proxy.delay_watch(VMIS, 3600)
+    held = proxy.add(Rule(Match("watch", VMIS), HoldWatch(), times=None))
     idle_namespace.change_set({"spec": {"replicas": 3}})
     eventually(lambda: len(idle_namespace.vmis()) == 3, what="three VMIs")
     for number in range(4):
         change_template(idle_namespace, str(number))
         stays(lambda: len(idle_namespace.vmis()) == 3, for_s=0.3, what="three VMIs")
     assert len(idle_namespace.requests("delete")) == 2
-    proxy.delay_watch(VMIS, 0)
+    proxy.remove(held)
     idle_namespace.wait_for(3)
     assert len(idle_namespace.requests("delete")) == 2
     assert created(idle_namespace).total() == 5
@@ -106,52 +108,52 @@ def test_r9_a_stale_cache_leads_to_no_second_delete(
 
 
 def test_r9_a_watch_cut_in_the_middle_of_a_line_continues_without_a_gap(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
     idle_namespace.make_set(3)
     victim = next(iter(idle_namespace.wait_for(3)))
-    proxy.cut_watch(VMIS)
+    cut = proxy.add(Rule(Match("watch", VMIS), CutWatch()))
     idle_namespace.delete_vmi(victim)
-    eventually(lambda: proxy.cut == 1 and len(idle_namespace.vmis()) == 3, what="the replacement")
+    eventually(lambda: proxy.decisions(cut) and len(idle_namespace.vmis()) == 3, what="the replacement")
     idle_namespace.wait_for(3)
     assert created(idle_namespace).total() == 4
     assert [line["after"] for line in proxied.lines(msg="following again")]
 
 
 def test_after_a_429_the_controller_pauses_for_the_retry_after_of_the_server(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    proxy.refuse("POST", VMIS, 429, times=1, retry_after="2")
+    refused = proxy.add(Rule(Match("create", VMIS), Refuse(429, retry_after="2")))
     idle_namespace.make_set(3)
-    eventually(lambda: proxy.refused, what="the refusal")
-    refused = time.monotonic()
+    eventually(lambda: proxy.decisions(refused), what="the refusal")
+    since = time.monotonic()
     stays(lambda: not idle_namespace.vmis(), for_s=1.5, what="the pause")
     idle_namespace.wait_for(3)
-    assert time.monotonic() - refused < 6
+    assert time.monotonic() - since < 6
     assert created(idle_namespace).total() == 3
     assert proxied.working
 
 
 def test_r9_a_write_that_a_gateway_answered_with_503_is_looked_up_and_done_once(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, proxied: ControllerProcess
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    proxy.refuse("POST", VMIS, 503, times=3)
+    refused = proxy.add(Rule(Match("create", VMIS), Refuse(503), times=3))
     idle_namespace.make_set(4)
     alive = idle_namespace.wait_for(4)
-    assert len(proxy.refused) == 3
+    assert len(proxy.decisions(refused)) == 3
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
     assert proxied.working
 
 
 def test_a_leader_whose_pass_is_cut_off_by_the_shutdown_does_not_release_its_lease(
-    idle_namespace: ReplicaSetNamespace, proxy: FaultProxy, tmp_path: Path
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, tmp_path: Path
 ) -> None:
     flags = ("--lease-duration", "8s", "--shutdown-grace", "1s")
     flags = (*flags, "--renew-deadline", "6s", "--retry-period", "400ms")
     with controller_process(idle_namespace.plane, tmp_path, *flags, through=proxy.write_kubeconfig) as program:
-        proxy.refuse("POST", VMIS, 503, times=1, retry_after="9")
+        refused = proxy.add(Rule(Match("create", VMIS), Refuse(503, retry_after="9")))
         idle_namespace.make_set(1)
-        eventually(lambda: proxy.refused, what="a pass that waits")
+        eventually(lambda: proxy.decisions(refused), what="a pass that waits")
         assert program.stop() == 0
         assert program.lines(msg="a running pass did not finish within the shutdown grace")
         assert not program.lines(msg="released the lease")

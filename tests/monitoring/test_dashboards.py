@@ -82,8 +82,6 @@ def test_panels_do_not_overlap_and_have_a_description(name: str):
 
 @pytest.mark.parametrize("name", FILES)
 def test_a_dashboard_has_nothing_specific_to_one_installation(name: str):
-    """The user chooses the data source. A numeric id could be the id of another dashboard."""
-
     def sources(value: Any) -> set[str]:
         if isinstance(value, list):
             return set().union(*map(sources, value))

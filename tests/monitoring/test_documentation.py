@@ -46,7 +46,7 @@ def test_the_page_lists_every_alert_with_its_severity():
 
 def test_the_page_has_the_time_limits_of_the_program():
     assert (ALLOWED_FOR_S, DENIED_FOR_S, ALLOWED_AT_MOST_S) == (60, 10, 300)
-    assert "for a minute if it was yes, and for ten seconds if it was no" in TEXT
+    assert "a permission for a minute, and a denial for ten seconds" in TEXT
     assert "up to five minutes" in TEXT
 
 

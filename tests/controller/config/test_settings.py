@@ -53,7 +53,7 @@ CHOSEN = {
     "--log-level": ("DEBUG", "debug"),
     "--log-format": ("json", "json"),
 }
-"""For each flag a value that is not its default: as text, and as the value of the field."""
+"""A value for each flag that differs from the default: as text, and as the parsed value."""
 
 NEEDS = {
     "--metrics-cert-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_KEY_FILE": "/tls/tls.key"},

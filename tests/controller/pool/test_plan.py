@@ -22,7 +22,7 @@ def steps(todo):
 
 
 def outdated(**fields):
-    """A pool with a changed template, and the revisions of both templates."""
+    """A pool with a changed template, and the revisions of the old and the new template."""
     before = pool(spec=vm_spec(image="v1"), **fields)
     now = pool(spec=vm_spec(image="v2"), generation=2, **fields)
     return now, [revision(before, number=1), revision(now, number=2)]

@@ -101,7 +101,7 @@ def test_p8_terminating_vms_count_towards_the_number_to_delete():
 
 @pytest.mark.parametrize("wanted", [4, 5, 9])
 def test_p8_more_terminating_vms_than_surplus_vms_give_an_empty_plan(wanted):
-    """The pool was scaled from 10 to 5, and then to `wanted` while the five VMs are still terminating."""
+    """The pool was scaled from 10 to 5. Five VMs are still terminating when the pool is scaled to `wanted`."""
     owner = pool(replicas=wanted)
     terminating = vms(owner, *range(5, 10), deleting=True, finalizers=("x",))
     todo = plan(snapshot(owner, (*vms(owner, 0, 1, 2, 3), *terminating)))

@@ -49,7 +49,7 @@ def test_a_vm_without_an_ordinal_counts_as_lower_than_ordinal_zero():
 
 
 def test_without_a_policy_vms_that_are_not_ready_come_first():
-    """One of twenty VMs is not ready. It comes first with any hash."""
+    """One of twenty VMs is not ready. This VM comes first in any random order."""
     for broken in range(20):
         machines = [vm(f"web-{ordinal}", owner=OWNER, ready=ordinal != broken) for ordinal in range(20)]
         assert order(machines)[0] == f"web-{broken}"

@@ -29,7 +29,7 @@ LEASE_S = 15
 
 
 class Cluster(Answering):
-    """The leases of a cluster, whose user may list leases in all namespaces unless `may_list` is False."""
+    """A cluster with leases. If `may_list` is False, the user may not list leases in all namespaces."""
 
     def __init__(self, **holders: str) -> None:
         self.may_list = True

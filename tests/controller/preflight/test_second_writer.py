@@ -1,4 +1,6 @@
-"""The check whether virt-controller reconciles the same kinds, on virtual time, with an API server of fixed answers."""
+"""The check whether virt-controller reconciles the same kinds. The API server has fixed answers, and the time is
+virtual.
+"""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.fakes.rules import wire
 
 STEP_S = 1.0
 Fate: TypeAlias = Callable[[Document, float], str]
-"""Maps a VMI and its age in seconds to a state: a phase, or "Ready" for a VMI that runs and is ready."""
+"""A function that returns the state of a VMI from the VMI and its age in seconds. The state is a phase, or "Ready"."""
 
 
 def fails(document: Document, age_s: float) -> str:

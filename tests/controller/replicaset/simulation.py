@@ -124,7 +124,10 @@ class ReplicaSetSimulation:
         return await self.process.reconcile(self.key)
 
     async def come_to_rest(self, *, passes: int = 30) -> int:
-        """Reconcile with fresh caches until no request is sent. Return the number of earlier reconciliations."""
+        """Reconcile with fresh caches until no request is sent.
+
+        Return the number of reconciliations that sent requests.
+        """
         for number in range(passes):
             self.process.catch_up()
             before = len(self.server.requests)

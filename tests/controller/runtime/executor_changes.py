@@ -29,7 +29,7 @@ OTHERS = [
 
 
 def put_disk(setup: ExecutorSetup, *owners: dict[str, object], name: str = "disk", resource: Any = DATA_VOLUMES) -> str:
-    """Create a DataVolume or a claim with these owners. Returns its UID."""
+    """Create a DataVolume or a PersistentVolumeClaim with these owners. Returns its UID."""
     made = setup.server.put(resource, {"metadata": {"name": name, "namespace": "default", "ownerReferences": owners}})
     return made["metadata"]["uid"]
 

@@ -120,7 +120,10 @@ class ExecutorSetup:
         return self.expectations.settled(OWNER, OWNER_UID)
 
     def fail(self, fault: Fault, *, verb: str = "", name: str = "") -> None:
-        """Make all requests with this verb and name fail. An empty verb or name stands for any."""
+        """Make all requests with this verb and name fail.
+
+        An empty verb means all verbs. An empty name means all names.
+        """
 
         def fault_for(request: Request) -> Fault | None:
             meant = verb in ("", request.verb) and name in ("", request.key.name)

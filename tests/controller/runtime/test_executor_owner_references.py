@@ -132,7 +132,7 @@ def removal(setup: ExecutorSetup, name: str, *, owner_uid: str) -> Patch:
 
 
 def leaving(setup: ExecutorSetup, *names: str) -> tuple[Stage, Stage]:
-    """Terminating VMs, each with a DataVolume and its claim, and the plan for these VMs."""
+    """Terminating VMs, each with a DataVolume and a PersistentVolumeClaim, and the plan for these VMs."""
     disowns, removals = [], []
     for name in names:
         uid = setup.add(name, finalizers=["example.org/theirs", FINALIZER])

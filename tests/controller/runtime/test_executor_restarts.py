@@ -20,7 +20,7 @@ UNDERWAY = refusal(500, "InternalError", "unable to complete request: stop/start
 
 
 class RestartSetup(ExecutorSetup):
-    """An executor, and a server with a VM that runs. The server notes a restart in the status of the VM."""
+    """An executor, and a server with a VM that runs. The server writes a restart into the status of the VM."""
 
     def __init__(self) -> None:
         super().__init__()

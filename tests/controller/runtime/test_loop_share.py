@@ -1,4 +1,4 @@
-"""No namespace uses the event loop for itself: a namespace with expensive passes waits, and the others do not."""
+"""A namespace with expensive reconciliations waits, and the other namespaces do not wait."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_namespaces_without_a_debt_are_forgotten() -> None:
 
 
 class Expensive:
-    """Each pass of the namespace "greedy" blocks the loop for 0.2 s, as it reports."""
+    """A reconciler. Each reconciliation in the namespace "greedy" blocks the loop for 0.2 s and reports this time."""
 
     def __init__(self) -> None:
         self.passes: list[tuple[float, str]] = []

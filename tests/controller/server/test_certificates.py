@@ -36,7 +36,7 @@ class Clock:
 
 
 class Files:
-    """A certificate and its key on disk, as a mounted Secret has them."""
+    """A certificate and its key on disk, in the form of a mounted Secret."""
 
     def __init__(self, directory: Path) -> None:
         self.authority = trustme.CA()

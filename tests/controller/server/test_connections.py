@@ -1,4 +1,4 @@
-"""The HTTP server has limits in size and time. A client that breaks them harms no other client."""
+"""The limits of the HTTP server. A client that exceeds a limit harms no other client."""
 
 from __future__ import annotations
 

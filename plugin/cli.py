@@ -1,0 +1,124 @@
+"""The command `kubectl vmherd` with its subcommands. The exit codes are:
+
+    0  done          1  failed or timed out          2  wrong flags or arguments          130  Ctrl-C
+
+The module of a command is imported when the command is called, so help and completion are fast. The commands of
+`vmherd` itself, such as `takeover`, are also commands of the plugin.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+import click
+from click.exceptions import NoArgsIsHelpError
+
+from controller.cli import INTERRUPTED, OK, LazyCommand, LazyGroup, print_version
+from controller.cli import vmherd as controller_commands
+from controller.config.messages import describe
+from plugin.flags import CONNECTION
+
+PROGRAM = "kubectl vmherd"
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command that the arguments name, and return the exit code."""
+    arguments = verb_first(list(sys.argv[1:] if argv is None else argv))
+    try:
+        code = plugin.main(arguments, prog_name=PROGRAM, standalone_mode=False)
+    except NoArgsIsHelpError as error:
+        error.show()
+        return error.exit_code
+    except click.UsageError as error:
+        return _fail(f"error: {describe(error)}", error.exit_code)
+    except click.ClickException as error:
+        return _fail(error.message, error.exit_code)
+    except (click.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of the output, such as `head`, has ended. Python must not write the rest at its exit.
+        sys.stdout = None
+        return OK
+    return code if isinstance(code, int) else OK
+
+
+def verb_first(arguments: list[str]) -> list[str]:
+    """Return the arguments with the flags of the connection moved behind the command, as kubectl allows both places."""
+    takes_value = {name for option in CONNECTION for name in option.opts}
+    leading = []
+    while arguments and arguments[0].partition("=")[0] in takes_value:
+        size = 1 if "=" in arguments[0] else 2
+        leading += arguments[:size]
+        arguments = arguments[size:]
+    return arguments + leading if arguments else leading
+
+
+def _fail(message: str, code: int) -> int:
+    for line in message.splitlines():
+        marked = line.startswith(("error: ", "Error from server"))
+        print(line if marked else f"error: {line}", file=sys.stderr, flush=True)
+    return code
+
+
+def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
+    if wanted:
+        ctx.invoke(print_version)
+        ctx.exit()
+
+
+class OneOfSeveral(LazyCommand):
+    """A command of a module that has several: `module` and `attribute` name it."""
+
+    def __init__(self, name: str, module: str, help: str) -> None:
+        module, _, self.attribute = module.partition(":")
+        super().__init__(name, module, help)
+
+    def load(self) -> click.Command:
+        command: click.Command = getattr(import_module(self.module), self.attribute)
+        return command
+
+
+@click.group(cls=LazyGroup, context_settings=SETTINGS)
+@click.option(
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
+)
+def plugin() -> None:
+    """See and steer replica sets and pools of virtual machines."""
+
+
+@click.group("rollout", cls=LazyGroup, short_help="status, history, undo, restart, pause and resume of a rollout")
+def rollout() -> None:
+    """Manage the rollout of a new template."""
+
+
+for lazy in (
+    LazyCommand("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
+    LazyCommand("history", "plugin.commands.rollout_history", "list the templates that a pool can return to"),
+    LazyCommand("undo", "plugin.commands.rollout_undo", "return a pool to an earlier template"),
+    LazyCommand("restart", "plugin.commands.rollout_restart", "restart all VMs, as fast as the update limits allow"),
+    LazyCommand("pause", "plugin.commands.rollout_pause", "stop updates, and also scaling and healing"),
+    LazyCommand("resume", "plugin.commands.rollout_resume", "end a pause"),
+):
+    rollout.add_command(lazy)
+
+plugin.add_command(rollout)
+for lazy in (
+    LazyCommand("list", "plugin.commands.listing", "list replica sets and pools with their state"),
+    LazyCommand("tree", "plugin.commands.tree", "show an object with its VMs, and why each is as it is"),
+    LazyCommand("why", "plugin.commands.why", "say why an object is not as its spec asks"),
+    LazyCommand("plan", "plugin.commands.plan", "print what the controller would write next"),
+    LazyCommand("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
+    OneOfSeveral("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
+    OneOfSeveral("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
+    OneOfSeveral("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
+    OneOfSeveral("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
+    OneOfSeveral(
+        "remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"
+    ),
+):
+    plugin.add_command(lazy)
+for command in controller_commands.commands.values():
+    plugin.add_command(command)

@@ -1,0 +1,77 @@
+"""`kubectl vmherd list`: one line for each replica set and pool."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import click
+
+from controller.kinds import KINDS
+from informers.meta import ObjectKey
+from plugin import clock
+from plugin.connection import Session, carry_out
+from plugin.flags import JSON, NAME, WIDE, YAML, Verb, flags_of
+from plugin.printing import note, notes_about_missing, print_lines, print_value, width
+from plugin.reading import Reader, Target, snapshot_of
+from plugin.subjects import Subject, parse_subjects
+from plugin.verbs import FLAGS
+from plugin.views.listing import list_lines, row_of
+from plugin.views.situation import Situation
+from plugin.views.situations import situation_from_status, situation_of
+
+EVERY_TYPE = tuple(Subject(kind, group) for kind in KINDS for group in (kind.group, kind.own_group))
+
+
+@click.command(
+    "list",
+    cls=Verb,
+    own=FLAGS["list"],
+    help="List replica sets and pools, or only those of one TYPE.",
+)
+@click.argument("arguments", nargs=-1, metavar="[TYPE [NAME...]]")
+def command(arguments: tuple[str, ...], **values: Any) -> None:
+    subjects, flags = parse_subjects(arguments) if arguments else EVERY_TYPE, flags_of(values)
+    if flags.all_namespaces and any(subject.name for subject in subjects):
+        raise click.UsageError("a name cannot be found in all namespaces: leave out -A or the name")
+    carry_out(flags, lambda session: run(session, subjects))
+
+
+async def run(session: Session, subjects: Iterable[Subject]) -> None:
+    """Print the list. Raise ApiError."""
+    flags = session.flags
+    namespace = "" if flags.all_namespaces else session.namespace
+    reader = Reader(session, namespace)
+    targets = await reader.targets(subjects, flags.selector)
+    situations = await _situations(reader, targets, namespace)
+    situations.sort(key=lambda each: (each.identity.namespace, each.identity.plural, each.identity.name))
+    rows = [row_of(each) for each in situations]
+    if flags.output in (JSON, YAML):
+        print_value(rows, flags.output)
+    elif flags.output == NAME:
+        print_lines(row.name for row in rows)
+    elif not rows:
+        note("No resources found" + (f" in {namespace} namespace." if namespace else "."))
+    else:
+        wide = flags.output == WIDE
+        lines = list_lines(situations, clock.now(), all_namespaces=not namespace, wide=wide, width=width())
+        print_lines(lines)
+    notes_about_missing(reader.missing.values())
+
+
+async def _situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
+    """Return the situations from the statuses. Only objects without counters in the status need their VMs."""
+    found, uncounted = [], []
+    for target in targets:
+        if getattr(target.owner.status, "updated_replicas", None) is None:
+            uncounted.append(target)
+        else:
+            found.append(situation_from_status(target.kind, target.resource.group, target.owner))
+    for resource in {target.resource: None for target in uncounted}:
+        group = [target for target in uncounted if target.resource is resource]
+        rules = await reader.rules(group[0].kind, resource, [each.owner for each in group], namespace)
+        for each in group:
+            key: ObjectKey = each.key
+            status_only = situation_from_status(each.kind, resource.group, each.owner)
+            found.append(situation_of(snapshot_of(rules, key)) if rules is not None else status_only)
+    return found

@@ -1,0 +1,46 @@
+"""`kubectl vmherd plan`: the next writes of the controller, each with its reason."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from controller.runtime.dry_run import dry_run_report
+from plugin.connection import Failed, Session, carry_out
+from plugin.flags import Verb, flags_of
+from plugin.printing import print_lines, print_value
+from plugin.reading import Reader, snapshot_of
+from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
+from plugin.views.plans import plan_lines
+
+
+@click.command(
+    "plan",
+    cls=Verb,
+    own=FLAGS["plan"],
+    help="Print the writes that the controller would send next, each with its reason. Later writes depend on them.",
+)
+@click.argument("arguments", nargs=-1, metavar=METAVAR)
+def command(arguments: tuple[str, ...], **values: Any) -> None:
+    subjects, flags = parse_subjects(arguments), flags_of(values)
+    carry_out(flags, lambda session: run(session, subjects))
+
+
+async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
+    """Print the plan of each object. Raise Failed, ApiError."""
+    reader = Reader(session, session.namespace, once=True)
+    answers = []
+    for target in await reader.targets(subjects, session.flags.selector):
+        rules = await reader.rules(target.kind, target.resource, [target.owner], target.key.namespace)
+        if rules is None:
+            raise Failed("".join(f"error: there is no plan: {line}\n" for line in reader.missing.values()))
+        snapshot = snapshot_of(rules, target.key)
+        report = dry_run_report(rules.plan(snapshot), status=False)
+        if session.flags.output:
+            answers.append({"name": target.path, "actions": report.actions, "held": report.held})
+        else:
+            print_lines(plan_lines(target.path, report))
+    if answers:
+        print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)

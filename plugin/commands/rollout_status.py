@@ -1,0 +1,149 @@
+"""`kubectl vmherd rollout status`: shows a rollout until it is finished, has failed, or the time is over."""
+
+from __future__ import annotations
+
+import asyncio
+from contextlib import ExitStack
+from typing import Any, Final, Protocol
+
+import click
+from msgspec import Struct
+
+from plugin import printing
+from plugin.connection import Failed, Session, carry_out
+from plugin.flags import NAME, Flags, Verb, flags_of
+from plugin.printing import note, notes_about_missing, print_value
+from plugin.reading import Reader, Target
+from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
+from plugin.views.rollout import Progress, State, live_line, progress_of
+from plugin.views.situation import Situation
+
+INTERVAL_S: Final = 1.0
+"""The pause between two reads."""
+
+TIMED_OUT: Final = "error: timed out waiting for the condition"
+
+
+class Watching(Struct, frozen=True):
+    """How long a command watches. `timeout_s` is 0 for no limit, and `revision` is 0 for any revision."""
+
+    watch: bool
+    timeout_s: float
+    revision: int
+
+
+class Display(Protocol):
+    def show(self, situation: Situation, progress: Progress, seconds: float) -> None: ...
+
+
+class Lines:
+    """Prints one line for each change."""
+
+    def __init__(self) -> None:
+        self._last = ""
+
+    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
+        if progress.state is not State.FAILED and progress.message != self._last:
+            print(progress.message, flush=True)
+        self._last = progress.message
+
+
+class Silent:
+    """Prints nothing: the command prints one document at the end."""
+
+    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
+        pass
+
+
+class Live:
+    """Shows one line on a terminal, and replaces the line with each read."""
+
+    def __init__(self, stack: ExitStack) -> None:
+        from rich.console import Console  # noqa: PLC0415  only a terminal needs it
+        from rich.live import Live as Area  # noqa: PLC0415
+
+        console = Console(highlight=False, force_terminal=True)
+        self._area = stack.enter_context(Area(console=console, auto_refresh=False, transient=True))
+
+    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
+        from rich.text import Text  # noqa: PLC0415
+
+        self._area.update(Text(live_line(situation, seconds), no_wrap=True, overflow="ellipsis"), refresh=True)
+
+
+@click.command(
+    "status",
+    cls=Verb,
+    own=FLAGS["rollout status"],
+    help="Show the rollout of a new template until it is finished. The exit code is 1 if the rollout fails.",
+)
+@click.argument("arguments", nargs=-1, metavar=METAVAR)
+def command(arguments: tuple[str, ...], watch: bool, timeout_s: float, revision: int, **values: Any) -> None:
+    subjects, flags = parse_subjects(arguments), flags_of(values)
+    watching = Watching(watch, timeout_s, revision)
+    carry_out(flags, lambda session: run(session, subjects, watching))
+
+
+async def run(session: Session, subjects: tuple[Subject, ...], watching: Watching) -> None:
+    """Show each rollout, one after the other. Raise Failed if a rollout fails, and ApiError."""
+    reader = Reader(session, session.namespace)
+    targets = await reader.targets(subjects, session.flags.selector)
+    if not targets:
+        raise Failed(f"error: no resources found in {session.namespace} namespace")
+    finished = []
+    try:
+        async with asyncio.timeout(watching.timeout_s or None):
+            for target in targets:
+                finished.append(await _follow(reader, target, watching, session.flags))
+    except TimeoutError as error:
+        raise Failed(TIMED_OUT) from error
+    finally:
+        notes_about_missing(reader.missing.values())
+    _print_results(session.flags, finished)
+
+
+async def _follow(reader: Reader, target: Target, watching: Watching, flags: Flags) -> Progress:
+    """Show one rollout until it ends. Without `watch`, look once. Raise Failed if the rollout fails."""
+    with ExitStack() as stack:
+        display = _display(stack, flags, watch=watching.watch)
+        progress = await _last_progress(reader, target, watching, display)
+    if progress.state is State.FAILED:
+        if flags.output:
+            _print_results(flags, [progress])
+        raise Failed(f"error: {progress.message}")
+    if isinstance(display, Live):
+        print(progress.message, flush=True)
+    return progress
+
+
+async def _last_progress(reader: Reader, target: Target, watching: Watching, display: Display) -> Progress:
+    loop = asyncio.get_running_loop()
+    started = loop.time()
+    while True:
+        situation = await reader.situation(target)
+        progress = progress_of(situation, pinned=watching.revision)
+        display.show(situation, progress, loop.time() - started)
+        if progress.state is not State.WAITING or not watching.watch:
+            return progress
+        await asyncio.sleep(INTERVAL_S)
+        target = await reader.again(target)
+
+
+def _display(stack: ExitStack, flags: Flags, *, watch: bool) -> Display:
+    if flags.output:
+        return Silent()
+    if watch and printing.is_terminal():
+        try:
+            return Live(stack)
+        except ImportError:
+            note("Note: for a live line, install rich: pip install 'vmherd[cli]'")
+    return Lines()
+
+
+def _print_results(flags: Flags, finished: list[Progress]) -> None:
+    if flags.output == NAME:
+        for each in finished:
+            print(each.name)
+    elif flags.output:
+        print_value(finished[0] if len(finished) == 1 else finished, flags.output)

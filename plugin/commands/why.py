@@ -1,0 +1,61 @@
+"""`kubectl vmherd why` and `plan`: what the controller waits for, and what it would do next."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from controller.leaderelection.lease import LEASES
+from informers.errors import Forbidden
+from plugin import clock
+from plugin.connection import Failed, Session, carry_out
+from plugin.flags import Verb, flags_of
+from plugin.printing import notes_about_missing, print_lines, print_value
+from plugin.reading import Reader
+from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.verbs import FLAGS
+from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
+
+
+@click.command(
+    "why",
+    cls=Verb,
+    own=FLAGS["why"],
+    help="Say why an object is not as its spec asks: what waits, what causes it, and what comes next.",
+)
+@click.argument("arguments", nargs=-1, metavar=METAVAR)
+def command(arguments: tuple[str, ...], lease_name: str, **values: Any) -> None:
+    subjects, flags = parse_subjects(arguments), flags_of(values)
+    carry_out(flags, lambda session: run(session, subjects, lease_name))
+
+
+async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) -> None:
+    """Print the reasons for each object. Raise Failed, ApiError."""
+    reader = Reader(session, session.namespace, once=True)
+    targets = await reader.targets(subjects, session.flags.selector)
+    if not targets:
+        raise Failed(f"error: no resources found in {session.namespace} namespace")
+    leader = await _leader(session, reader, lease_name)
+    answers = []
+    for target in targets:
+        situation = await reader.situation(target)
+        reasons = reasons_of(situation, leader)
+        if session.flags.output:
+            answers.append({"name": target.path, "summary": summary_of(situation), "reasons": reasons})
+        else:
+            print_lines(why_lines(situation, reasons))
+    if answers:
+        print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)
+    notes_about_missing(reader.missing.values())
+
+
+async def _leader(session: Session, reader: Reader, name: str) -> Leader | None:
+    """Return the controller's lease, or None if the user may not read leases."""
+    try:
+        answer = await session.request("GET", LEASES.path(), params={"fieldSelector": f"metadata.name={name}"})
+    except Forbidden as error:
+        reader.missing[LEASES.name] = str(error)
+        return None
+    leases = [each for each in LEASES.decode_page(answer).items or () if each.metadata.name == name]
+    return leader_of(leases, clock.now())

@@ -1,0 +1,143 @@
+"""Opens the connection to the API server with kubectl's flags, and turns errors into one line."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+import yaml
+
+from controller.version import PROGRAM, version
+from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
+from informers.configuration import DEFAULT_KUBECONFIG
+from informers.errors import ApiError, StatusError
+from plugin.flags import Flags
+
+OVERLAY = "vmherd-command-line"
+"""The name of the context that the flags --cluster and --user describe."""
+
+NO_TIMEOUT_S = 24 * 3600.0
+
+
+class Failed(click.ClickException):
+    """An error that ends a command with exit code 1. The message is for the user."""
+
+
+class Session:
+    """A connection for one command: sends requests, with the user's time limit for each request."""
+
+    def __init__(self, client: ApiClient, flags: Flags) -> None:
+        self._client = client
+        self.flags = flags
+        self.namespace = flags.namespace or client.namespace
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = "application/json",
+        timeout_s: float | None = None,
+    ) -> bytes:
+        return await self._client.request(
+            method,
+            path,
+            params=params,
+            body=body,
+            content_type=content_type,
+            timeout_s=timeout_s or self.flags.request_timeout_s or NO_TIMEOUT_S,
+        )
+
+
+def carry_out(flags: Flags, work: Callable[[Session], Awaitable[None]]) -> None:
+    """Connect, and call `work`. Raise Failed for each expected failure."""
+
+    async def connected() -> None:
+        async with connect(flags) as session:
+            await work(session)
+
+    try:
+        asyncio.run(connected())
+    except StatusError as error:
+        raise Failed(describe(error)) from error
+    except (ApiError, ConfigurationError) as error:
+        raise Failed(f"error: {error}") from error
+    except msgspec.DecodeError as error:
+        raise Failed(f"error: the API server's answer cannot be read: {error}") from error
+
+
+def describe(error: ApiError) -> str:
+    """Return the error as kubectl prints it."""
+    reason = getattr(error, "reason", "")
+    return f"Error from server ({reason}): {error}" if reason else f"error: {error}"
+
+
+@asynccontextmanager
+async def connect(flags: Flags) -> AsyncIterator[Session]:
+    """Open a connection. Raise ConfigurationError, ApiError."""
+    with tempfile.TemporaryDirectory(prefix="vmherd-") as directory:
+        kubeconfig, context = flags.kubeconfig, flags.context
+        if flags.cluster or flags.user:
+            kubeconfig, context = write_overlay(Path(directory), flags)
+        credentials = await load_credentials(kubeconfig, context, server=flags.server, token=flags.token)
+        async with open_client(
+            credentials, user_agent=f"kubectl-{PROGRAM}/{version()}", headers=list(impersonation(flags))
+        ) as client:
+            yield Session(client, flags)
+
+
+def impersonation(flags: Flags) -> Iterable[tuple[str, str]]:
+    """Return the headers of the flags --as and --as-group."""
+    if flags.as_group and not flags.as_user:
+        raise ConfigurationError("--as-group needs --as, the user who is impersonated")
+    if flags.as_user:
+        yield "Impersonate-User", flags.as_user
+    for group in flags.as_group:
+        yield "Impersonate-Group", group
+
+
+def write_overlay(directory: Path, flags: Flags) -> tuple[str, str]:
+    """Write a kubeconfig with one context for the flags --cluster and --user.
+
+    Return the path list with this file and the user's files, and the name of the context. The file has no secret.
+    Raise ConfigurationError if a flag names nothing in the user's kubeconfig.
+    """
+    paths = flags.kubeconfig or os.environ.get("KUBECONFIG", "") or str(DEFAULT_KUBECONFIG)
+    files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
+    documents = [_read(file) for file in files if file.is_file()]
+    wanted = flags.context or next((each["current-context"] for each in documents if each.get("current-context")), "")
+    context = dict(_named(documents, "contexts", wanted).get("context") or {})
+    for field, section, name in (("cluster", "clusters", flags.cluster), ("user", "users", flags.user)):
+        if name and not _named(documents, section, name):
+            raise ConfigurationError(f"no {field} {name!r} in the kubeconfig {paths}")
+        if name:
+            context[field] = name
+    overlay = directory / "command-line"
+    overlay.write_text(yaml.safe_dump({"contexts": [{"name": OVERLAY, "context": context}]}))
+    return os.pathsep.join([str(overlay), *map(str, files)]), OVERLAY
+
+
+def _read(file: Path) -> Mapping[str, Any]:
+    try:
+        document = yaml.safe_load(file.read_bytes())
+    except (OSError, yaml.YAMLError) as error:
+        raise ConfigurationError(f"kubeconfig {file} cannot be used: {' '.join(str(error).split())[:300]}") from error
+    return document if isinstance(document, dict) else {}
+
+
+def _named(documents: Iterable[Mapping[str, Any]], section: str, name: object) -> Mapping[str, Any]:
+    """Return the first entry with this name in a section of the documents, or an empty entry."""
+    for document in documents:
+        for entry in document.get(section) or ():
+            if isinstance(entry, dict) and entry.get("name") == name:
+                return entry
+    return {}

@@ -1,0 +1,90 @@
+"""The VMs and VMIs that a command line names: `vm/web-3`, `vmi/herd7x2k4`, or only the name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import click
+import msgspec
+from msgspec import Struct
+
+from controller.apimachinery.names import is_subdomain
+from controller.kubevirt.resources import VMIS, VMS
+from informers.errors import Forbidden, NotFound
+from informers.meta import ObjectKey
+from informers.resource import Resource
+from plugin.connection import Failed, Session
+from plugin.subjects import did_you_mean
+from plugin.views.edits import Document
+
+METAVAR: Final = "VM..."
+TYPES: Final[Mapping[str, Resource[Any]]] = {
+    **dict.fromkeys(("vm", "vms", VMS.plural, VMS.kind.lower()), VMS),
+    **dict.fromkeys(("vmi", "vmis", VMIS.plural, VMIS.kind.lower()), VMIS),
+}
+
+
+class MemberName(Struct, frozen=True):
+    """The name of a VM or VMI. Without a type, the VM of this name is meant, or else the VMI."""
+
+    name: str
+    resource: Resource[Any] | None = None
+
+
+class Item(Struct, frozen=True):
+    """One whole object."""
+
+    resource: Resource[Any]
+    document: Document
+
+    @property
+    def key(self) -> ObjectKey:
+        metadata = self.document["metadata"]
+        return ObjectKey(metadata["namespace"], metadata["name"])
+
+    @property
+    def path(self) -> str:
+        return f"{self.resource.kind.lower()}.{self.resource.group}/{self.key.name}"
+
+
+def parse_members(arguments: Sequence[str]) -> tuple[MemberName, ...]:
+    """Return the named VMs and VMIs. Raise click.UsageError if an argument is wrong."""
+    if not arguments:
+        raise click.UsageError("name a VM, such as vm/web-3")
+    return tuple(_member(argument) for argument in arguments)
+
+
+def _member(argument: str) -> MemberName:
+    type_, slash, name = argument.partition("/")
+    name = name if slash else type_
+    if not is_subdomain(name):
+        raise click.UsageError(f"{name!r} is not the name of an object")
+    if not slash:
+        return MemberName(name)
+    resource = TYPES.get(type_.lower().partition(".")[0])
+    if resource is None:
+        raise click.UsageError(f"there is no type {type_!r} here{did_you_mean(type_, TYPES)}")
+    return MemberName(name, resource)
+
+
+async def read_member(session: Session, member: MemberName) -> Item:
+    """Read a VM or VMI. Raise Failed if there is none of this name, and ApiError."""
+    resources = (VMS, VMIS) if member.resource is None else (member.resource,)
+    for resource in resources:
+        try:
+            answer = await session.request("GET", resource.path(session.namespace, member.name))
+        except NotFound:
+            continue
+        return Item(resource, msgspec.json.decode(answer))
+    names = [name for resource in resources for name in await _names(session, resource)]
+    found = f'{resources[0].name} "{member.name}" not found{did_you_mean(member.name, names)}'
+    raise Failed(f"Error from server (NotFound): {found}")
+
+
+async def _names(session: Session, resource: Resource[Any]) -> list[str]:
+    try:
+        answer = await session.request("GET", resource.path(session.namespace), params={"limit": "500"})
+    except (Forbidden, NotFound):
+        return []
+    return [each.metadata.name for each in resource.decode_page(answer).items or ()]

@@ -1,0 +1,76 @@
+"""The names that completion offers, each with a word about its state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.kinds import Kind
+from controller.kubevirt.resources import VMIS, VMS
+from informers.errors import NotFound
+from informers.meta import ObjectMeta
+from informers.resource import Resource
+from plugin import connection
+from plugin.flags import Flags
+
+LIMIT: Final = "500"
+
+
+class _Status(Struct, rename="camel"):
+    printable_status: str | None = None
+    phase: str | None = None
+    replicas: int | None = None
+    ready_replicas: int | None = None
+
+
+class _Named(Struct):
+    metadata: ObjectMeta = ObjectMeta()
+    status: _Status | None = None
+
+
+NAMESPACES: Final = Resource(_Named, group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
+OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "vm": VMS, "vmi": VMIS}
+
+
+async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[tuple[str, str]]:
+    """Return the name and the state of each object of a type. Raise ApiError, ConfigurationError."""
+    async with connection.connect(flags) as session:
+        for resource in _resources(type_, types):
+            try:
+                return await _read(session, resource)
+            except NotFound:
+                continue
+    return []
+
+
+def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[Resource[Any]]:
+    """Return the resource of a type, in each version that the cluster may serve."""
+    name, _, group = type_.lower().partition(".")
+    if name in OTHER_TYPES:
+        return [OTHER_TYPES[name]]
+    if name not in types:
+        return []
+    kind, usual = types[name]
+    return [kind.resource(group or usual, version) for version in (kind.version, *kind.older_versions)]
+
+
+async def _read(session: connection.Session, resource: Resource[Any]) -> list[tuple[str, str]]:
+    answer = await session.request("GET", resource.path(session.namespace), params={"limit": LIMIT})
+    page = msgspec.json.decode(answer, type=_Page)
+    return [(each.metadata.name, _state(each.status)) for each in page.items or ()]
+
+
+class _Page(Struct):
+    items: tuple[_Named, ...] | None = None
+
+
+def _state(status: _Status | None) -> str:
+    if status is None:
+        return ""
+    word = status.printable_status or status.phase or ""
+    if status.replicas is None:
+        return word
+    return f"{word} {status.ready_replicas or 0}/{status.replicas} ready".strip()

@@ -1,0 +1,51 @@
+"""Prints results on stdout: text, JSON or YAML. Notes and warnings go to stderr."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Iterable
+
+import msgspec
+
+from plugin.flags import JSON, YAML
+
+
+def print_lines(lines: Iterable[str]) -> None:
+    for line in lines:
+        print(line, flush=True)
+
+
+def note(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def notes_about_missing(missing: Iterable[str]) -> None:
+    """Print what the user may not read, so the output above is incomplete."""
+    for line in missing:
+        note(f"Warning: not everything is shown: {line}")
+
+
+def print_value(value: object, output: str) -> None:
+    """Print a value as JSON or YAML."""
+    body = msgspec.json.encode(value)
+    if output == JSON:
+        print(msgspec.json.format(body, indent=4).decode(), flush=True)
+    elif output == YAML:
+        import yaml  # noqa: PLC0415  only this output needs it
+
+        print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False), end="", flush=True)
+
+
+def is_terminal() -> bool:
+    return sys.stdout.isatty()
+
+
+def width() -> int:
+    """Return the width of the terminal, or 0 if the output is no terminal."""
+    return shutil.get_terminal_size().columns if is_terminal() else 0
+
+
+def has_colour() -> bool:
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

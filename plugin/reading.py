@@ -1,0 +1,187 @@
+"""Reads the objects that a command needs, and remembers what the user may not read.
+
+The reader fills the same caches as the controller, so the controller's rules work on them. Each cache has the objects
+of one namespace, or of all namespaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from controller.config.settings import Config
+from controller.kinds import Kind
+from controller.preflight.versions import served_resource
+from controller.runtime.reconciler import Rules
+from controller.runtime.requests import Requests
+from controller.runtime.wiring import Cache
+from informers.errors import Forbidden, NotFound
+from informers.meta import KubeObject, ObjectKey
+from informers.resource import Resource
+from informers.store import Store
+from plugin import clock
+from plugin.connection import Failed
+from plugin.subjects import Subject, did_you_mean
+from plugin.views.edits import Document
+from plugin.views.situation import Situation
+from plugin.views.situations import situation_from_status, situation_of
+
+PAGE = "500"
+
+T = TypeVar("T", bound=KubeObject)
+
+
+class Target(Struct, frozen=True):
+    """One object of a command: its kind, the served resource, and the whole object."""
+
+    kind: Kind[Any]
+    resource: Resource[Any]
+    owner: Any
+    document: Document
+
+    @property
+    def key(self) -> ObjectKey:
+        key: ObjectKey = self.owner.metadata.key
+        return key
+
+    @property
+    def path(self) -> str:
+        """The name of the object in the output of kubectl."""
+        return f"{self.kind.singular}.{self.resource.group}/{self.key.name}"
+
+    def __str__(self) -> str:
+        return f'{self.kind.short_names[0]} "{self.key.name}"'
+
+
+class Reader:
+    """Reads objects for one command. `missing` has one line for each resource that the user may not read.
+
+    With `once`, the VMs of a namespace are read only once, for all objects of the command.
+    """
+
+    def __init__(self, client: Requests, namespace: str, *, once: bool = False) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._once = once
+        self._resources: dict[tuple[str, str], Resource[Any]] = {}
+        self._stores: dict[tuple[object, ...], Store[Any]] = {}
+        self.missing: dict[str, str] = {}
+
+    async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
+        known = self._resources.get((kind.name, group))
+        if known is None:
+            known = self._resources[kind.name, group] = await served_resource(self._client, kind, group)
+        return known
+
+    async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
+        """Return the named objects. A subject without a name stands for all objects that the selector matches.
+
+        Raise Failed if an object does not exist, and ApiError.
+        """
+        found = []
+        for subject in subjects:
+            resource = await self.resource(subject.kind, subject.group)
+            if subject.name:
+                found.append(await self._get(subject, resource))
+            else:
+                async for raw in self.pages(resource, self._namespace, selector):
+                    found.append(Target(subject.kind, resource, resource.decode(raw), msgspec.json.decode(raw)))
+        return found
+
+    async def again(self, target: Target) -> Target:
+        """Read an object again. Raise ApiError."""
+        raw = await self._client.request("GET", target.resource.path(*target.key))
+        return Target(target.kind, target.resource, target.resource.decode(raw), msgspec.json.decode(raw))
+
+    async def situation(self, target: Target) -> Situation:
+        """Return the situation of an object. Without some permissions, only its status is used."""
+        snapshot = await self.snapshot(target)
+        if snapshot is None:
+            return situation_from_status(target.kind, target.resource.group, target.owner)
+        return situation_of(snapshot)
+
+    async def snapshot(self, target: Target) -> Any:
+        """Return the snapshot that the controller would take, or None if the user may not read all its objects."""
+        rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
+        return None if rules is None else snapshot_of(rules, target.key)
+
+    async def rules(
+        self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
+    ) -> Rules[Any] | None:
+        """Return the rules of a kind on fresh caches, or None if the user may not read all objects for them."""
+        module = kind.module("wiring")
+        stores = {cached: await self._store(cached, cache, namespace) for cached, cache in module.CACHES.items()}
+        if self.missing.keys() & {cached.name for cached in module.CACHES}:
+            return None
+        held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
+        for owner in owners:
+            held.apply(owner)
+        rules: Rules[Any] = module.rules_of(Config(), resource, held, stores)
+        return rules
+
+    async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:
+        """Return a cache with the objects of a resource. If the user may not read them, the cache is empty."""
+        # Another kind may need other indexes on the same objects.
+        place = (resource, namespace, *cache.indexes)
+        if place in self._stores:
+            return self._stores[place]
+        store: Store[Any] = Store(indexes=cache.indexes)
+        try:
+            async for raw in self.pages(resource, namespace):
+                each = resource.decode(raw)
+                store.apply(cache.transform(each) if cache.transform else each)
+        except Forbidden as error:
+            self.missing[resource.name] = str(error)
+        if self._once:
+            self._stores[place] = store
+        return store
+
+    async def pages(self, resource: Resource[Any], namespace: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
+        """Yield each object of a resource as JSON. A resource that the cluster does not serve has no objects."""
+        params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
+        while True:
+            try:
+                answer = await self._client.request("GET", resource.path(namespace), params=params)
+            except NotFound:
+                return
+            page = msgspec.json.decode(answer, type=_Page)
+            for item in page.items or ():
+                yield item
+            if not page.metadata.continue_:
+                return
+            params = {**params, "continue": page.metadata.continue_}
+
+    async def _get(self, subject: Subject, resource: Resource[Any]) -> Target:
+        key = ObjectKey(self._namespace, subject.name)
+        try:
+            raw = await self._client.request("GET", resource.path(*key))
+        except NotFound as error:
+            if not error.reason:
+                raise Failed(f"error: this cluster has no {subject.plural}") from error
+            names = await self._names(resource)
+            hint = did_you_mean(subject.name, names)
+            raise Failed(f"Error from server (NotFound): {error}{hint}") from error
+        return Target(subject.kind, resource, resource.decode(raw), msgspec.json.decode(raw))
+
+    async def _names(self, resource: Resource[Any]) -> list[str]:
+        try:
+            return [resource.decode(raw).metadata.name async for raw in self.pages(resource, self._namespace)]
+        except Forbidden:
+            return []
+
+
+class _ListMeta(Struct, rename={"continue_": "continue"}):
+    continue_: str | None = None
+
+
+class _Page(Struct):
+    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
+    items: tuple[msgspec.Raw, ...] | None = None
+
+
+def snapshot_of(rules: Rules[Any], key: ObjectKey) -> Any:
+    """Return the snapshot of one object at the present time. All writes count as seen, because the caches are new."""
+    return rules.take_snapshot(key, now=clock.now(), settled=True)

@@ -1,0 +1,80 @@
+"""The objects that a command line names: `vmpool/web`, `vmpool web api`, or only `vmpool` for all pools."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import click
+from msgspec import Struct
+
+from controller.apimachinery.names import is_subdomain
+from controller.kinds import KINDS, Kind
+
+TYPES: Final[Mapping[str, tuple[Kind[Any], str]]] = {
+    **{name: (kind, kind.group) for kind in KINDS for name in (*kind.short_names, kind.singular, kind.plural)},
+    **{name: (kind, kind.own_group) for kind in KINDS for name in kind.own_short_names},
+}
+"""The kind and the API group for each name of a type. kubectl accepts the same names."""
+
+SUGGESTED: Final = tuple(kind.short_names[0] for kind in KINDS)
+METAVAR: Final = "TYPE/NAME"
+
+
+class Subject(Struct, frozen=True):
+    """One object, or all objects of a type if `name` is ""."""
+
+    kind: Kind[Any]
+    group: str
+    name: str = ""
+
+    @property
+    def plural(self) -> str:
+        return f"{self.kind.plural}.{self.group}"
+
+
+def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:
+    """Return the named objects. Raise click.UsageError if an argument is wrong."""
+    if not arguments:
+        raise click.UsageError(f"name an object, such as {SUGGESTED[-1]}/web")
+    if any("/" in argument for argument in arguments):
+        return tuple(_pair(argument) for argument in arguments)
+    types, names = _types(arguments[0]), [_name(name) for name in arguments[1:]]
+    return tuple(Subject(kind, group, name) for kind, group in types for name in names or ("",))
+
+
+def _pair(argument: str) -> Subject:
+    type_, slash, name = argument.partition("/")
+    if not slash or not name:
+        raise click.UsageError(f"{argument!r} is invalid; with TYPE/NAME, each argument has this form")
+    [(kind, group)] = _types(type_)[:1]
+    return Subject(kind, group, _name(name))
+
+
+def _types(text: str) -> list[tuple[Kind[Any], str]]:
+    return [type_named(each) for each in text.split(",") if each]
+
+
+def type_named(text: str) -> tuple[Kind[Any], str]:
+    """Return the kind and the API group of a type such as `vmpool` or `virtualmachinepools.pool.kubevirt.io`."""
+    name, _, group = text.lower().partition(".")
+    if name not in TYPES:
+        raise click.UsageError(f"there is no type {text!r}{did_you_mean(name, TYPES)}")
+    kind, usual = TYPES[name]
+    # kubectl also accepts a version between the type and the group.
+    version, _, rest = group.partition(".")
+    group = rest if version in (kind.version, *kind.older_versions) and rest else group
+    return kind, group or usual
+
+
+def _name(name: str) -> str:
+    if is_subdomain(name):
+        return name
+    raise click.UsageError(f"{name!r} is not the name of an object")
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """Return `; did you mean "web"?`, or "" if no known name is similar."""
+    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    return f'; did you mean "{close[0]}"?' if close else ""

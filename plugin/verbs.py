@@ -1,0 +1,80 @@
+"""The own flags of each command, and what its arguments name.
+
+This module imports nothing that talks to a cluster, because completion reads it at each press of the key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import click
+
+from controller.config.types import Integer, duration
+from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
+
+OBJECTS, MEMBERS, VMIS_ONLY = "objects", "members", "vmis"
+
+LEASE_NAME: Final = "vmherd"
+MOST: Final = 2**31 - 1
+
+_CHANGES: Final = (*WRITES, output(JSON, YAML, NAME))
+
+
+def _switch(name: str, help: str, *, default: bool = False, short: str = "") -> click.Option:
+    return click.Option([*([short] if short else []), f"--{name}/--no-{name}"], default=default, help=help)
+
+
+FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
+    "rollout status": (
+        _switch("watch", "wait until the rollout ends", default=True, short="-w"),
+        click.Option(["--timeout", "timeout_s"], default="0", type=duration(), help="the longest wait; 0 is no limit"),
+        click.Option(["--revision"], default=0, type=Integer(0), help="fail if the rollout is to another revision"),
+        SELECTOR,
+        output(JSON, YAML, NAME),
+    ),
+    "rollout history": (
+        click.Option(["--revision"], default=0, type=Integer(0), help="print the template of this revision"),
+        SELECTOR,
+        output(JSON, YAML),
+    ),
+    "rollout undo": (
+        click.Option(["--to-revision"], default=0, type=Integer(0), help="the revision; 0 is the one before"),
+        SELECTOR,
+        *_CHANGES,
+    ),
+    "rollout restart": (SELECTOR, *_CHANGES),
+    "rollout pause": (SELECTOR, *_CHANGES),
+    "rollout resume": (SELECTOR, *_CHANGES),
+    "list": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML, NAME, WIDE)),
+    "tree": (SELECTOR, output(JSON, YAML)),
+    "why": (
+        click.Option(["--lease-name"], default=LEASE_NAME, show_default=True, help="the controller's lease"),
+        SELECTOR,
+        output(JSON, YAML),
+    ),
+    "plan": (SELECTOR, output(JSON, YAML)),
+    "scale": (
+        click.Option(["--replicas"], required=True, type=Integer(0, MOST), help="the new number of VMs"),
+        click.Option(["--current-replicas"], type=Integer(0, MOST), help="only scale if this is the number now"),
+        SELECTOR,
+        *_CHANGES,
+    ),
+    "detach": _CHANGES,
+    "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set that adopts"), *_CHANGES),
+    "protect": _CHANGES,
+    "unprotect": _CHANGES,
+    "remove": (
+        _switch("scale-in", "also make their pools and sets smaller now"),
+        _switch("undo", "take the mark back"),
+        *_CHANGES,
+    ),
+}
+"""The flags of each command, without those of the connection."""
+
+ARGUMENTS: Final[Mapping[str, str]] = {
+    **dict.fromkeys(FLAGS, OBJECTS),
+    **dict.fromkeys(("detach", "protect", "unprotect", "remove"), MEMBERS),
+    "adopt": VMIS_ONLY,
+}
+"""What the arguments of each command name."""

@@ -1,0 +1,119 @@
+"""The rows of `list` and `tree`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from msgspec import Struct
+
+from plugin.views.ages import age
+from plugin.views.situation import Member, Situation
+from plugin.views.tables import table
+
+UPDATING = "Updating"
+
+
+class Row(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One object in the output of `list` as JSON or YAML."""
+
+    name: str
+    namespace: str
+    status: str
+    desired: int
+    current: int
+    updated: int
+    ready: int
+    revision: str
+    created: datetime | None
+
+
+def row_of(situation: Situation) -> Row:
+    return Row(
+        name=situation.identity.path,
+        namespace=situation.identity.namespace,
+        status=situation.status,
+        desired=situation.wanted,
+        current=situation.total,
+        updated=situation.updated,
+        ready=situation.ready,
+        revision=situation.revisions,
+        created=situation.created,
+    )
+
+
+def list_lines(
+    situations: Iterable[Situation], now: datetime, *, all_namespaces: bool, wide: bool, width: int = 0
+) -> list[str]:
+    """Return the table of `list`. It has the namespace with `all_namespaces`, and the revision with `wide`."""
+    headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE"]
+    rows = []
+    for each in situations:
+        name = f"{each.identity.short}/{each.identity.name}"
+        cells = [name, each.status, f"{each.ready}/{each.wanted}", str(each.updated), age(each.created, now)]
+        before = [each.identity.namespace] if all_namespaces else []
+        rows.append([*before, *cells, *([each.revisions] if wide else [])])
+    before = ["NAMESPACE"] if all_namespaces else []
+    return table([*before, *headers, *(["REVISION"] if wide else [])], rows, width=width)
+
+
+def tree_lines(situation: Situation, now: datetime, *, width: int = 0) -> list[str]:
+    """Return the table of `tree`: the object, and one row for each member with the reason why it is as it is."""
+    this = situation.identity
+    status = situation.status
+    if status == UPDATING:
+        status = f"{status} {situation.updated}/{situation.target}"
+    ready = f"{situation.ready}/{situation.wanted}"
+    root = (
+        f"{this.short}/{this.name}",
+        situation.revisions,
+        status,
+        ready,
+        "",
+        age(situation.created, now),
+        reason_of(situation),
+    )
+    rows: list[tuple[str, ...]] = [root]
+    for number, member in enumerate(situation.members, start=1):
+        branch = "`-" if number == len(situation.members) else "|-"
+        rows.append(_member_row(situation, member, branch, now))
+    return table(("NAME", "REV", "STATUS", "READY", "NODE", "AGE", "WHY"), rows, width=width)
+
+
+def _member_row(situation: Situation, member: Member, branch: str, now: datetime) -> tuple[str, ...]:
+    return (
+        f"{branch} {member.kind}/{member.name}",
+        member.revision,
+        member.status,
+        str(member.is_ready),
+        member.node,
+        age(member.created, now),
+        why_of_member(situation, member),
+    )
+
+
+def reason_of(situation: Situation) -> str:
+    """Return why the object as a whole does not progress, or ""."""
+    return (situation.invalid and f"invalid: {situation.invalid}") or situation.by_hand or situation.stalled
+
+
+def why_of_member(situation: Situation, member: Member) -> str:
+    """Return why the member is not ready or not up to date, and what its annotations ask for."""
+    texts = [member.problem]
+    if not member.is_updated and not member.is_deleting and situation.revision:
+        if member.revision == situation.revision and member.running_revision:
+            texts.append(f"VMI on rev {member.running_revision}")
+        blockers = names_in_the_way(situation.members)
+        if blockers and member.name not in blockers:
+            texts.append(f"waits for {_listed(blockers)}")
+    texts.append(member.note)
+    return ", ".join(text for text in texts if text)
+
+
+def names_in_the_way(members: Iterable[Member]) -> list[str]:
+    """Return the updated members that are not ready. An update may have to wait for them."""
+    return [each.name for each in members if each.is_updated and not each.is_ready and each.problem]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

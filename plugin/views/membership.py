@@ -1,0 +1,113 @@
+"""The changes of single VMs and VMIs: marks for scale-in, the way out of a pool or set, and the way into a set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.kinds import KINDS, POOLS, Kind
+from controller.kubevirt.annotations import PROTECT, REMOVE
+from controller.kubevirt.replicaset_types import ReplicaSet
+from plugin.views.edits import ABSENT, Document, Edit, field
+from plugin.views.steering import Refused
+
+OWNERS: Final = ("metadata", "ownerReferences")
+LABELS: Final = ("metadata", "labels")
+
+
+def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
+    """Return the change that protects a member from scale-in, or ends the protection. Raise Refused."""
+    owner_kind(member)
+    return _mark(member, PROTECT, on=protected)
+
+
+def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
+    """Return the change that makes a member the first to leave, or takes it back. Raise Refused."""
+    owner_kind(member)
+    if on and field(member, ("metadata", "annotations", PROTECT)) == "true":
+        raise Refused(f"{_path(member)} is protected by {PROTECT}: run unprotect first")
+    return _mark(member, REMOVE, on=on)
+
+
+def owner_kind(member: Document) -> Kind[Any]:
+    """Return the kind of the pool or set that controls a member. Raise Refused if none does."""
+    owner = controller(member)
+    for kind in KINDS:
+        if owner is not None and owner.get("kind") == kind.kind:
+            return kind
+    if owner is not None and owner.get("kind") == "VirtualMachine":
+        raise Refused(f"{_path(member)} belongs to the VM {owner.get('name')}: name vm/{owner.get('name')} instead")
+    raise Refused(f"{_path(member)} belongs to no pool and no replica set")
+
+
+def controller(member: Document) -> Mapping[str, Any] | None:
+    """Return the controller's owner reference of an object, or None."""
+    owners = field(member, OWNERS)
+    return next((each for each in (() if owners is ABSENT else owners) if each.get("controller")), None)
+
+
+def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]:
+    """Return the change that releases a member from its pool or set. `owner` is the set of a VMI, or None.
+
+    A set would adopt the VMI again while its labels match the selector. So the VMI also loses these labels. Raise
+    Refused if the selector would still match.
+    """
+    reference = controller(member)
+    others = [each for each in field(member, OWNERS) if each is not reference]
+    release = Edit(OWNERS, others or ABSENT)
+    if owner is None:
+        return (release,)
+    selector = owner.spec.selector or LabelSelector()
+    labels = _labels(member)
+    left = {name: text for name, text in labels.items() if name not in (selector.match_labels or {})}
+    if _selector(owner).matches(left):
+        raise Refused(
+            f"{_path(member)} would be adopted again: change a label of matchExpressions with kubectl label first"
+        )
+    removed = [Edit((*LABELS, name), ABSENT) for name in labels if name not in left]
+    return (release, *removed)
+
+
+def adopt_edits(member: Document, owner: ReplicaSet) -> tuple[Edit, ...]:
+    """Return the labels that a VMI needs so that the set adopts it. Raise Refused if the set would not adopt it."""
+    holder = controller(member)
+    if holder is not None:
+        raise Refused(f"{_path(member)} belongs to {holder.get('kind')} {holder.get('name')}: run detach first")
+    if field(member, ("metadata", "deletionTimestamp")) is not ABSENT:
+        raise Refused(f"{_path(member)} is being deleted")
+    wanted = dict((owner.spec.selector or LabelSelector()).match_labels or {})
+    labels = _labels(member)
+    if not _selector(owner).matches({**labels, **wanted}):
+        raise Refused(f"{_path(member)} does not match the matchExpressions of the set: label it with kubectl label")
+    return tuple(Edit((*LABELS, name), text) for name, text in wanted.items() if labels.get(name) != text)
+
+
+def after_detach(kind: Kind[Any], owner: str) -> str:
+    """Return the sentence about what happens next."""
+    member = "VM" if kind is POOLS else "VMI"
+    return f"Note: the {kind.noun} {owner} creates another {member} in its place, unless it is scaled in."
+
+
+def _mark(member: Document, annotation: str, *, on: bool) -> tuple[Edit, ...]:
+    path = ("metadata", "annotations", annotation)
+    value = "true" if on else ABSENT
+    return () if field(member, path) == value else (Edit(path, value),)
+
+
+def _labels(member: Document) -> dict[str, str]:
+    labels = field(member, LABELS)
+    return {} if labels is ABSENT else dict(labels)
+
+
+def _selector(owner: ReplicaSet) -> Selector:
+    selector = parse_selector(owner.spec.selector or LabelSelector())
+    if isinstance(selector, FieldError):
+        raise Refused(f"the set is invalid: {selector.message}")
+    return selector
+
+
+def _path(member: Document) -> str:
+    short = "vm" if member.get("kind") == "VirtualMachine" else "vmi"
+    return f"{short}/{field(member, ('metadata', 'name'))}"

@@ -1,0 +1,157 @@
+"""The situation of a pool, from the snapshot that the controller would take of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from controller.apimachinery.field_error import FieldError
+from controller.kinds import POOLS
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_takeover_held
+from controller.kubevirt.pool_types import PoolStatus
+from controller.kubevirt.progress import parse_deadline
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting, is_ready, revision_of
+from controller.pool.intent import Intent, parse_intent
+from controller.pool.plan import plan as plan_pool
+from controller.pool.policies import Strategy
+from controller.pool.revisions import Revisions, read_revisions
+from controller.pool.rollout import count_unavailable, min_ready_of, partition_of
+from controller.pool.select import allows
+from controller.pool.snapshot import Snapshot
+from controller.pool.status import next_status
+from controller.pool.steps import is_updated, vmi_revision_of
+from controller.pool.unready import stuck_since
+from controller.pool.update import pending_steps
+from plugin.views.problems import problem_of_vm, status_of_vm
+from plugin.views.situation import Member, Situation, identity_of, is_observed, stall_of
+
+PLAIN = 10**9
+
+
+def situation_of_pool(snapshot: Snapshot) -> Situation:
+    owner = snapshot.owner
+    status = next_status(snapshot, ())
+    parsed = parse_intent(owner)
+    intent = parsed if isinstance(parsed, Intent) else None
+    revisions = read_revisions(snapshot, intent.template) if intent is not None else None
+    plan = plan_pool(snapshot)
+    vms = sorted(snapshot.members, key=lambda vm: (_ordinal(snapshot, vm), vm.metadata.name))
+    members = tuple(_member(snapshot, revisions, vm) for vm in vms)
+    wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
+    target = wanted - _left_out(snapshot, intent, revisions)
+    staying = [vm for vm in snapshot.members if not is_deleting(vm)]
+    counted = count_unavailable(snapshot, staying, min_ready_of(snapshot).number)
+    since = {
+        vm.metadata.name: start
+        for vm in staying
+        if revisions is not None
+        and is_updated(snapshot, revisions, vm)
+        and (start := stuck_since(snapshot, vm)) is not None
+    }
+    updated = status.updated_replicas or 0
+    deadline = parse_deadline(owner.metadata).after
+    return Situation(
+        identity=identity_of(POOLS, snapshot.pools.group, owner.metadata),
+        created=owner.metadata.creation_timestamp,
+        wanted=wanted,
+        total=status.replicas or 0,
+        ready=status.ready_replicas or 0,
+        updated=updated,
+        target=target,
+        unavailable=counted.unavailable + max(wanted - len(staying), 0),
+        most_unavailable=intent.most_unavailable if intent is not None else None,
+        revision=revision_number(snapshot, status.update_revision or ""),
+        old_revision=revision_number(snapshot, status.current_revision or ""),
+        status=status.printable_status or "",
+        members=members,
+        plan=plan,
+        is_observed=is_observed(owner.metadata, (owner.status or PoolStatus()).observed_generation),
+        is_paused=bool(owner.spec.paused),
+        is_deleting=owner.metadata.deletion_timestamp is not None,
+        invalid=parsed.message if isinstance(parsed, FieldError) else "",
+        by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
+        stalled=stall_of(plan, members, since, deadline=deadline, now=snapshot.now, all_updated=updated >= target > 0),
+    )
+
+
+def revision_number(snapshot: Snapshot, name: str) -> str:
+    """Return the number of a revision. A revision that does not exist yet gets the pool's generation."""
+    for revision in snapshot.revisions:
+        if revision.metadata.name == name:
+            return str(revision.revision)
+    return str(snapshot.owner.metadata.generation or "") if name else ""
+
+
+def restarts_itself(intent: Intent) -> bool:
+    """Return True if the pool restarts VMs with an outdated VMI template."""
+    return intent.update.strategy is Strategy.PROACTIVE
+
+
+def _ordinal(snapshot: Snapshot, vm: VirtualMachine) -> int:
+    ordinal = snapshot.ordinal_of(vm)
+    return PLAIN if ordinal is None else ordinal
+
+
+def _left_out(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None) -> int:
+    """Return the number of outdated members that the partition or the update selectors leave out."""
+    if intent is None or revisions is None:
+        return 0
+    partition = partition_of(snapshot).number
+    return sum(
+        not is_updated(snapshot, revisions, vm)
+        and not (allows(intent.update.selection, vm) and _ordinal(snapshot, vm) >= partition)
+        for vm in snapshot.members
+        if not is_deleting(vm)
+    )
+
+
+def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None) -> str:
+    if intent is None or revisions is None:
+        return ""
+    outdated = [vm for vm in _staying(snapshot) if not is_updated(snapshot, revisions, vm)]
+    if not outdated or len(_staying(snapshot)) < intent.wanted:
+        return ""
+    if is_takeover_held(snapshot.owner.metadata):
+        return "its first update waits for the annotation vmherd.dev/takeover=proceed"
+    number = f"{len(outdated)} VMs are outdated"
+    if intent.update.strategy is Strategy.UNMANAGED:
+        return f"{number}, and spec.updateStrategy unmanaged leaves them so"
+    pending = pending_steps(snapshot, intent, revisions, _staying(snapshot))
+    if intent.update.strategy is Strategy.OPPORTUNISTIC and not pending:
+        return f"{number} until a user restarts them: spec.updateStrategy is opportunistic"
+    return ""
+
+
+def _staying(snapshot: Snapshot) -> list[VirtualMachine]:
+    return [vm for vm in snapshot.members if not is_deleting(vm)]
+
+
+def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine) -> Member:
+    vmi = snapshot.vmi_of(vm)
+    return Member(
+        kind="vm",
+        name=vm.metadata.name,
+        revision=_revision(snapshot, revision_of(vm)),
+        running_revision=_revision(snapshot, vmi_revision_of(vmi)) if vmi is not None else "",
+        status=status_of_vm(vm),
+        is_ready=is_ready(vm),
+        is_updated=revisions is not None and is_updated(snapshot, revisions, vm),
+        is_deleting=is_deleting(vm),
+        node=vmis.node_of(vmi) if vmi is not None else "",
+        created=vm.metadata.creation_timestamp,
+        problem=problem_of_vm(vm, vmi),
+        note=", ".join(_marks(vm)),
+    )
+
+
+def _revision(snapshot: Snapshot, name: str) -> str:
+    """Return the number of a revision. If the revision does not exist any more, return its name."""
+    return revision_number(snapshot, name) if any(r.metadata.name == name for r in snapshot.revisions) else name
+
+
+def _marks(vm: VirtualMachine) -> Iterable[str]:
+    if is_marked(vm.metadata, PROTECT):
+        yield "protected"
+    if is_marked(vm.metadata, REMOVE):
+        yield "removed first"

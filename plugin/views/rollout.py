@@ -1,0 +1,97 @@
+"""What `rollout status` prints, in the words of kubectl, and when it ends."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from msgspec import Struct
+
+from plugin.views.ages import short
+from plugin.views.situation import Situation
+
+BAR = 12
+"""The number of characters of the progress bar."""
+
+
+class State(StrEnum):
+    WAITING = "Waiting"
+    DONE = "Done"
+    FAILED = "Failed"
+
+
+class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The progress of one rollout. `message` is the line for users."""
+
+    name: str
+    namespace: str
+    state: State
+    message: str
+    revision: str
+    wanted: int
+    updated: int
+    ready: int
+    unavailable: int
+
+
+def progress_of(situation: Situation, *, pinned: int = 0) -> Progress:
+    """Return the progress of the rollout. `pinned` is the revision that a user waits for, or 0."""
+    state, message = _judge(situation, pinned)
+    return Progress(
+        name=situation.identity.path,
+        namespace=situation.identity.namespace,
+        state=state,
+        message=message,
+        revision=situation.revisions,
+        wanted=situation.wanted,
+        updated=situation.updated,
+        ready=situation.ready,
+        unavailable=situation.unavailable,
+    )
+
+
+def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
+    this, member = situation.identity, situation.identity.member
+    waiting = f"Waiting for {this} rollout to finish:"
+    if situation.is_deleting:
+        return State.FAILED, f"{this} is being deleted"
+    if situation.invalid:
+        return State.FAILED, f"{this} is invalid: {situation.invalid}"
+    if pinned and situation.revision != str(pinned):
+        wrong = f"desired revision ({pinned}) is different from the running revision ({situation.revision})"
+        return State.FAILED, wrong
+    if not situation.is_observed:
+        return State.WAITING, f"Waiting for {this} spec update to be observed..."
+    if situation.stalled:
+        return State.FAILED, f"{this} {situation.stalled}"
+    if situation.updated < situation.target:
+        if situation.by_hand:
+            return State.FAILED, f"{this} does not finish its rollout: {situation.by_hand}"
+        done = f"{situation.updated} out of {situation.target} new {member}s have been updated"
+        return State.WAITING, f"{waiting} {done}{' (paused)' if situation.is_paused else ''}..."
+    if situation.total > situation.wanted:
+        surplus = situation.total - situation.wanted
+        return State.WAITING, f"{waiting} {surplus} old {member}s are pending termination..."
+    available = situation.wanted - situation.unavailable
+    if situation.total < situation.wanted or situation.unavailable > 0:
+        return State.WAITING, f"{waiting} {max(available, 0)} of {situation.wanted} updated {member}s are available..."
+    if situation.target < situation.wanted:
+        return State.DONE, f"partitioned roll out complete: {situation.target} new {member}s have been updated..."
+    return State.DONE, f"{this} successfully rolled out"
+
+
+def live_line(situation: Situation, seconds: float) -> str:
+    """Return the line that a terminal shows while the rollout goes on."""
+    done = round(BAR * situation.updated / situation.target) if situation.target else BAR
+    parts = [situation.identity.name]
+    if situation.revisions:
+        parts.append(f"rev {situation.revisions}")
+    parts += [
+        ("#" * min(done, BAR)).ljust(BAR, "."),
+        f"{situation.updated}/{situation.target} updated",
+        f"{situation.ready} ready",
+    ]
+    if situation.most_unavailable is not None:
+        parts.append(f"{situation.unavailable}/{situation.most_unavailable} unavailable")
+    if situation.is_paused:
+        parts.append("paused")
+    return "  ".join([*parts, short(seconds)])

@@ -1,0 +1,199 @@
+"""What a new number of replicas would change: the VMs that leave or come, and what happens to disks.
+
+The choice comes from the controller's own functions, on a snapshot with the new number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt import vmis, vms
+from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import disk_names_of, is_deleting
+from controller.pool.claims import choose_claims
+from controller.pool.intent import Intent as PoolIntent
+from controller.pool.intent import parse_intent as parse_pool
+from controller.pool.plan import plan as plan_pool
+from controller.pool.policies import Strategy
+from controller.pool.select import choose_for_removal
+from controller.pool.snapshot import Snapshot as PoolSnapshot
+from controller.replicaset.intent import parse_intent as parse_set
+from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from controller.runtime.plan import Create, Plan
+from informers.meta import ObjectMeta
+
+LISTED = 10
+"""The largest number of names in one line."""
+
+
+class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A VM that leaves, with the reason why it is among the first, or a VM that stays, with the reason."""
+
+    name: str
+    why: str = ""
+
+
+class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The effect of a new number of replicas. `held` says why the controller would not scale."""
+
+    leaving: tuple[Leaving, ...] = ()
+    staying: tuple[Leaving, ...] = ()
+    creating: tuple[str, ...] = ()
+    disks: str = ""
+    held: str = ""
+
+
+def preview(snapshot: PoolSnapshot | SetSnapshot, replicas: int) -> ScalePreview:
+    """Return what the controller would do if the object had this number of replicas."""
+    if isinstance(snapshot, PoolSnapshot):
+        return _of_pool(_with_replicas(snapshot, replicas))
+    return _of_set(_with_replicas(snapshot, replicas))
+
+
+def preview_lines(given: ScalePreview) -> list[str]:
+    lines = []
+    if given.leaving:
+        line = f"would leave:  {_listed(_text(each) for each in given.leaving)}"
+        lines.append(line + (f"     stays though next: {_stays(given.staying)}" if given.staying else ""))
+    elif given.staying:
+        lines.append(f"stays though next: {_stays(given.staying)}")
+    if given.creating:
+        lines.append(f"would create: {_listed(given.creating)}")
+    if given.disks:
+        lines.append(f"disks: {given.disks}")
+    if given.held:
+        lines.append(f"held: {given.held}")
+    return lines or ["would change nothing"]
+
+
+def _with_replicas(snapshot: Any, replicas: int) -> Any:
+    """Return the snapshot with another number of replicas. The write would increase the generation, too."""
+    owner = snapshot.owner
+    if owner.spec.replicas == replicas:
+        return snapshot
+    metadata = replace(owner.metadata, generation=(owner.metadata.generation or 0) + 1)
+    changed = replace(owner, spec=replace(owner.spec, replicas=replicas), metadata=metadata)
+    return replace(snapshot, owner=changed)
+
+
+def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
+    intent = parse_pool(snapshot.owner)
+    plan = plan_pool(snapshot)
+    if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
+        return ScalePreview(held=plan.held)
+    kept = choose_claims(snapshot, intent.selector).kept
+    staying = [vm for vm in kept if not is_deleting(vm)]
+    surplus = len(staying) - intent.wanted
+    if surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
+        return ScalePreview(creating=_created(plan), held=plan.held)
+    return _scale_in(snapshot, intent, staying, surplus)
+
+
+def _scale_in(
+    snapshot: PoolSnapshot, intent: PoolIntent, staying: Sequence[VirtualMachine], surplus: int
+) -> ScalePreview:
+    candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
+    chosen = candidates.ranked[:surplus]
+    leaving = [vm for vm in chosen if vm.metadata.uid not in candidates.delicate]
+    unmarked = choose_for_removal(snapshot, intent.scale_in.selection, map(_unprotected, staying)).ranked[:surplus]
+    names = {vm.metadata.name for vm in unmarked}
+    protected = [vm for vm in staying if is_marked(vm.metadata, PROTECT) and vm.metadata.name in names]
+    stays = [Leaving(name=vm.metadata.name, why=PROTECT) for vm in protected]
+    stays += [
+        Leaving(name=vm.metadata.name, why=candidates.delicate[vm.metadata.uid])
+        for vm in chosen
+        if vm.metadata.uid in candidates.delicate
+    ]
+    missing = surplus - len(candidates.ranked)
+    return ScalePreview(
+        leaving=tuple(Leaving(name=vm.metadata.name, why=_why(vm.metadata, vms.is_ready(vm))) for vm in leaving),
+        staying=tuple(stays),
+        disks=_disks(snapshot, intent, leaving),
+        held=f"{missing} surplus virtual machines may not be deleted" if missing > 0 else "",
+    )
+
+
+def _of_set(snapshot: SetSnapshot) -> ScalePreview:
+    intent = parse_set(snapshot.owner)
+    plan = plan_set(snapshot)
+    if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
+        return ScalePreview(held=plan.held)
+    active = [vmi for vmi in snapshot.members if vmis.is_active(vmi)]
+    surplus = len(active) - intent.wanted
+    if surplus <= 0:
+        return ScalePreview(creating=_created(plan), held=plan.held)
+    leaving = rank_for_removal(active)[:surplus]
+    names = {vmi.metadata.name for vmi in rank_for_removal(map(_unprotected_vmi, active))[:surplus]}
+    stays = [vmi for vmi in active if is_marked(vmi.metadata, PROTECT) and vmi.metadata.name in names]
+    missing = surplus - len(leaving)
+    return ScalePreview(
+        leaving=tuple(
+            Leaving(name=each.metadata.name, why=_why(each.metadata, vmis.is_ready(each))) for each in leaving
+        ),
+        staying=tuple(Leaving(name=each.metadata.name, why=PROTECT) for each in stays),
+        held=f"{missing} surplus VMIs are protected" if missing > 0 else "",
+    )
+
+
+def _unprotected(vm: VirtualMachine) -> VirtualMachine:
+    return replace(vm, metadata=_without_mark(vm.metadata))
+
+
+def _unprotected_vmi(vmi: VirtualMachineInstance) -> VirtualMachineInstance:
+    return replace(vmi, metadata=_without_mark(vmi.metadata))
+
+
+def _without_mark(meta: ObjectMeta) -> ObjectMeta:
+    if not is_marked(meta, PROTECT):
+        return meta
+    return replace(meta, annotations={name: text for name, text in (meta.annotations or {}).items() if name != PROTECT})
+
+
+def _created(plan: Plan) -> tuple[str, ...]:
+    kinds = ("VirtualMachine", "VirtualMachineInstance")
+    return tuple(
+        action.key.name for action in plan.actions if isinstance(action, Create) and action.resource.kind in kinds
+    )
+
+
+def _why(meta: ObjectMeta, is_ready: bool) -> str:
+    cost = deletion_cost(meta)
+    texts = [
+        REMOVE if is_marked(meta, REMOVE) else "",
+        "" if is_ready else "not ready",
+        f"deletion cost {cost}" if isinstance(cost, int) and cost else "",
+    ]
+    return ", ".join(text for text in texts if text)
+
+
+def _disks(snapshot: PoolSnapshot, intent: PoolIntent, leaving: Collection[VirtualMachine]) -> str:
+    if not any(map(disk_names_of, leaving)):
+        return ""
+    if not intent.scale_in.preserve:
+        return "deleted with their VMs"
+    strategy = snapshot.owner.spec.scale_in_strategy
+    block = getattr(strategy, intent.scale_in.strategy.value) if strategy is not None else None
+    return f"kept (statePreservation {block.state_preservation})" if block is not None else "kept"
+
+
+def _text(each: Leaving) -> str:
+    return f"{each.name} ({each.why})" if each.why else each.name
+
+
+def _stays(staying: Iterable[Leaving]) -> str:
+    return _listed(_text(each) for each in staying)
+
+
+def _listed(texts: Iterable[str]) -> str:
+    every = list(texts)
+    more = f", and {len(every) - LISTED} more" if len(every) > LISTED else ""
+    return ", ".join(every[:LISTED]) + more

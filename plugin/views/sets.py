@@ -1,0 +1,150 @@
+"""The situation of a replica set, from the snapshot that the controller would take of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+
+from controller.apimachinery.conditions import find_true, with_timezone
+from controller.apimachinery.field_error import FieldError
+from controller.kinds import REPLICA_SETS
+from controller.kubevirt.annotations import PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
+from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
+from controller.kubevirt.progress import INVALID_ANNOTATION, parse_deadline
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_running, node_of, phase_of, unready_since
+from controller.replicaset.back_off import failing_since
+from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.rollout import parse_rollout, rolls_out
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.status import next_status
+from controller.replicaset.template import is_updated
+from informers.meta import labels_of
+from plugin.views.problems import problem_of_vmi, status_of_vmi
+from plugin.views.situation import Member, Situation, identity_of, is_observed, stall_of
+
+STARTING_PHASES = frozenset({"", "Pending", "Scheduling", "Scheduled", "WaitingForSync"})
+
+
+def situation_of_set(snapshot: Snapshot) -> Situation:
+    owner = snapshot.owner
+    status = next_status(snapshot, ())
+    parsed = parse_intent(owner)
+    intent = parsed if isinstance(parsed, Intent) else None
+    plan = plan_set(snapshot)
+    active = [vmi for vmi in snapshot.members if is_active(vmi)]
+    wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
+    hashed = intent.template.hash if intent is not None else ""
+    members = tuple(
+        _member(vmi, hashed) for vmi in sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
+    )
+    updated = status.updated_replicas or 0
+    since = {
+        vmi.metadata.name: _unready_since(vmi, snapshot.now)
+        for vmi in active
+        if is_updated(vmi, hashed) and not is_ready(vmi)
+    }
+    by_hand = _by_hand(snapshot, intent, active) if updated < len(active) else ""
+    rollout = parse_rollout(snapshot, wanted) if intent is not None else None
+    stalled = stall_of(
+        plan,
+        members,
+        since,
+        deadline=parse_deadline(owner.metadata).after,
+        now=snapshot.now,
+        all_updated=updated >= wanted > 0,
+    )
+    return Situation(
+        identity=identity_of(REPLICA_SETS, snapshot.replicasets.group, owner.metadata),
+        created=owner.metadata.creation_timestamp,
+        wanted=wanted,
+        total=status.replicas or 0,
+        ready=status.ready_replicas or 0,
+        updated=updated,
+        target=wanted,
+        unavailable=max(wanted - (status.ready_replicas or 0), 0),
+        most_unavailable=None if rollout is None or isinstance(rollout, FieldError) else rollout.max_unavailable,
+        revision=hashed,
+        old_revision=_old_hash(active, hashed),
+        status=_status(snapshot, status, wanted, active),
+        members=members,
+        plan=plan,
+        is_observed=is_observed(owner.metadata, (owner.status or ReplicaSetStatus()).observed_generation),
+        is_paused=bool(owner.spec.paused),
+        is_deleting=owner.metadata.deletion_timestamp is not None,
+        invalid=parsed.message if isinstance(parsed, FieldError) else "",
+        by_hand=by_hand,
+        stalled=stalled,
+    )
+
+
+def _created(vmi: VirtualMachineInstance) -> float:
+    created = vmi.metadata.creation_timestamp
+    return created.timestamp() if created is not None else 0.0
+
+
+def _unready_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+    since = failing_since(vmi, now)
+    changed = unready_since(vmi) if is_running(vmi) else None
+    return max(since, changed) if changed is not None else with_timezone(since) or now
+
+
+def _hash_of(vmi: VirtualMachineInstance) -> str:
+    return labels_of(vmi.metadata).get(TEMPLATE_HASH, "")
+
+
+def _old_hash(active: Iterable[VirtualMachineInstance], current: str) -> str:
+    """Return the template hash of most outdated VMIs, or "" if no VMI is outdated."""
+    others = Counter(_hash_of(vmi) or "?" for vmi in active if _hash_of(vmi) != current)
+    return max(others, key=lambda each: (others[each], each), default="")
+
+
+def _by_hand(snapshot: Snapshot, intent: Intent | None, active: Sequence[VirtualMachineInstance]) -> str:
+    if intent is None:
+        return ""
+    if not any(map(_hash_of, active)):
+        return f"no VMI has the label {TEMPLATE_HASH}, so the template of the VMIs is not known"
+    outdated = sum(not is_updated(vmi, intent.template.hash) for vmi in active)
+    if not rolls_out(snapshot.owner):
+        return f"{outdated} VMIs are outdated, and without the annotation {ROLLING_UPDATE} they stay so"
+    wrong = parse_rollout(snapshot, intent.wanted)
+    return f"{INVALID_ANNOTATION}: {wrong.message}" if isinstance(wrong, FieldError) else ""
+
+
+def _status(snapshot: Snapshot, status: ReplicaSetStatus, wanted: int, active: Sequence[VirtualMachineInstance]) -> str:
+    """Return one word with the meaning of a pool's `printableStatus`."""
+    if snapshot.owner.spec.paused:
+        return "Paused"
+    if isinstance(parse_intent(snapshot.owner), FieldError):
+        return "Degraded"
+    if any(find_true(status.conditions, each) is not None for each in (REPLICA_FAILURE, REPLICA_BACK_OFF)):
+        return "Degraded"
+    if len(active) != wanted:
+        return "Scaling"
+    if rolls_out(snapshot.owner) and (status.updated_replicas or 0) < len(active):
+        return "Updating"
+    unready = [vmi for vmi in active if not is_ready(vmi)]
+    if unready:
+        return "Scaling" if all(phase_of(vmi) in STARTING_PHASES for vmi in unready) else "Degraded"
+    return "Running" if active else "Stopped"
+
+
+def _member(vmi: VirtualMachineInstance, current: str) -> Member:
+    marks = {PROTECT: "protected", REMOVE: "removed first"}
+    return Member(
+        kind="vmi",
+        name=vmi.metadata.name,
+        revision=_hash_of(vmi),
+        running_revision=_hash_of(vmi),
+        status=status_of_vmi(vmi),
+        is_ready=is_ready(vmi),
+        is_updated=bool(current) and is_updated(vmi, current),
+        is_deleting=is_deleting(vmi),
+        node=node_of(vmi),
+        created=vmi.metadata.creation_timestamp,
+        problem=problem_of_vmi(vmi),
+        note=", ".join(text for mark, text in marks.items() if is_marked(vmi.metadata, mark)),
+    )

@@ -1,0 +1,139 @@
+"""What the controller sees of one replica set or pool: counts, members, revisions, the next plan, and what waits.
+
+The values come from the controller's own functions, so they are the controller's view of the same objects.
+`situations` has one function for each kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from msgspec import Struct
+
+from controller.kinds import Kind
+from controller.runtime.plan import Plan
+from informers.meta import ObjectMeta
+from plugin.views.ages import short
+
+ROLLOUT_STALLED: Final = "RolloutStalled"
+
+
+class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A VM of a pool, or a VMI of a set.
+
+    `revision` is the member's revision, and `running_revision` that of its VMI. `problem` says why the member is not
+    ready. `note` says what else the controller will or will not do with it.
+    """
+
+    kind: str
+    name: str
+    revision: str = ""
+    running_revision: str = ""
+    status: str = ""
+    is_ready: bool = False
+    is_updated: bool = False
+    is_deleting: bool = False
+    node: str = ""
+    created: datetime | None = None
+    problem: str = ""
+    note: str = ""
+
+
+class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The names of an object: `short` is kubectl's short name of its type, and `resource` the long form of kubectl."""
+
+    short: str
+    resource: str
+    plural: str
+    member: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f'{self.short} "{self.name}"'
+
+    @property
+    def path(self) -> str:
+        return f"{self.resource}/{self.name}"
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """The state of one set or pool.
+
+    `target` is the number of members that the rollout will update: fewer than `wanted` with a partition or with update
+    selectors. `most_unavailable` is None if no rollout limits the unavailable members. `by_hand` says why outdated
+    members stay outdated until a user acts. `stalled` says which member does not become ready in time.
+    """
+
+    identity: Identity
+    created: datetime | None
+    wanted: int
+    total: int
+    ready: int
+    updated: int
+    target: int
+    unavailable: int = 0
+    most_unavailable: int | None = None
+    revision: str = ""
+    old_revision: str = ""
+    status: str = ""
+    members: tuple[Member, ...] = ()
+    plan: Plan = Plan()
+    is_observed: bool = True
+    is_paused: bool = False
+    is_deleting: bool = False
+    invalid: str = ""
+    by_hand: str = ""
+    stalled: str = ""
+
+    @property
+    def revisions(self) -> str:
+        """The revision, or the old and the new revision during an update, such as `2->3`."""
+        if self.old_revision and self.old_revision != self.revision:
+            return f"{self.old_revision}->{self.revision}"
+        return self.revision
+
+
+def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
+    names = kind.own_short_names if group == kind.own_group else kind.short_names
+    return Identity(
+        short=names[0],
+        resource=f"{kind.singular}.{group}",
+        plural=f"{kind.plural}.{group}",
+        member="VM" if kind.finalized is not None else "VMI",
+        namespace=meta.namespace,
+        name=meta.name,
+    )
+
+
+def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
+    """Return False if the status belongs to an older spec. A status without this information counts as new."""
+    return observed is None or meta.generation is None or observed >= meta.generation
+
+
+def stall_of(
+    plan: Plan,
+    members: Iterable[Member],
+    since: dict[str, datetime],
+    *,
+    deadline: timedelta,
+    now: datetime,
+    all_updated: bool,
+) -> str:
+    """Return how long which member of the new template has not been ready, or "" while the deadline has not passed.
+
+    `since` maps the updated members that are not ready to the start of that time. While members wait for an update, the
+    controller's own notice decides. Later the controller sends no notice, and the deadline decides.
+    """
+    notice = next((each for each in plan.notices if each.reason == ROLLOUT_STALLED), None)
+    if not since:
+        return f"stalled: {notice.message}" if notice else ""
+    name = min(since, key=lambda each: (since[each], each))
+    waited = now - since[name]
+    if notice is None and not (all_updated and waited >= deadline):
+        return ""
+    worst = next(each for each in members if each.name == name)
+    problem = f" ({worst.problem})" if worst.problem else ""
+    return f"stalled for {short(waited.total_seconds())}: {name} {worst.status}{problem}"

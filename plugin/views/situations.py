@@ -1,0 +1,54 @@
+"""The situation of an object of any kind."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.kinds import Kind
+from controller.pool.snapshot import Snapshot as PoolSnapshot
+from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from plugin.views.pools import situation_of_pool
+from plugin.views.sets import situation_of_set
+from plugin.views.situation import Situation, identity_of, is_observed
+
+
+def situation_of(snapshot: PoolSnapshot | SetSnapshot) -> Situation:
+    return situation_of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else situation_of_set(snapshot)
+
+
+def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
+    """Return what the status of the object alone shows, for users who may not read its VMs.
+
+    The status of KubeVirt's own controller has no number of updated VMs. Then all VMs count as updated.
+    """
+    status, meta = owner.status, owner.metadata
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    total, ready, updated = (
+        (getattr(status, name) if status is not None else None)
+        for name in ("replicas", "ready_replicas", "updated_replicas")
+    )
+    return Situation(
+        identity=identity_of(kind, group, meta),
+        created=meta.creation_timestamp,
+        wanted=wanted,
+        total=total or 0,
+        ready=ready or 0,
+        updated=(total or 0) if updated is None else updated,
+        target=wanted,
+        unavailable=max(wanted - (ready or 0), 0),
+        status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
+        is_observed=is_observed(meta, status.observed_generation if status is not None else None),
+        is_paused=bool(owner.spec.paused),
+        is_deleting=meta.deletion_timestamp is not None,
+    )
+
+
+def _word(status: Any, wanted: int, total: int, ready: int, *, paused: bool) -> str:
+    said = getattr(status, "printable_status", None)
+    if said:
+        return str(said)
+    if paused:
+        return "Paused"
+    if status is None or total != wanted:
+        return "Scaling"
+    return "Running" if ready >= wanted else "Degraded"

@@ -1,0 +1,68 @@
+"""The changes that `rollout restart`, `pause` and `resume` make, and the reasons to refuse them."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from controller.kinds import POOLS, Kind
+from controller.kubevirt.annotations import ROLLING_UPDATE
+from plugin.views.edits import ABSENT, Document, Edit, field
+
+RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
+"""kubectl's annotation on a template. Its value makes the template differ from the template before."""
+
+POOL_TEMPLATE: Final[tuple[str, ...]] = ("spec", "virtualMachineTemplate", "spec", "template")
+SET_TEMPLATE: Final[tuple[str, ...]] = ("spec", "template")
+PAUSED: Final = ("spec", "paused")
+
+
+class Refused(Exception):
+    """The object does not allow the change. `str(error)` is a line for the user."""
+
+
+def restart_edits(kind: Kind[Any], document: Document, at: str) -> tuple[Edit, ...]:
+    """Return the change that makes the controller restart all VMs. Raise Refused if the controller would not restart.
+
+    The annotation is on the VMI template. An annotation on the template of the VM would restart nothing (P13).
+    """
+    name = field(document, ("metadata", "name"))
+    if is_paused(document):
+        raise Refused(f"can't restart paused {kind.noun} {name!r} (run rollout resume first)")
+    if kind is POOLS:
+        strategy = field(document, ("spec", "updateStrategy"))
+        for other in ("opportunistic", "unmanaged"):
+            if strategy is not ABSENT and field(strategy, (other,)) is not ABSENT:
+                raise Refused(
+                    f"can't restart pool {name!r}: it restarts no VM, because spec.updateStrategy is {other}; "
+                    "restart its VMs with virtctl restart"
+                )
+        template = POOL_TEMPLATE
+    else:
+        if field(document, ("metadata", "annotations", ROLLING_UPDATE)) is ABSENT:
+            raise Refused(
+                f"can't restart replica set {name!r}: it replaces no VMI without the annotation {ROLLING_UPDATE}; "
+                f'set it with kubectl annotate, for example to "maxUnavailable=25%"'
+            )
+        template = SET_TEMPLATE
+    path = (*template, "metadata", "annotations", RESTARTED_AT)
+    if field(document, path) == at:
+        raise Refused("if restart has already been triggered within the past second, please wait before attempting it")
+    return (Edit(path, at),)
+
+
+def pause_edits(document: Document, plural: str, *, paused: bool) -> tuple[Edit, ...]:
+    """Return the change that pauses or resumes an object. Raise Refused if the object is already in this state."""
+    if is_paused(document) == paused:
+        name = field(document, ("metadata", "name"))
+        raise Refused(f'{plural} "{name}" is {"already" if paused else "not"} paused')
+    return (Edit(PAUSED, True if paused else ABSENT),)
+
+
+def is_paused(document: Document) -> bool:
+    return field(document, PAUSED) is True
+
+
+def pause_note(kind: Kind[Any]) -> str:
+    """Return the sentence that says what else a pause stops."""
+    heals = " and not healed" if kind is POOLS else ", and ended VMIs are not replaced"
+    return f"Note: while it is paused, the {kind.noun} is also not scaled{heals}."

@@ -1,0 +1,275 @@
+"""Safety invariants about the content of objects: S6, S9 to S12.
+
+How the catalogue's invariants are worded for this controller:
+
+- S6: a finalizer of another writer stays, in its place. The pool finalizer leaves a VM only if the VM terminates, is no
+  member any more, or its pool is being deleted. Disks that must be kept have lost their owner before. At rest, no
+  terminating object has the pool finalizer.
+- S9: a delete of a ready VMI for an update needs room: with it, at most `maxUnavailable` members that should run are
+  unavailable. A delete of a VMI that is already unready is free (P14, R14). A revision stays while a VM refers to it,
+  and its data is the pool's spec.
+- S10: the garbage collector deletes no disk of a pool that keeps disks. Exceptions: a deletion in the foreground, a VM
+  that was no member, and a finalizer that somebody else removed. A new VM never takes a disk that its predecessor owns.
+- S11: see `invariants_fields`.
+- S12: each patch has a precondition: a resourceVersion, a JSON patch test, or a UID if the patch sets only our own
+  keys. References and conditions of others stay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from tests.faults.availability import disruptions
+from tests.faults.history import Change, History, Request, World, shown
+from tests.faults.invariants_safety import described
+from tests.faults.judge import Finding, Run, Violation, invariant
+from tests.faults.restarts import states_in
+from tests.faults.states import (
+    DISKS,
+    FINALIZER,
+    FOREGROUND,
+    POOL,
+    PREFIX,
+    REVISION,
+    REVISION_LABEL,
+    VM,
+    VMI,
+    Object,
+    controller_uid,
+    disk_names,
+    finalizers_of,
+    is_deleting,
+    labels_of,
+    name_of,
+    ordinal_of,
+    preserves,
+    references_of,
+    uid_of,
+    version_of,
+)
+
+
+def patched(change: Change) -> Object | None:
+    """Return the object after a patch, also if the patch let the server remove the object."""
+    return change.after if change.after is not None or change.author is None else change.author.answer
+
+
+@invariant("S6")
+def s6_finalizers_are_removed_only_when_nothing_is_left_to_do(history: History, run: Run) -> Iterator[Finding]:
+    for change, world in history.replay():
+        if not change.ours or change.before is None or change.author is None or change.author.verb != "patch":
+            continue
+        after = patched(change)
+        if after is None or finalizers_of(after) == finalizers_of(change.before):
+            continue
+        problem = _wrong_finalizers(history, run, change, after, world)
+        yield Violation("S6", problem, described(change)) if problem else None
+    if run.settled_from is not None:
+        yield from _left_behind(history.end)
+
+
+def _wrong_finalizers(history: History, run: Run, change: Change, after: Object, world: World) -> str:
+    assert change.before is not None
+    assert change.author is not None
+    before, kept = ([each for each in finalizers_of(item) if each != FINALIZER] for item in (change.before, after))
+    if before != kept:
+        return f"the finalizers of others on {change.name} change from {before} to {kept}"
+    if not is_conditional(change.author, "/metadata/finalizers"):
+        return f"the finalizers of {change.name} change without a precondition"
+    if FINALIZER in finalizers_of(after):
+        return ""
+    if change.kind == POOL:
+        holders = [name_of(vm) for vm in world.children(change.uid, VM) if FINALIZER in finalizers_of(vm)]
+        if not is_deleting(change.before):
+            return f"{change.name} loses its finalizer, but is not being deleted"
+        return f"{change.name} loses its finalizer before its VMs {holders}" if holders else ""
+    return _wrong_removal(history, run, change, after, world)
+
+
+def _wrong_removal(history: History, run: Run, change: Change, after: Object, world: World) -> str:
+    """Return what is wrong with the removal of the finalizer from a VM."""
+    vm = change.before or {}
+    owner = world.by_uid(controller_uid(vm))
+    if not is_deleting(vm) and controller_uid(after) and owner is not None and not is_deleting(owner):
+        return f"{change.name} loses the finalizer, but is a member and stays"
+    if not is_deleting(vm) or FOREGROUND in finalizers_of(vm) or not keeps_disks(history, run, change):
+        return ""
+    owned = [name_of(each) for each in world.all(*DISKS) if any(r["uid"] == change.uid for r in references_of(each))]
+    return f"{change.name} loses the finalizer, but still owns its disks {owned}" if owned else ""
+
+
+def keeps_disks(history: History, run: Run, change: Change) -> bool:
+    """Return True if the VM's pool kept disks all the time in the window of this change."""
+    pool = POOL, controller_uid(change.before or {"metadata": {}})
+    owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
+    return bool(owners) and all(map(preserves, owners))
+
+
+def _left_behind(end: World) -> Iterator[Finding]:
+    """Check that nothing waits for our finalizer, when the controller is at rest (G9)."""
+    for item in end.all(POOL, VM):
+        if FINALIZER in finalizers_of(item):
+            pools = [pool for pool in end.all(POOL) if ordinal_of(name_of(pool), name_of(item)) is not None]
+            is_stray = item["kind"] == VM and not controller_uid(item) and bool(pools)
+            problem = "terminates with" if is_deleting(item) else "is no member and has" if is_stray else ""
+            message = f"at rest, {name_of(item)} {problem} the pool finalizer"
+            yield Violation("S6", message, (shown(item["metadata"]),)) if problem else None
+
+
+def is_conditional(write: Request, path: str) -> bool:
+    """Return True if the patch is applied only to the state for which it was made."""
+    if isinstance(write.body, list):
+        return any(step.get("op") == "test" and step["path"].startswith(path) for step in write.body)
+    return bool(((write.body or {}).get("metadata") or {}).get("resourceVersion"))
+
+
+@invariant("S9")
+def s9_updates_stay_within_max_unavailable_and_keep_revisions(history: History, run: Run) -> Iterator[Finding]:
+    for each in disruptions(history, run):
+        message = f"{each.change.name} makes {each.unavailable} members unavailable, {each.allowed} are allowed"
+        broken = each.unavailable > each.allowed
+        yield Violation("S9", message, described(each.change)) if broken else None
+    for change, world in history.replay():
+        if change.kind != REVISION or not change.ours:
+            continue
+        problem = _lost_revision(change, world) if change.starts_deletion else _wrong_revision(history, change)
+        yield Violation("S9", problem, described(change)) if problem else None
+
+
+def _lost_revision(change: Change, world: World) -> str:
+    owner = controller_uid(change.before or {"metadata": {}})
+    pool = world.by_uid(owner)
+    if pool is None or is_deleting(pool):
+        return ""
+    vms = world.children(owner, VM)
+    users = [*vms, *(vmi for vm in vms for vmi in world.children(uid_of(vm), VMI))]
+    names = [f"{item['kind']}/{name_of(item)}" for item in users if labels_of(item).get(REVISION_LABEL) == change.name]
+    return f"the revision {change.name} is deleted, but {names} refer to it" if names else ""
+
+
+def _wrong_revision(history: History, change: Change) -> str:
+    """Return what is wrong with the data of a new revision."""
+    if change.before is not None or change.after is None:
+        return "" if change.after is None else f"the revision {change.name} is changed"
+    owner, generation = controller_uid(change.after), change.after.get("revision")
+    states = [each.after for each in history.objects.get((POOL, owner), ()) if each.after is not None]
+    specs = [state["spec"] for state in states if state["metadata"].get("generation") == generation]
+    same = not specs or any(without_nulls(spec) == without_nulls(change.after.get("data")) for spec in specs)
+    return "" if same else f"the revision {change.name} is not the spec of generation {generation}"
+
+
+def without_nulls(value: Any) -> Any:
+    """Return the value without null fields, which mean the same as absent fields."""
+    if isinstance(value, dict):
+        return {key: without_nulls(each) for key, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
+
+
+@invariant("S10")
+def s10_disks_that_must_be_kept_are_kept(history: History, run: Run) -> Iterator[Finding]:
+    for change, world in history.replay():
+        if change.kind in DISKS and change.starts_deletion and change.author is not None:
+            problem = _lost_disk(history, run, change)
+            yield Violation("S10", problem, described(change)) if problem else None
+        elif change.kind == VM and change.after is None:
+            kept = [name for name in disk_names(change.object) for kind in DISKS if world.get(kind, name)]
+            yield from (None for _ in kept)
+        elif change.kind == VM and change.before is None and change.ours:
+            problem = _inherits(change, world)
+            yield Violation("S10", problem, described(change)) if problem else None
+
+
+def _lost_disk(history: History, run: Run, change: Change) -> str:
+    assert change.author is not None
+    if change.author.ours:
+        return f"the controller deletes the disk {change.name}"
+    if not change.author.by_collector or change.before is None:
+        return ""
+    for vm in _vms_behind(history, change.before):
+        if problem := _must_be_kept(history, run, vm):
+            return f"the garbage collector deletes the disk {change.name}: {problem}"
+    return ""
+
+
+def _vms_behind(history: History, disk: Object) -> Iterator[tuple[Change, ...]]:
+    """Yield the changes of the VMs that own a disk, also through a DataVolume."""
+    for reference in references_of(disk):
+        changes = history.objects.get((reference["kind"], reference["uid"]))
+        if changes and reference["kind"] == VM:
+            yield changes
+        elif changes:
+            yield from _vms_behind(history, changes[-1].object)
+
+
+def _must_be_kept(history: History, run: Run, vm: tuple[Change, ...]) -> str:
+    begin = next((each for each in vm if each.starts_deletion), None)
+    if begin is None or not keeps_disks(history, run, begin):
+        return ""
+    owner = history.objects.get((POOL, controller_uid(begin.before or {"metadata": {}})), ())
+    states = [each.object for each in (*vm, *owner)]
+    if any(FOREGROUND in finalizers_of(state) for state in states if is_deleting(state)):
+        return ""
+    by_others = [each for each in vm if not each.ours and each.before and FINALIZER in finalizers_of(each.before)]
+    if any(FINALIZER not in finalizers_of(patched(each) or {"metadata": {}}) for each in by_others):
+        return ""
+    return f"it belonged to {begin.name}, whose pool keeps disks"
+
+
+def _inherits(change: Change, world: World) -> str:
+    """Return what is wrong with the disks that a new VM finds."""
+    for name in disk_names(change.object):
+        for kind in DISKS:
+            disk = world.get(kind, name)
+            if disk is None:
+                continue
+            owners = [each for each in references_of(disk) if each["kind"] == VM and each["name"] == change.name]
+            if owners or is_deleting(disk):
+                return f"{change.name} is created, but its disk {name} still belongs to its predecessor"
+    return ""
+
+
+@invariant("S12")
+def s12_no_edit_of_another_writer_is_lost(history: History, run: Run) -> Iterator[Finding]:
+    for write in history.ours:
+        if write.verb in ("patch", "update") and write.kind and write.subresource in ("", "status"):
+            problem = _blind(write)
+            yield Violation("S12", problem, (shown(write.body),)) if problem else None
+    for change in history.changes:
+        if change.ours and change.before is not None and change.after is not None and change.author is not None:
+            problem = _overwritten(change)
+            yield Violation("S12", problem, described(change)) if problem else None
+
+
+def _blind(write: Request) -> str:
+    """Return what is wrong with a patch that would overwrite a change that the controller has not seen."""
+    if write.verb == "update":
+        return f"{write} replaces the whole object"
+    if isinstance(write.body, list):
+        tested = any(step.get("op") == "test" and step["path"] == "/metadata/uid" for step in write.body)
+        return "" if tested else f"{write} tests no UID"
+    metadata = (write.body or {}).get("metadata") or {}
+    if metadata.get("resourceVersion"):
+        return ""
+    keys = {*(metadata.get("annotations") or {}), *(metadata.get("labels") or {})}
+    own = all(key.startswith(PREFIX) or key == REVISION_LABEL for key in keys)
+    narrow = set(write.body or {}) <= {"metadata"} and set(metadata) <= {"uid", "annotations", "labels"}
+    return "" if metadata.get("uid") and narrow and own else f"{write} has no precondition"
+
+
+def _overwritten(change: Change) -> str:
+    assert change.before is not None
+    assert change.after is not None
+    assert change.author is not None
+    body = change.author.body
+    wanted = ((body.get("metadata") or {}).get("resourceVersion") if isinstance(body, dict) else "") or ""
+    if wanted and wanted != str(version_of(change.before)):
+        return f"{change.author} was made for version {wanted}"
+    after = {each["uid"] for each in references_of(change.after)}
+    lost = [each for each in references_of(change.before) if each["uid"] not in after]
+    if len(lost) > 1:
+        return f"{change.name} loses several owners: {[each['name'] for each in lost]}"
+    types = {each["type"] for each in (change.after.get("status") or {}).get("conditions") or ()}
+    foreign = [each["type"] for each in (change.before.get("status") or {}).get("conditions") or ()]
+    gone = [each for each in foreign if each not in types and not each.startswith(("Replica", "VirtualMachineFailure"))]
+    return f"{change.name} loses the conditions {gone} of others" if gone else ""

@@ -1,0 +1,371 @@
+"""Operations as values. Each operation changes one namespace, as a user or another controller would.
+
+An operation picks its target when it is applied: `which` is an index into the children by name. So a sequence stays
+meaningful when a part of it is left out. An operation whose target does not exist does nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from controller.kubevirt.annotations import POOL_FINALIZER
+from tests.faults.operations_cluster import Answer
+from tests.faults.operations_schema import random_value, violations
+from tests.faults.operations_world import (
+    BEHAVIOR,
+    HOLD,
+    LABELS,
+    World,
+    controller_uid,
+    is_deleting,
+    matches,
+)
+
+Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
+REJECTED = (400, 422)
+
+
+class Operation(Struct, frozen=True, tag=True):
+    """One change. `apply` returns a short note for the trace."""
+
+    async def apply(self, world: World) -> str:
+        raise NotImplementedError
+
+
+class Wait(Operation, frozen=True, tag=True):
+    seconds: float
+
+    async def apply(self, world: World) -> str:
+        await asyncio.sleep(self.seconds)
+        return ""
+
+
+class Scale(Operation, frozen=True, tag=True):
+    """Change `spec.replicas`, directly or through the subresource. None is null, so the default applies."""
+
+    replicas: int | None
+    through_scale: bool = False
+
+    async def apply(self, world: World) -> str:
+        subresource = "/scale" if self.through_scale and self.replicas is not None else ""
+        answer = await world.change_owner({"spec": {"replicas": self.replicas}}, subresource=subresource)
+        return str(answer.code)
+
+
+class Pause(Operation, frozen=True, tag=True):
+    paused: bool | None
+
+    async def apply(self, world: World) -> str:
+        return str((await world.change_owner({"spec": {"paused": self.paused}})).code)
+
+
+class Reject(Operation, frozen=True, tag=True):
+    """Send a spec that violates the CRD's schema. The server must refuse it and change nothing."""
+
+    which: int
+
+    async def apply(self, world: World) -> str:
+        broken = violations(world.kind)
+        case = broken[self.which % len(broken)]
+        before = await world.owner()
+        if before is None:
+            return "no owner"
+        answer = await world.api.send("PATCH", world.owner_path, case.steps(before), "application/json-patch+json")
+        after = await world.owner()
+        same = after is None or after["metadata"]["uid"] != before["metadata"]["uid"] or after["spec"] == before["spec"]
+        if answer.code not in (*REJECTED, 404) or not same:
+            world.problems.append(f"the server answers {answer.code} to {case}: {answer.message}")
+            await world.note_manifest()
+        return f"{answer.code} {case.path}"
+
+
+class Vary(Operation, frozen=True, tag=True):
+    """Replace one policy of the spec by a random value of its schema. The server may refuse it."""
+
+    field: str
+    seed: int
+
+    async def apply(self, world: World) -> str:
+        value = random_value(world.kind, self.field, self.seed)
+        answer = await world.change_owner({"spec": {self.field: None}})
+        if answer.ok and value is not None:
+            answer = await world.change_owner({"spec": {self.field: value}})
+        if answer.code not in (200, 404, *REJECTED):
+            world.problems.append(f"the server answers {answer.code} to {self.field}={value}: {answer.message}")
+        return f"{answer.code} {value}"
+
+
+class SetSpec(Operation, frozen=True, tag=True):
+    """Replace one field of the spec. None removes the field."""
+
+    field: str
+    value: Any
+
+    async def apply(self, world: World) -> str:
+        if isinstance(self.value, dict):
+            await world.change_owner({"spec": {self.field: None}})
+        return str((await world.change_owner({"spec": {self.field: self.value}})).code)
+
+
+class AnnotateOwner(Operation, frozen=True, tag=True):
+    key: str
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        return str((await world.change_owner({"metadata": {"annotations": {self.key: self.value}}})).code)
+
+
+class LabelOwner(Operation, frozen=True, tag=True):
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        return str((await world.change_owner({"metadata": {"labels": {"test.vmherd.dev/team": self.value}}})).code)
+
+
+class DeleteOwner(Operation, frozen=True, tag=True):
+    """Delete the owner. With `recreate`, create it again with the same name and spec as soon as possible."""
+
+    propagation: Propagation
+    recreate: bool
+
+    async def apply(self, world: World) -> str:
+        owner = await world.owner()
+        if owner is None:
+            return await world.recreate_owner() if self.recreate else "no owner"
+        plural = world.owner_path.rsplit("/", 2)[1]
+        answer = await world.delete(plural, owner, self.propagation)
+        return await world.recreate_owner() if self.recreate else str(answer.code)
+
+
+class HoldOwner(Operation, frozen=True, tag=True):
+    """Add a foreign finalizer to the owner, or remove it."""
+
+    held: bool
+
+    async def apply(self, world: World) -> str:
+        owner = await world.owner()
+        if owner is None:
+            return "no owner"
+        return str((await _set_finalizer(world, world.owner_path, owner, HOLD, present=self.held)).code)
+
+
+class DeleteChild(Operation, frozen=True, tag=True):
+    which: int
+    propagation: Propagation = "Background"
+
+    async def apply(self, world: World) -> str:
+        child = await world.child(self.which)
+        if child is None:
+            return "no child"
+        answer = await world.delete(world.child_plural, child, self.propagation)
+        return f"{child['metadata']['name']} {answer.code}"
+
+
+class RelabelChild(Operation, frozen=True, tag=True):
+    """Change the label that the selector reads: detach a child, or attach it again."""
+
+    which: int
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        return await _change(world, self.which, {"metadata": {"labels": {next(iter(LABELS)): self.value}}})
+
+
+class AnnotateChild(Operation, frozen=True, tag=True):
+    which: int
+    key: str
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        return await _change(world, self.which, {"metadata": {"annotations": {self.key: self.value}}})
+
+
+class FailChild(Operation, frozen=True, tag=True):
+    """Make the running VMI of a child misbehave, or behave again."""
+
+    which: int
+    behavior: str | None
+
+    async def apply(self, world: World) -> str:
+        child = await world.child(self.which)
+        if child is None:
+            return "no child"
+        path = world.path("virtualmachineinstances", child["metadata"]["name"])
+        answer = await world.api.merge(path, {"metadata": {"annotations": {BEHAVIOR: self.behavior}}})
+        if answer.ok:
+            world.edited.add(answer.document["metadata"]["uid"])
+        return f"{child['metadata']['name']} {answer.code}"
+
+
+class ChangeOwners(Operation, frozen=True, tag=True):
+    """Change the ownerReferences of a child.
+
+    `remove` removes all of them. `foreign` replaces them by another controller, and `missing` by a controller that does
+    not exist, so that the garbage collector deletes the child. `second` adds an owner that is no controller.
+    """
+
+    which: int
+    how: Literal["remove", "foreign", "missing", "second"]
+
+    async def apply(self, world: World) -> str:
+        child = await world.child(self.which)
+        if child is None:
+            return "no child"
+        references = list(child["metadata"].get("ownerReferences") or ())
+        if self.how == "remove":
+            references = []
+        elif self.how == "second":
+            other = await _other_owner(world)
+            references = [each for each in references if each["uid"] != other["uid"]] + [other]
+        elif self.how == "foreign":
+            references = [{**await _other_owner(world), "controller": True}]
+        else:
+            missing = {"apiVersion": "v1", "kind": "ConfigMap", "name": "missing", "uid": f"missing-{world.number()}"}
+            references = [{**missing, "controller": True}]
+        return await _change_this(
+            world, child, {"metadata": {"ownerReferences": references}}, kept=self.how != "missing"
+        )
+
+
+class HoldChild(Operation, frozen=True, tag=True):
+    """Add a foreign finalizer to a child, or remove it. With `ours`, the pool's finalizer."""
+
+    which: int
+    held: bool
+    ours: bool = False
+
+    async def apply(self, world: World) -> str:
+        child = await world.child(self.which)
+        if child is None:
+            return "no child"
+        path = world.path(world.child_plural, child["metadata"]["name"])
+        name = POOL_FINALIZER if self.ours else HOLD
+        answer = await _set_finalizer(world, path, child, name, present=self.held)
+        if answer.ok:
+            _note_stranger(world, answer.document)
+            if self.ours:
+                world.edited.add(child["metadata"]["uid"])
+        return f"{child['metadata']['name']} {answer.code}"
+
+
+class CreateOther(Operation, frozen=True, tag=True):
+    """Create a VM or VMI as another client: with or without the labels of the selector, under a name of its own.
+
+    With an ordinal, a VM gets the name that a pool would use.
+    """
+
+    matching: bool
+    ordinal: int | None = None
+    finalizer: bool = False
+
+    async def apply(self, world: World) -> str:
+        name = f"other-{world.number()}" if self.ordinal is None else f"herd-{self.ordinal}"
+        spec = {"domain": {"resources": {"requests": {"memory": "32M"}}}}
+        kind = "VirtualMachineInstance"
+        if world.kind == "pools":
+            kind, spec = "VirtualMachine", {"runStrategy": "Halted", "template": {"metadata": {}, "spec": spec}}
+        labels = {**(LABELS if self.matching else {"app": "other"}), "test.vmherd.dev/made-by": "another"}
+        metadata: dict[str, Any] = {"name": name, "labels": labels}
+        if self.finalizer and world.kind == "pools":
+            metadata["finalizers"] = [POOL_FINALIZER]
+        body = {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": metadata, "spec": spec}
+        answer = await world.api.send("POST", world.path(world.child_plural), body)
+        if answer.ok:
+            _note_stranger(world, answer.document)
+        return f"{name} {answer.code}"
+
+
+class Quota(Operation, frozen=True, tag=True):
+    """Limit the number of children of the namespace, or lift the limit."""
+
+    most: int | None
+
+    async def apply(self, world: World) -> str:
+        path = world.path("resourcequotas")
+        if self.most is None:
+            return str((await world.api.send("DELETE", f"{path}/limit")).code)
+        hard = {f"count/{world.child_plural}.kubevirt.io": str(self.most)}
+        body = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": {"name": "limit"}, "spec": {"hard": hard}}
+        answer = await world.api.send("POST", path, body)
+        if answer.code == 409:
+            answer = await world.api.merge(f"{path}/limit", {"spec": {"hard": hard}})
+        return str(answer.code)
+
+
+class Crash(Operation, frozen=True, tag=True):
+    """End the controller without warning, and start another one after a while."""
+
+    down_s: float = 0.0
+
+    async def apply(self, world: World) -> str:
+        await world.controller.crash()
+        await asyncio.sleep(self.down_s)
+        await world.controller.start(wait=False)
+        return ""
+
+
+class Cut(Operation, frozen=True, tag=True):
+    """Reset all connections of the controller: answers of writes are lost, watches end."""
+
+    async def apply(self, world: World) -> str:
+        if world.controller.wire is not None:
+            world.controller.wire.cut()
+        return ""
+
+
+class Stall(Operation, frozen=True, tag=True):
+    """Hold back all that the server sends to the controller, while the next operations go on."""
+
+    seconds: float
+
+    async def apply(self, world: World) -> str:
+        if world.controller.wire is not None:
+            world.background(world.controller.wire.stall(self.seconds))
+        return ""
+
+
+async def _change(world: World, which: int, change: dict[str, Any]) -> str:
+    child = await world.child(which)
+    return "no child" if child is None else await _change_this(world, child, change)
+
+
+async def _change_this(world: World, child: dict[str, Any], change: dict[str, Any], *, kept: bool = True) -> str:
+    answer = await world.change_child(child, change)
+    if answer.ok:
+        world.edited.add(child["metadata"]["uid"])
+        _note_stranger(world, answer.document, kept=kept)
+    return f"{child['metadata']['name']} {answer.code}"
+
+
+def _note_stranger(world: World, item: dict[str, Any], *, kept: bool = True) -> None:
+    """Note an object that belongs to no owner of ours and that the garbage collector keeps."""
+    uid = item["metadata"]["uid"]
+    controller = controller_uid(item)
+    adopted_later = world.kind == "sets" and not controller and matches(item)
+    foreign = not controller or any(each["kind"] == "ConfigMap" for each in item["metadata"]["ownerReferences"])
+    if kept and foreign and not adopted_later and not is_deleting(item) and controller not in world.owner_uids:
+        world.strangers[uid] = item
+    else:
+        world.strangers.pop(uid, None)
+
+
+async def _other_owner(world: World) -> dict[str, Any]:
+    """The reference to a ConfigMap that owns children beside or instead of the owner."""
+    path = world.path("configmaps")
+    answer = await world.api.get(f"{path}/other-owner")
+    if not answer.ok:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "other-owner"}}
+        answer = await world.api.send("POST", path, body)
+    return {"apiVersion": "v1", "kind": "ConfigMap", "name": "other-owner", "uid": answer.document["metadata"]["uid"]}
+
+
+async def _set_finalizer(world: World, path: str, item: dict[str, Any], name: str, *, present: bool) -> Answer:
+    """Add or remove one finalizer, if nobody changed the object in between."""
+    meta = item["metadata"]
+    names = [each for each in meta.get("finalizers") or () if each != name] + ([name] if present else [])
+    version = meta["resourceVersion"]
+    change = {"metadata": {"finalizers": names, "uid": meta["uid"], "resourceVersion": version}}
+    return await world.api.merge(path, change)

@@ -1,0 +1,275 @@
+"""Operations on pools, and their values."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from controller.kubevirt import annotations as ours
+from tests.faults.operations import Operation, _change, _change_this
+from tests.faults.operations_sets import BROKEN_KEY
+from tests.faults.operations_world import BEHAVIOR, LABELS, NAME, World
+
+
+class ChangeTemplate(Operation, frozen=True, tag="ChangePoolTemplate"):
+    """Change one part of the pool's template. None removes the part."""
+
+    part: Literal[
+        "label",
+        "annotation",
+        "vmi-label",
+        "vmi-annotation",
+        "memory",
+        "node",
+        "behavior",
+        "broken",
+        "disks",
+        "references",
+        "instancetype",
+        "strategy",
+        "grace",
+    ]
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        change = _part(self.part, self.value)
+        return str((await world.change_owner({"spec": {"virtualMachineTemplate": change}})).code)
+
+
+class EditVM(Operation, frozen=True, tag=True):
+    """Change the spec of a VM, as a user does."""
+
+    which: int
+    part: Literal["strategy", "firmware", "label", "vmi-label"]
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        changes: Mapping[str, dict[str, Any]] = {
+            "strategy": {"spec": {"runStrategy": self.value or "Always"}},
+            "firmware": {"spec": {"template": {"spec": {"domain": {"firmware": {"uuid": self.value}}}}}},
+            "label": {"metadata": {"labels": {"test.vmherd.dev/edited": self.value}}},
+            "vmi-label": {"spec": {"template": {"metadata": {"labels": {"test.vmherd.dev/edited": self.value}}}}},
+        }
+        return await _change(world, self.which, changes[self.part])
+
+
+class DeleteVMI(Operation, frozen=True, tag=True):
+    """Delete the VMI of a VM. KubeVirt starts it again if the run strategy says so."""
+
+    which: int
+
+    async def apply(self, world: World) -> str:
+        vmis = await world.api.items(world.path("virtualmachineinstances"))
+        if not vmis:
+            return "no VMI"
+        vmi = vmis[self.which % len(vmis)]
+        answer = await world.delete("virtualmachineinstances", vmi)
+        return f"{vmi['metadata']['name']} {answer.code}"
+
+
+class DeleteRevision(Operation, frozen=True, tag=True):
+    which: int
+
+    async def apply(self, world: World) -> str:
+        revisions = (await world.state()).revisions
+        if not revisions:
+            return "no revision"
+        revision = revisions[self.which % len(revisions)]
+        answer = await world.delete("controllerrevisions", revision)
+        return f"{revision['metadata']['name']} {answer.code}"
+
+
+class LoseRevision(Operation, frozen=True, tag=True):
+    """Change the revision label of a VM, so that it names no revision."""
+
+    which: int
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        return await _change(world, self.which, {"metadata": {"labels": {ours.REVISION_NAME: self.value}}})
+
+
+class SpoilNote(Operation, frozen=True, tag=True):
+    """Overwrite a note that the controller keeps in an annotation of the pool."""
+
+    key: str
+    value: str | None
+
+    async def apply(self, world: World) -> str:
+        return str((await world.change_owner({"metadata": {"annotations": {self.key: self.value}}})).code)
+
+
+class ForcePool(Operation, frozen=True, tag=True):
+    """Remove the pool's own finalizer, as a user does who wants the pool gone at once."""
+
+    async def apply(self, world: World) -> str:
+        owner = await world.owner()
+        if owner is None:
+            return "no owner"
+        plural = world.owner_path.rsplit("/", 2)[1]
+        world.forced = True
+        return str((await world.remove_finalizer(plural, owner, ours.POOL_FINALIZER)).code)
+
+
+class Attach(Operation, frozen=True, tag=True):
+    """Give a VM to the pool: write the pool as its controller, as a user does who restores a backup."""
+
+    which: int
+
+    async def apply(self, world: World) -> str:
+        owner, vm = await world.owner(), await world.child(self.which)
+        if owner is None or vm is None:
+            return "nothing to attach"
+        meta = owner["metadata"]
+        version, kind = owner["apiVersion"], owner["kind"]
+        reference = {"apiVersion": version, "kind": kind, "name": NAME, "uid": meta["uid"], "controller": True}
+        labels = dict(LABELS)
+        return await _change_this(world, vm, {"metadata": {"labels": labels, "ownerReferences": [reference]}})
+
+
+def _part(part: str, value: str | None) -> dict[str, Any]:
+    requests = {"resources": {"requests": {"memory": value or "64M"}}}
+    metadata: Mapping[str, dict[str, Any]] = {
+        "label": {"metadata": {"labels": {"test.vmherd.dev/template": value}}},
+        "annotation": {"metadata": {"annotations": {"test.vmherd.dev/template": value}}},
+        "broken": {"metadata": {"annotations": {BROKEN_KEY: value}}},
+    }
+    if part in metadata:
+        return metadata[part]
+    vmi: Mapping[str, dict[str, Any]] = {
+        "vmi-label": {"metadata": {"labels": {"test.vmherd.dev/template": value}}},
+        "vmi-annotation": {"metadata": {"annotations": {"test.vmherd.dev/template": value}}},
+        "behavior": {"metadata": {"annotations": {BEHAVIOR: value}}},
+        "memory": {"spec": {"domain": requests}},
+        "node": {"spec": {"nodeSelector": {"zone": value} if value else None}},
+        "grace": {"spec": {"terminationGracePeriodSeconds": int(value) if value and value.isdigit() else None}},
+    }
+    if part in vmi:
+        return {"spec": {"template": vmi[part]}}
+    if part == "instancetype":
+        return {"spec": {"instancetype": {"name": value} if value else None}}
+    if part == "strategy":
+        return {"spec": {"runStrategy": value or "Always"}}
+    return {"spec": _storage(part, value)}
+
+
+def _storage(part: str, value: str | None) -> dict[str, Any]:
+    """Volumes: disks of the VM's own, or references to ConfigMaps and Secrets."""
+    names = (value or "").split(",") if part == "disks" and value else []
+    volumes: list[dict[str, Any]] = [{"name": name, "dataVolume": {"name": name}} for name in names]
+    if part == "references" and value:
+        volumes = [
+            {"name": "config", "configMap": {"name": value}},
+            {"name": "secret", "secret": {"secretName": value}},
+            {"name": "sysprep", "sysprep": {"secret": {"name": value}}},
+        ]
+    disks = [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in volumes]
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+    templates = [{"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}} for name in names]
+    return {
+        "dataVolumeTemplates": templates or None,
+        "template": {"spec": {"domain": {"devices": {"disks": disks}}, "volumes": volumes}},
+    }
+
+
+def manifest(replicas: int = 3) -> dict[str, Any]:
+    spec = {"domain": {"resources": {"requests": {"memory": "64M"}}, "devices": {}}}
+    template = {"metadata": {"labels": dict(LABELS)}, "spec": spec}
+    vm = {"metadata": {"labels": dict(LABELS)}, "spec": {"runStrategy": "Always", "template": template}}
+    return {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": NAME},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "virtualMachineTemplate": vm},
+    }
+
+
+PARTS: Mapping[str, tuple[str | None, ...]] = {
+    "label": ("one", "two", None),
+    "annotation": ("one", "two", None),
+    "vmi-label": ("one", "two", None),
+    "vmi-annotation": ("one", "two", None),
+    "memory": ("64M", "128M", "0.0640G"),
+    "node": ("north", "south", None),
+    "behavior": ("never-ready", "crash-loop", "image-error", "datavolume-error", None, None, None),
+    "broken": ("x", None, None),
+    "disks": ("root", "root,data", None, None),
+    "references": ("settings", None),
+    "instancetype": ("small", "large", None),
+    "strategy": ("Always", "Halted", "RerunOnFailure", "Manual", "Always"),
+    "grace": ("0", "30", None),
+}
+_EXPRESSION = {"key": "zone", "operator": "In", "values": ["north"]}
+_SELECTORS: tuple[Any, ...] = (
+    None,
+    {"labelSelector": {"matchLabels": {"test.vmherd.dev/template": "one"}}},
+    {"labelSelector": {"matchExpressions": [{"key": "test.vmherd.dev/edited", "operator": "DoesNotExist"}]}},
+    {"nodeSelectorRequirementMatcher": [_EXPRESSION]},
+)
+_POLICIES = tuple(
+    {"selectionPolicy": {**order, **({"selectors": selectors} if selectors else {})}}
+    for order in (
+        {"sortPolicy": "AscendingOrder"},
+        {"sortPolicy": "DescendingOrder"},
+        {"sortPolicy": "Newest"},
+        {"sortPolicy": "Oldest", "basePolicy": "Random"},
+        {"basePolicy": "DescendingOrder"},
+        {},
+    )
+    for selectors in _SELECTORS
+)
+SCALE_IN: tuple[Any, ...] = (
+    None,
+    {"unmanaged": {}},
+    *({"opportunistic": {"statePreservation": state}} for state in ("Disabled", "Offline", "Online")),
+    *({"proactive": {"statePreservation": state}} for state in ("Disabled", "Offline", "Online")),
+    *({"proactive": policy} for policy in _POLICIES),
+    *({"proactive": {**policy, "statePreservation": "Offline"}} for policy in _POLICIES),
+    {"proactive": {}, "unmanaged": {}},
+)
+UPDATE: tuple[Any, ...] = (
+    None,
+    None,
+    {"unmanaged": {}},
+    {"opportunistic": {}},
+    {"proactive": {}},
+    *({"proactive": policy} for policy in _POLICIES),
+    {"opportunistic": {}, "proactive": {}},
+)
+HEALING: tuple[Any, ...] = (
+    None,
+    {},
+    {"startUpFailureThreshold": 1},
+    {"startUpFailureThreshold": 2, "minFailingToStartDuration": "1s"},
+    {"minFailingToStartDuration": "2s"},
+    {"startUpFailureThreshold": 0},
+    {"minFailingToStartDuration": "soon"},
+)
+MAX_UNAVAILABLE: tuple[Any, ...] = (None, 1, 2, "1%", "50%", "100%", 0, "0%", "garbage", -1)
+NAME_GENERATION: tuple[Any, ...] = (
+    None,
+    {"appendIndexToConfigMapRefs": True},
+    {"appendIndexToSecretRefs": True, "appendIndexToConfigMapRefs": False},
+    {"appendPostfixToSecretReferences": True},
+)
+OWNER_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
+    ours.MIN_READY: ("1", "2", "-1", "soon", None, None),
+    ours.PARTITION: ("1", "2", "100", "0", "many", None, None),
+    ours.MAX_UNHEALTHY: ("1", "100%", "0", "most", None),
+    ours.INDEX_SYSPREP: ("true", "yes", None),
+    ours.PROGRESS_DEADLINE: ("1", "600", "soon", None),
+    ours.REPLACE_UNREADY_AFTER: ("2", "600", "never", None, None),
+    ours.TAKEOVER: ("proceed", "held", None),
+    "kubectl.kubernetes.io/last-applied-configuration": ("{}", None),
+}
+NOTES: Mapping[str, tuple[str | None, ...]] = {
+    ours.HEALED: ("rubbish", json.dumps({"0": {"count": 3}}), "[]", None),
+    ours.UNREADY: ("rubbish", "{}", None),
+    ours.PARTITION_REVISION: ("herd-1", "no-such-revision", "!", None),
+}
+CHILD_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
+    ours.REMOVE: ("true", "yes", None),
+    ours.PROTECT: ("true", "True", None),
+    ours.DELETION_COST: ("-5", "100", "cheap", "99999999999", None),
+}

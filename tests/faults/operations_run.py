@@ -1,0 +1,338 @@
+"""Runs one sequence of operations, and judges its end.
+
+The end has up to four stages, each with its own checks:
+
+1. As the sequence left it: the controller comes to rest, and a restarted controller writes nothing. This stage is left
+   out while something fails again and again by design: a template whose VMs fail, or a quota.
+2. After the repair of what operations broke (recovery): resume, lift the quota, remove foreign finalizers, take the
+   broken parts out of the template and of the children. The end state then equals that of a fresh namespace with the
+   same spec, as `operations_state` defines it, and a restarted controller writes nothing.
+3. At any time: no violation seen by an operation, no log line of level error, no end of the controller by itself.
+4. After the deletion of the owner: nothing of the owner is left, and no finalizer of ours.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from controller.kubevirt import annotations as ours
+from tests.faults import operations_pools, operations_sets
+from tests.faults.operations import DeleteOwner, Operation, SetSpec, Vary
+from tests.faults.operations_cluster import Cluster
+from tests.faults.operations_sets import BROKEN_KEY
+from tests.faults.operations_state import differences
+from tests.faults.operations_world import (
+    BEHAVIOR,
+    HOLD,
+    OWNERS,
+    KindName,
+    State,
+    World,
+    controller_uid,
+    is_deleting,
+    is_ready,
+)
+
+QUIET_S = 1.2
+"""A controller that has not written for this time is at rest."""
+
+REST_WITHIN_S = 60.0
+EQUAL_WITHIN_S = 150.0
+"""Long, because a VM that crashed counts as available only after 30 seconds (P14)."""
+
+GONE_WITHIN_S = 60.0
+POLL_S = 0.5
+WRITES_AT_MOST = 400
+"""More writes for one sequence are a loop."""
+
+
+class Verdict(Struct, frozen=True, kw_only=True):
+    """What is wrong at the end of a sequence, and what happened before."""
+
+    violations: tuple[str, ...]
+    trace: tuple[str, ...]
+    applied: int
+    writes: int
+    seconds: float
+
+
+async def run_sequence(cluster: Cluster, kind: KindName, sequence: Sequence[Operation]) -> Verdict:
+    """Run the operations in a namespace of their own, and judge the end."""
+    began = time.monotonic()
+    manifest = operations_sets.manifest() if kind == "sets" else operations_pools.manifest()
+    world = World(cluster, kind, await cluster.new_namespace(kind), manifest)
+    fresh = Fresh(cluster, kind)
+    violations: list[str] = []
+    try:
+        violations += await _run(world, fresh, sequence)
+    except Exception:
+        violations.append(f"an error of the test: {traceback.format_exc()}")
+    finally:
+        await world.join()
+        await world.controller.crash()
+        await fresh.close()
+        await _clear(world)
+    writes = len(cluster.audit.writes(world.namespace))
+    return Verdict(
+        violations=tuple(violations),
+        trace=tuple(world.trace),
+        applied=len(sequence),
+        writes=writes,
+        seconds=time.monotonic() - began,
+    )
+
+
+async def _run(world: World, fresh: Fresh, sequence: Sequence[Operation]) -> list[str]:
+    await world.create_owner()
+    await world.note_manifest()
+    await world.controller.start()
+    for operation in sequence:
+        await apply(world, operation)
+    return await judge_end(world, fresh)
+
+
+async def apply(world: World, operation: Operation) -> None:
+    """Apply one operation, and note it in the trace."""
+    if isinstance(operation, SetSpec | Vary) and operation.field == "scaleInStrategy":
+        world.preserved = True
+    at = time.monotonic()
+    note = await operation.apply(world)
+    world.trace.append(f"{at - world.began:7.2f} {operation}: {note}")
+
+
+async def judge_end(world: World, fresh: Fresh) -> list[str]:
+    """All stages of the end. Returns the violations."""
+    await world.join()
+    violations = list(world.problems)
+    await world.controller.working()
+    if await _is_stable(world):
+        violations += await _rest(world, "at the end of the operations")
+    if not violations:
+        violations += await _equals_fresh(world, fresh)
+    if not violations:
+        violations += await _restart(world, "after the recovery")
+    if not violations:
+        violations += await _deletes(world)
+    violations += [f"the controller logged {line}" for line in world.controller.errors()]
+    if world.controller.ended:
+        violations.append(f"the controller ended by itself: {world.controller.ended}")
+    writes = len(world.cluster.audit.writes(world.namespace))
+    if writes > WRITES_AT_MOST:
+        violations.append(f"the controller wrote {writes} times")
+    return violations
+
+
+async def _is_stable(world: World) -> bool:
+    """Whether nothing fails by design, so that the controller must come to rest."""
+    if (await world.api.get(world.path("resourcequotas", "limit"))).ok:
+        return False
+    now = await world.state()
+    failing = any(_annotations(item).get(BEHAVIOR) for item in (*now.vmis, *now.volumes))
+    failing |= any(_template_annotations(vm).get(BEHAVIOR) for vm in now.vms)
+    text = str(world.manifest["spec"])
+    return not failing and BEHAVIOR not in text and BROKEN_KEY not in text
+
+
+async def _rest(world: World, when: str) -> list[str]:
+    """Wait until the controller has stopped writing, and then restart it.
+
+    If the children do not come to rest, for example because a disk is missing, there is nothing to check yet.
+    """
+    give_up = time.monotonic() + REST_WITHIN_S
+    while True:
+        quiet = await _is_quiet(world)
+        settled = is_settled(await world.state())
+        if quiet and settled and await _is_quiet(world):
+            return await _restart(world, when)
+        if time.monotonic() > give_up:
+            return [f"{when} the controller writes on and on: {_last_writes(world)}"] if settled else []
+
+
+async def _is_quiet(world: World, quiet_s: float = QUIET_S) -> bool:
+    """Wait for a while. Return whether the controller wrote nothing in this time."""
+    before = len(world.cluster.audit.writes(world.namespace))
+    await asyncio.sleep(quiet_s)
+    world.cluster.audit.read()
+    return len(world.cluster.audit.writes(world.namespace)) == before
+
+
+async def _restart(world: World, when: str) -> list[str]:
+    """Restart the controller at rest: the new one writes nothing."""
+    before = len(world.cluster.audit.writes(world.namespace))
+    await world.controller.restart()
+    await world.controller.working()
+    if await _is_quiet(world):
+        return []
+    return [f"{when} a restarted controller writes: {_last_writes(world, before)}"]
+
+
+async def _equals_fresh(world: World, fresh: Fresh) -> list[str]:
+    """Repair what operations broke, and wait until the state equals that of a fresh start."""
+    give_up = time.monotonic() + EQUAL_WITHIN_S
+    await recover(world)
+    await fresh.start(world.manifest)
+    found: list[str] = []
+    while time.monotonic() < give_up:
+        quiet = await _is_quiet(world)
+        if found:
+            await recover(world)
+        new = await fresh.state()
+        found = ["the fresh start is not at rest"] if new is None else differences(world, await world.state(), new)
+        if not found and not quiet:
+            found = [f"the controller writes on and on: {_last_writes(world)}"]
+        if not found:
+            return []
+    return found
+
+
+async def recover(world: World) -> None:
+    """Repair what operations broke. Calling it again changes nothing that is in order."""
+    await world.api.send("DELETE", world.path("resourcequotas", "limit"))
+    await world.drop_holds()
+    await _recover_owner(world)
+    if await world.owner() is None:
+        await world.recreate_owner()
+    now = await world.state()
+    for vm in now.vms:
+        if _template_annotations(vm).get(BEHAVIOR):
+            change = {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}}
+            await world.api.merge(world.path("virtualmachines", vm["metadata"]["name"]), change)
+    for vmi in now.vmis:
+        failed = (vmi.get("status") or {}).get("phase") in ("Failed", "Succeeded", "Unknown")
+        broken = failed or _annotations(vmi).get(BEHAVIOR) or _annotations(vmi).get(ours.EARLY_FAILURES)
+        if broken and not is_deleting(vmi) and not _is_halted(now, vmi):
+            await world.delete("virtualmachineinstances", vmi)
+    for volume in now.volumes:
+        if _annotations(volume).get(BEHAVIOR) and not is_deleting(volume):
+            await world.delete("datavolumes", volume)
+
+
+async def _recover_owner(world: World) -> None:
+    """Resume the owner, and take the broken parts out of its template. This also changes the manifest."""
+    spec = world.manifest["spec"]
+    template = spec["virtualMachineTemplate" if world.kind == "pools" else "template"]
+    nothing = {"metadata": {"annotations": {BROKEN_KEY: None, BEHAVIOR: None}}}
+    change: dict[str, Any] = {"paused": None} if spec.pop("paused", None) else {}
+    if BROKEN_KEY in str(spec) or BEHAVIOR in str(spec):
+        of_pool = {"virtualMachineTemplate": {"spec": {"template": nothing}, **nothing}}
+        change |= of_pool if world.kind == "pools" else {"template": nothing}
+        for part in (template, template["spec"].get("template") or {}):
+            for key in (BROKEN_KEY, BEHAVIOR):
+                ((part.get("metadata") or {}).get("annotations") or {}).pop(key, None)
+    if change:
+        await world.change_owner({"spec": change})
+
+
+async def _deletes(world: World) -> list[str]:
+    """Delete the owner: its children go, and no finalizer of ours stays."""
+    owner = await world.owner()
+    assert owner is not None
+    uid = owner["metadata"]["uid"]
+    await DeleteOwner("Background", recreate=False).apply(world)
+    give_up = time.monotonic() + GONE_WITHIN_S
+    left = ["not checked"]
+    while left and time.monotonic() < give_up:
+        await asyncio.sleep(POLL_S)
+        now = await world.state()
+        left = [] if now.owner is None else ["the owner"]
+        left += [item["metadata"]["name"] for item in now.objects if controller_uid(item) == uid]
+    return [f"after the deletion of the owner are left: {left}"] if left else []
+
+
+async def _clear(world: World) -> None:
+    """Delete what would keep the simulator busy. The namespace itself ends with the control plane."""
+    await world.drop_holds()
+    for plural in (OWNERS[world.kind], "virtualmachines", "virtualmachineinstances"):
+        for item in await world.api.items(world.path(plural)):
+            for name in item["metadata"].get("finalizers") or ():
+                if name == ours.POOL_FINALIZER:
+                    await world.remove_finalizer(plural, item, name)
+        await world.api.send("DELETE", world.path(plural))
+
+
+class Fresh:
+    """A namespace of its own in which the final spec is created at once, with a controller of its own."""
+
+    def __init__(self, cluster: Cluster, kind: KindName) -> None:
+        self._cluster = cluster
+        self._kind = kind
+        self._world: World | None = None
+        self._state: State | None = None
+
+    async def start(self, manifest: dict[str, object]) -> None:
+        namespace = await self._cluster.new_namespace("fresh")
+        self._world = World(self._cluster, self._kind, namespace, manifest)
+        answer = await self._world.create_owner()
+        assert answer.ok, answer.message
+        await self._world.controller.start()
+
+    async def state(self) -> State | None:
+        """The state at rest, or None before it is reached. The controller then stops."""
+        if self._state is not None or self._world is None:
+            return self._state
+        if await _is_quiet(self._world, 0.8):
+            state = await self._world.state()
+            if _is_complete(state):
+                self._state = state
+                await self._world.controller.crash()
+        return self._state
+
+    async def close(self) -> None:
+        if self._world is not None:
+            await self._world.controller.crash()
+            await _clear(self._world)
+
+
+def _is_complete(state: State) -> bool:
+    """Whether the owner reports that all its children are there, and those that should run are ready."""
+    assert state.owner is not None
+    status = state.owner.get("status") or {}
+    running = [vm for vm in state.vms if vm["spec"].get("runStrategy", "Always") in ("Always", "RerunOnFailure")]
+    ready = all(map(is_ready, (*running, *state.vmis)))
+    seen = status.get("observedGeneration") == state.owner["metadata"]["generation"]
+    ready = ready and status.get("readyReplicas", 0) == (len(running) if state.vms else len(state.vmis))
+    return seen and ready and status.get("replicas", 0) == state.owner["spec"]["replicas"]
+
+
+def is_settled(state: State) -> bool:
+    """Whether nothing is on its way: the owner's status is up to date, no VMI boots, and no object is being deleted.
+
+    An object that a foreign finalizer holds stays as it is.
+    """
+    owner = state.owner
+    status = (owner or {}).get("status") or {}
+    seen = owner is None or status.get("observedGeneration") == owner["metadata"]["generation"]
+    going = [
+        item for item in state.objects if is_deleting(item) and HOLD not in (item["metadata"].get("finalizers") or ())
+    ]
+    held = {vm["metadata"]["name"] for vm in state.vms if is_deleting(vm)}
+    starting = [vm for vm in state.vms if vm["spec"].get("runStrategy") == "Always" and not is_ready(vm)]
+    booting = [vmi for vmi in state.vmis if not is_ready(vmi)]
+    return seen and not going and all(item["metadata"]["name"] in held for item in (*starting, *booting))
+
+
+def _is_halted(now: State, vmi: dict[str, object]) -> bool:
+    """Whether nobody would start this VMI again."""
+    name = vmi["metadata"]["name"]  # type: ignore[index]
+    strategies = [vm["spec"].get("runStrategy") for vm in now.vms if vm["metadata"]["name"] == name]
+    return bool(strategies) and strategies[0] not in ("Always", None)
+
+
+def _last_writes(world: World, since: int = 0) -> Iterable[str]:
+    writes = world.cluster.audit.writes(world.namespace)[since:]
+    return [f"{r.verb} {r.resource}/{r.name} {r.subresource} {r.code}" for r in writes[-6:]]
+
+
+def _annotations(item: dict[str, object]) -> dict[str, str]:
+    return item["metadata"].get("annotations") or {}  # type: ignore[attr-defined]
+
+
+def _template_annotations(vm: dict[str, object]) -> dict[str, str]:
+    metadata = (vm["spec"].get("template") or {}).get("metadata") or {}  # type: ignore[attr-defined]
+    return metadata.get("annotations") or {}

@@ -1,0 +1,316 @@
+"""Compares the end of a sequence with a fresh start: the normal form of both states, and what history may leave.
+
+A normal form leaves out what differs between two correct runs of the same spec: times, UIDs, versions, random names,
+ordinals, the simulator's annotations, and the spelling of a value. `differences` allows only these traces of history:
+
+- More children than wanted, if the spec forbids their deletion: a scale-in strategy other than proactive, selectors, or
+  the annotation `protect` on a child (P8, P9, R6).
+- Older templates, if the spec leaves them: a set without rolling update, the update strategy unmanaged, selectors, a
+  partition, or a protected VMI (R14, P12, P14). Under the strategy opportunistic only VMIs may be older (P13).
+- Values that an operation wrote into a child: an update keeps what a user set (P12).
+- A VM that its user stopped, or whose run strategy leaves the start to its user, need not run (P12).
+- Disks without an owner, if the pool preserved state at some time (P10). Up to five old revisions (P11).
+- Revisions and disks of an earlier pool, if a user removed its finalizer by force (P6).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from controller.kubevirt import annotations as ours
+from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME, TEMPLATE_HASH
+from tests.faults.operations_world import (
+    HOLD,
+    State,
+    World,
+    controller_uid,
+    is_deleting,
+    is_ready,
+    matches,
+)
+
+FINAL = ("Succeeded", "Failed", "Unknown")
+ORDINAL = re.compile(r"herd-(\d+)")
+HISTORY = 5
+"""The default of --revision-history."""
+
+Item = Mapping[str, Any]
+
+
+def differences(world: World, now: State, fresh: State) -> list[str]:
+    """What differs from a fresh start, and no rule allows."""
+    if now.owner is None or fresh.owner is None:
+        return ["there is no owner"]
+    of_kind = _of_set if world.kind == "sets" else _of_pool
+    return [*_of_strangers(world, now), *_of_any(world, now), *of_kind(world, now, fresh)]
+
+
+def _of_strangers(world: World, now: State) -> Iterator[str]:
+    """Objects that do not belong to the owner are as their users left them."""
+    present = {item["metadata"]["uid"]: item for item in (*now.vms, *now.vmis)}
+    for uid, left in world.strangers.items():
+        name = left["metadata"]["name"]
+        found = present.get(uid)
+        if found is None:
+            yield f"{name} is gone, although it does not belong to the owner"
+            continue
+        for field in ("labels", "annotations"):
+            if _own(left["metadata"].get(field)) != _own(found["metadata"].get(field)):
+                yield f"{name}: {field} changed from {left['metadata'].get(field)} to {found['metadata'].get(field)}"
+        if left["spec"] != found["spec"]:
+            yield f"{name}: its spec changed from {left['spec']} to {found['spec']}"
+
+
+def _of_any(world: World, now: State) -> Iterator[str]:
+    assert now.owner is not None
+    uid = now.owner["metadata"]["uid"]
+    for item in now.objects:
+        name, kind = item["metadata"]["name"], item.get("kind", "")
+        if is_deleting(item):
+            yield f"{kind} {name} is still being deleted; its finalizers are {item['metadata'].get('finalizers')}"
+        stale = world.owner_uids - {uid}
+        if any(reference["uid"] in stale for reference in item["metadata"].get("ownerReferences") or ()):
+            yield f"{kind} {name} belongs to an owner that is gone"
+
+
+def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
+    owner = now.owner
+    assert owner is not None
+    assert fresh.owner is not None
+    uid = owner["metadata"]["uid"]
+    wanted = owner["spec"]["replicas"]
+    members = [vmi for vmi in now.vmis if controller_uid(vmi) == uid]
+    active = [vmi for vmi in members if _phase(vmi) not in FINAL]
+    protected = [vmi for vmi in active if _annotation(vmi, ours.PROTECT) == "true"]
+    yield from _count("active VMIs", len(active), wanted, allowed=len(protected))
+    yield from (f"{_name(vmi)} is {_phase(vmi)}" for vmi in members if _phase(vmi) in FINAL and not _is_protected(vmi))
+    yield from (f"{_name(vmi)} does not match, but is a member" for vmi in members if not matches(vmi))
+    for vmi in now.vmis:
+        if not controller_uid(vmi) and matches(vmi) and _phase(vmi) not in FINAL:
+            yield f"{_name(vmi)} matches and has no controller, but is not adopted"
+    yield from (f"{_name(vmi)} is not ready" for vmi in active if not is_ready(vmi))
+    samples = [vmi for vmi in fresh.vmis if controller_uid(vmi) == fresh.owner["metadata"]["uid"]]
+    updated = len(active)
+    if samples:
+        sample = samples[0]
+        current = [vmi for vmi in active if _label(vmi, TEMPLATE_HASH) == _label(sample, TEMPLATE_HASH)]
+        updated = len(current)
+        rolls = re.fullmatch(r"maxUnavailable=\d+%?", _annotation(owner, ours.ROLLING_UPDATE) or "")
+        if rolls and not rolls.string.endswith("=0"):
+            outdated = [vmi for vmi in active if vmi not in current and not _is_protected(vmi)]
+            yield from (f"{_name(vmi)} is outdated after the rolling update" for vmi in outdated)
+        for vmi in current:
+            if vmi["metadata"]["uid"] not in world.edited:
+                yield from _compare(_name(vmi), _form(vmi), _form(sample))
+    yield from _status(owner, fresh.owner, replicas=len(active), ready=_ready(active), updated=updated)
+
+
+def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
+    owner = now.owner
+    assert owner is not None
+    assert fresh.owner is not None
+    spec, uid = owner["spec"], owner["metadata"]["uid"]
+    members = [vm for vm in now.vms if controller_uid(vm) == uid]
+    protected = [vm for vm in members if _is_protected(vm)]
+    allowed = len(members) if not _deletes_any(spec) else len(protected)
+    yield from _count("VMs", len(members), spec["replicas"], allowed=allowed)
+    yield from (f"{_name(vm)} does not match, but is a member" for vm in members if not matches(vm))
+    for vm in now.vms:
+        if vm not in members and ORDINAL.fullmatch(_name(vm)) and POOL_FINALIZER in _finalizers(vm):
+            yield f"{_name(vm)} is no member, but has the pool's finalizer"
+    samples = [vm for vm in fresh.vms if controller_uid(vm) == fresh.owner["metadata"]["uid"]]
+    vmis = {_name(vmi): vmi for vmi in now.vmis}
+    strict = _updates_all(owner)
+    for vm in members:
+        yield from _runs(vm, vmis.get(_name(vm)))
+        if samples and strict and vm["metadata"]["uid"] not in world.edited:
+            yield from _compare(_name(vm), _form(vm), _form(samples[0]))
+            vmi, sample = vmis.get(_name(vm)), _vmi_of(fresh, samples[0])
+            if vmi is not None and sample is not None and _restarts(spec) and _strategy(vm) != "Manual":
+                yield from _compare(f"VMI {_name(vm)}", _vmi_form(vmi), _vmi_form(sample))
+                if _label(vmi, REVISION_NAME) != _label(vm, REVISION_NAME):
+                    yield f"VMI {_name(vm)} has not the revision of its VM"
+    yield from _of_revisions(world, now, uid)
+    yield from _of_disks(world, now)
+    yield from _status(owner, fresh.owner, replicas=len(members), ready=_ready(members), updated=None)
+    if strict and samples and len(members) == spec["replicas"] and not world.edited & set(map(_uid, members)):
+        for field in ("updatedReplicas", "printableStatus"):
+            yield from _compare(f"status.{field}", owner["status"].get(field), fresh.owner["status"].get(field))
+
+
+def _of_revisions(world: World, now: State, uid: str) -> Iterator[str]:
+    used = {_label(item, REVISION_NAME) for item in (*now.vms, *now.vmis)}
+    unused = [each for each in now.revisions if _name(each) not in used]
+    if len(unused) > HISTORY:
+        yield f"{len(unused)} unused revisions are left"
+    if not world.forced:
+        others = [each for each in now.revisions if controller_uid(each) != uid]
+        yield from (f"revision {_name(each)} is not the pool's" for each in others)
+
+
+def _of_disks(world: World, now: State) -> Iterator[str]:
+    vms = {_uid(vm): vm for vm in now.vms}
+    volumes = {_name(volume) for volume in now.volumes}
+    for vm in now.vms:
+        for template in vm["spec"].get("dataVolumeTemplates") or ():
+            if template["metadata"]["name"] not in volumes:
+                yield f"{_name(vm)}: the disk {template['metadata']['name']} is missing"
+    for volume in now.volumes:
+        if controller_uid(volume) not in vms and not (world.preserved or world.forced):
+            yield f"the disk {_name(volume)} is left over, and the pool never preserved state"
+
+
+def _runs(vm: Item, vmi: Item | None) -> Iterator[str]:
+    if _strategy(vm) == "Always" and not is_ready(vm):
+        yield f"{_name(vm)} is not ready: {(vm.get('status') or {}).get('printableStatus')}"
+    elif _strategy(vm) == "Always" and vmi is None:
+        yield f"{_name(vm)} has no VMI"
+
+
+def _status(owner: Item, fresh: Item, *, replicas: int, ready: int, updated: int | None) -> Iterator[str]:
+    """The status counts the children as they are. Its conditions and selector are those of a fresh start."""
+    status, new = owner.get("status") or {}, fresh.get("status") or {}
+    expected = {"replicas": replicas, "readyReplicas": ready}
+    if updated is not None:
+        expected["updatedReplicas"] = updated
+    for field, count in expected.items():
+        if status.get(field, 0) != count:
+            yield f"status.{field} is {status.get(field, 0)}, but there are {count}"
+    if status.get("observedGeneration") != owner["metadata"]["generation"]:
+        yield f"status.observedGeneration is {status.get('observedGeneration')}"
+    yield from _compare("status.labelSelector", status.get("labelSelector"), new.get("labelSelector"))
+    yield from _compare("status.conditions", _conditions(status), _conditions(new))
+
+
+def _conditions(status: Item) -> list[tuple[str, str, str]]:
+    conditions = status.get("conditions") or ()
+    return sorted((each["type"], each["status"], each.get("reason") or "") for each in conditions)
+
+
+def _count(what: str, count: int, wanted: int, *, allowed: int) -> Iterator[str]:
+    if not wanted <= count <= max(wanted, allowed):
+        yield f"there are {count} {what}, and {wanted} are wanted"
+
+
+def _deletes_any(spec: Item) -> bool:
+    """Whether the pool may delete any of its VMs to scale in."""
+    strategy = spec.get("scaleInStrategy") or {}
+    policy = (strategy.get("proactive") or {}).get("selectionPolicy") or {}
+    return not ({"unmanaged", "opportunistic"} & strategy.keys() or policy.get("selectors"))
+
+
+def _updates_all(owner: Item) -> bool:
+    """Whether the pool brings all its VMs to the current template."""
+    strategy = owner["spec"].get("updateStrategy") or {}
+    policy = (strategy.get("proactive") or {}).get("selectionPolicy") or {}
+    partition = _annotation(owner, ours.PARTITION) or "0"
+    return not ("unmanaged" in strategy or policy.get("selectors") or (partition.isdigit() and int(partition)))
+
+
+def _restarts(spec: Item) -> bool:
+    """Whether the pool restarts VMIs for an update."""
+    return "opportunistic" not in (spec.get("updateStrategy") or {})
+
+
+def _vmi_form(vmi: Item) -> Any:
+    spec = {key: value for key, value in vmi["spec"].items() if key != "domain"}
+    return _form({"metadata": {**vmi["metadata"], "ownerReferences": []}, "spec": {**spec, **vmi["spec"]}})
+
+
+def _form(item: Item) -> Any:
+    """The normal form of a child, for a comparison with another child of the same template."""
+    meta = item["metadata"]
+    references = [
+        {key: reference.get(key) for key in ("apiVersion", "kind", "name", "controller", "blockOwnerDeletion")}
+        for reference in meta.get("ownerReferences") or ()
+    ]
+    form = {
+        "labels": _own(meta.get("labels")),
+        "annotations": _own(meta.get("annotations")),
+        "finalizers": sorted(name for name in meta.get("finalizers") or () if name != HOLD),
+        "owners": references,
+        "spec": _without_ordinal(item["spec"], meta["name"]),
+    }
+    return _without_empty(form)
+
+
+def _own(texts: Mapping[str, str] | None) -> dict[str, str]:
+    """Labels or annotations without those of KubeVirt, of the simulator and of a user, and without marks on a child.
+
+    Names of revisions differ, because they count the generations of the pool.
+    """
+    marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES)
+    foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/")
+    return {key: text for key, text in (texts or {}).items() if key not in marks and not key.startswith(foreign)}
+
+
+def _without_ordinal(spec: Any, name: str) -> Any:
+    """The spec with "#" for the ordinal in the names of disks, and with one spelling of the memory."""
+    text = json.dumps(spec)
+    if found := ORDINAL.fullmatch(name):
+        text = re.sub(rf'-{found[1]}"', '-#"', text)
+    text = re.sub(rf'"{REVISION_NAME}": "[^"]*"', f'"{REVISION_NAME}": ""', text)
+    return json.loads(text.replace('"0.0640G"', '"64M"'))
+
+
+def _without_empty(value: Any) -> Any:
+    """The value without null and without empty objects and lists: for KubeVirt they equal absent fields (P12)."""
+    match value:
+        case dict():
+            kept = {key: _without_empty(each) for key, each in value.items()}
+            return {key: each for key, each in kept.items() if each not in (None, {}, [])}
+        case list():
+            return [_without_empty(each) for each in value]
+    return value
+
+
+def _compare(what: str, now: Any, fresh: Any) -> Iterator[str]:
+    """The fields in which two normal forms differ."""
+    if isinstance(now, dict) and isinstance(fresh, dict):
+        for key in sorted(now.keys() | fresh.keys()):
+            yield from _compare(f"{what}.{key}", now.get(key), fresh.get(key))
+    elif now != fresh:
+        yield f"{what} is {now!r}, and {fresh!r} after a fresh start"
+
+
+def _vmi_of(state: State, vm: Item) -> Item | None:
+    return next((vmi for vmi in state.vmis if _name(vmi) == _name(vm)), None)
+
+
+def _strategy(vm: Item) -> str:
+    return str(vm["spec"].get("runStrategy", "Always"))
+
+
+def _is_protected(item: Item) -> bool:
+    return _annotation(item, ours.PROTECT) == "true"
+
+
+def _ready(items: Iterable[Item]) -> int:
+    return sum(map(is_ready, items))
+
+
+def _phase(vmi: Item) -> str:
+    return str((vmi.get("status") or {}).get("phase") or "")
+
+
+def _annotation(item: Item, key: str) -> str | None:
+    return (item["metadata"].get("annotations") or {}).get(key)
+
+
+def _label(item: Item, key: str) -> str | None:
+    return (item["metadata"].get("labels") or {}).get(key)
+
+
+def _finalizers(item: Item) -> list[str]:
+    return item["metadata"].get("finalizers") or []
+
+
+def _name(item: Item) -> str:
+    return str(item["metadata"]["name"])
+
+
+def _uid(item: Item) -> str:
+    return str(item["metadata"]["uid"])

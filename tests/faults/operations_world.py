@@ -1,0 +1,263 @@
+"""The namespace of one sequence of operations: one owner, its children, other objects, and a controller."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import time
+from collections.abc import Coroutine, Mapping
+from typing import Any, Literal, TypeAlias
+
+from msgspec import Struct
+
+from controller.kubevirt import annotations as ours
+from tests.faults.operations_cluster import Answer, Api, Cluster, Controller
+
+KindName: TypeAlias = Literal["sets", "pools"]
+
+NAME = "herd"
+LABELS = {"app": "herd"}
+HOLD = "test.vmherd.dev/hold"
+BEHAVIOR = "sim.vmherd.dev/behavior"
+GONE_WITHIN_S = 15.0
+
+API_GROUPS: Mapping[str, str] = {
+    "virtualmachineinstancereplicasets": "/apis/kubevirt.io/v1",
+    "virtualmachinepools": "/apis/pool.kubevirt.io/v1beta1",
+    "virtualmachines": "/apis/kubevirt.io/v1",
+    "virtualmachineinstances": "/apis/kubevirt.io/v1",
+    "datavolumes": "/apis/cdi.kubevirt.io/v1beta1",
+    "persistentvolumeclaims": "/api/v1",
+    "controllerrevisions": "/apis/apps/v1",
+    "configmaps": "/api/v1",
+    "resourcequotas": "/api/v1",
+}
+OWNERS: Mapping[KindName, str] = {"sets": "virtualmachineinstancereplicasets", "pools": "virtualmachinepools"}
+CHILDREN: Mapping[KindName, str] = {"sets": "virtualmachineinstances", "pools": "virtualmachines"}
+WRITTEN_BY_US = frozenset({ours.HEALED, ours.UNREADY, ours.PARTITION_REVISION, ours.TAKEOVER})
+"""Annotations that the controller writes on an owner. They are its notes, and no part of what the user asked for."""
+
+
+class State(Struct, frozen=True, kw_only=True):
+    """The objects of a namespace at one moment. `owner` is None if there is no owner."""
+
+    owner: dict[str, Any] | None
+    vms: tuple[dict[str, Any], ...]
+    vmis: tuple[dict[str, Any], ...]
+    volumes: tuple[dict[str, Any], ...]
+    claims: tuple[dict[str, Any], ...]
+    revisions: tuple[dict[str, Any], ...]
+
+    @property
+    def objects(self) -> tuple[dict[str, Any], ...]:
+        return (*self.vms, *self.vmis, *self.volumes, *self.claims, *self.revisions)
+
+
+class World:
+    """One namespace. Operations change it; the controller and the simulator react."""
+
+    def __init__(self, cluster: Cluster, kind: KindName, namespace: str, manifest: dict[str, Any]) -> None:
+        self.cluster = cluster
+        self.kind = kind
+        self.namespace = namespace
+        self.controller = Controller(cluster, namespace)
+        self.manifest = manifest
+        """What the user asked for last: labels, annotations and spec of the owner."""
+
+        self.problems: list[str] = []
+        """Violations that an operation itself has seen."""
+
+        self.deleted: set[str] = set()
+        """The UIDs of the objects that operations deleted."""
+
+        self.edited: set[str] = set()
+        """The UIDs of the children whose spec, labels or annotations an operation changed."""
+
+        self.strangers: dict[str, dict[str, Any]] = {}
+        """Objects that the controller must not change, by UID, as the last operation left them."""
+
+        self.owner_uids: set[str] = set()
+        """The UIDs that the owner has had."""
+
+        self.preserved = False
+        """Whether the pool may have preserved disks at some time."""
+
+        self.forced = False
+        """Whether a user removed the finalizer of a pool by force."""
+
+        self.began = time.monotonic()
+        self.trace: list[str] = []
+        self._background: set[asyncio.Task[None]] = set()
+        self._counter = iter(range(10**9))
+
+    @property
+    def api(self) -> Api:
+        return self.cluster.api
+
+    @property
+    def owner_path(self) -> str:
+        return self.path(OWNERS[self.kind], NAME)
+
+    @property
+    def child_plural(self) -> str:
+        return CHILDREN[self.kind]
+
+    def path(self, plural: str, name: str = "") -> str:
+        path = f"{API_GROUPS[plural]}/namespaces/{self.namespace}/{plural}"
+        return f"{path}/{name}" if name else path
+
+    def number(self) -> int:
+        """A number that was not used in this namespace before."""
+        return next(self._counter)
+
+    async def owner(self) -> dict[str, Any] | None:
+        answer = await self.api.get(self.owner_path)
+        return answer.document if answer.ok else None
+
+    def background(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run this beside the next operations."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+
+    async def join(self) -> None:
+        """Wait until all background work is done."""
+        if self._background:
+            await asyncio.wait(self._background)
+
+    async def create_owner(self) -> Answer:
+        answer = await self.api.send("POST", self.path(OWNERS[self.kind]), copy.deepcopy(self.manifest))
+        if answer.ok:
+            self.owner_uids.add(answer.document["metadata"]["uid"])
+        return answer
+
+    async def change_owner(self, change: Any, *, subresource: str = "") -> Answer:
+        """Apply a merge patch to the owner, and note what the user asks for now."""
+        answer = await self.api.merge(self.owner_path + subresource, change)
+        if answer.ok:
+            await self.note_manifest()
+        return answer
+
+    async def note_manifest(self) -> None:
+        owner = await self.owner()
+        if owner is not None and "deletionTimestamp" not in owner["metadata"]:
+            self.manifest = manifest_of(owner)
+
+    async def recreate_owner(self) -> str:
+        """Create the owner again as soon as its name is free. Its children lose a foreign finalizer if it is held."""
+        give_up = time.monotonic() + GONE_WITHIN_S
+        released = False
+        while True:
+            answer = await self.create_owner()
+            if answer.ok or answer.code != 409:
+                return str(answer.code)
+            owner = await self.owner()
+            if owner is not None and "deletionTimestamp" not in owner["metadata"]:
+                return "exists"
+            if time.monotonic() > give_up:
+                return "still there"
+            if not released and time.monotonic() > give_up - GONE_WITHIN_S + 2:
+                await self.drop_holds()
+                released = True
+            await asyncio.sleep(0.1)
+
+    async def children(self) -> list[dict[str, Any]]:
+        """The VMs of the namespace for a pool, and its VMIs for a set, by name."""
+        return await self.api.items(self.path(self.child_plural))
+
+    async def child(self, which: int) -> dict[str, Any] | None:
+        """One of the children, or None without children."""
+        children = await self.children()
+        return children[which % len(children)] if children else None
+
+    async def change_child(self, child: dict[str, Any], change: Any) -> Answer:
+        """Apply a merge patch to this child. A child that is gone or changed is no error."""
+        meta = child["metadata"]
+        return await self.api.merge(self.path(self.child_plural, meta["name"]), with_uid(change, meta))
+
+    async def delete(self, plural: str, item: dict[str, Any], propagation: str = "Background") -> Answer:
+        """Delete this object."""
+        meta = item["metadata"]
+        self.deleted.add(meta["uid"])
+        self.strangers.pop(meta["uid"], None)
+        body = {
+            "apiVersion": "v1",
+            "kind": "DeleteOptions",
+            "propagationPolicy": propagation,
+            "preconditions": {"uid": meta["uid"]},
+        }
+        return await self.api.send("DELETE", self.path(plural, meta["name"]), body)
+
+    async def state(self) -> State:
+        plurals = ("virtualmachines", "virtualmachineinstances", "datavolumes", "persistentvolumeclaims")
+        lists = await asyncio.gather(
+            *(self.api.items(self.path(plural)) for plural in (*plurals, "controllerrevisions"))
+        )
+        vms, vmis, volumes, claims, revisions = map(tuple, lists)
+        kept = tuple(each for each in revisions if not each["metadata"]["name"].startswith("revision-start-vm-"))
+        return State(owner=await self.owner(), vms=vms, vmis=vmis, volumes=volumes, claims=claims, revisions=kept)
+
+    async def drop_holds(self) -> int:
+        """Remove all foreign finalizers of the operations, and return their number."""
+        dropped = 0
+        plurals = (OWNERS[self.kind], "virtualmachines", "virtualmachineinstances")
+        for plural in plurals:
+            for item in await self.api.items(self.path(plural)):
+                if HOLD in (item["metadata"].get("finalizers") or ()):
+                    dropped += 1
+                    await self.remove_finalizer(plural, item, HOLD)
+        return dropped
+
+    async def remove_finalizer(self, plural: str, item: dict[str, Any], finalizer: str) -> Answer:
+        """Remove one finalizer of an object. Repeat if another writer changes the object."""
+        path = self.path(plural, item["metadata"]["name"])
+        for _ in range(10):
+            answer = await self.api.get(path)
+            if not answer.ok or answer.document["metadata"]["uid"] != item["metadata"]["uid"]:
+                return answer
+            meta = answer.document["metadata"]
+            left = [name for name in meta.get("finalizers") or () if name != finalizer]
+            change = {"metadata": {"finalizers": left, "resourceVersion": meta["resourceVersion"]}}
+            answer = await self.api.merge(path, change)
+            if answer.code != 409:
+                return answer
+        return answer
+
+
+def manifest_of(owner: Mapping[str, Any]) -> dict[str, Any]:
+    """What a user would write to create this owner."""
+    meta = owner["metadata"]
+    annotations = {key: text for key, text in (meta.get("annotations") or {}).items() if key not in WRITTEN_BY_US}
+    metadata = {"name": meta["name"], "labels": meta.get("labels") or {}, "annotations": annotations}
+    return {
+        "apiVersion": owner["apiVersion"],
+        "kind": owner["kind"],
+        "metadata": metadata,
+        "spec": copy.deepcopy(owner["spec"]),
+    }
+
+
+def with_uid(change: Mapping[str, Any], meta: Mapping[str, Any]) -> dict[str, Any]:
+    """The merge patch, for the object with this UID only."""
+    return {**change, "metadata": {**change.get("metadata", {}), "uid": meta["uid"]}}
+
+
+def controller_uid(item: Mapping[str, Any]) -> str:
+    """The UID of an object's controller, or ""."""
+    references = item["metadata"].get("ownerReferences") or ()
+    return next((str(each["uid"]) for each in references if each.get("controller")), "")
+
+
+def is_deleting(item: Mapping[str, Any]) -> bool:
+    return "deletionTimestamp" in item["metadata"]
+
+
+def is_ready(item: Mapping[str, Any]) -> bool:
+    conditions = (item.get("status") or {}).get("conditions") or ()
+    return any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
+
+
+def matches(item: Mapping[str, Any]) -> bool:
+    """Whether the owners' selector matches the labels of an object."""
+    labels = item["metadata"].get("labels") or {}
+    return all(labels.get(key) == value for key, value in LABELS.items())

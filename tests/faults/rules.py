@@ -1,0 +1,173 @@
+"""The rules of the fault proxy: what a rule matches, what it does, and the script that decides for each request.
+
+    script = Script(seed=1)
+    script.add(Rule(Match("create", "virtualmachineinstances"), Refuse(503), times=3))
+    script.on_request(parse_request("POST", "/apis/kubevirt.io/v1/namespaces/n/virtualmachineinstances"))
+
+Rules are frozen values. A script has no clock and no socket. With the same seed, rules and requests, the decisions are
+the same.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterable
+
+from msgspec import Struct
+
+from tests.faults.actions import ON_ANSWER, ON_EVENT, ON_STREAM, Action, Expire410
+from tests.faults.requests import VERB_GROUPS, ApiRequest, WatchEvent, name_of
+
+
+class Match(Struct, frozen=True):
+    """What a rule is for. Each field that is None matches everything.
+
+    `verb` is a Kubernetes verb, or "write" or "read" for all verbs of that kind. For a watch, `name` and `event` select
+    events by the object's name and by the event's type. Without `event`, bookmarks do not match.
+    """
+
+    verb: str | None = None
+    resource: str | None = None
+    subresource: str | None = None
+    namespace: str | None = None
+    name: str | None = None
+    watch: bool | None = None
+    event: str | None = None
+    continued: bool | None = None
+    body: str | None = None
+    """A text that the body of the request contains."""
+
+    besides: tuple[str, ...] = ()
+    """Resources that do not match."""
+
+    token_digest: str | None = None
+
+    def covers(self, request: ApiRequest, body: bytes = b"") -> bool:
+        """Return True if the rule is for this request. For a watch, the name is compared with its events only."""
+        return (
+            (self.verb is None or request.verb in VERB_GROUPS.get(self.verb, (self.verb,)))
+            and self.resource in (None, request.resource)
+            and self.subresource in (None, request.subresource)
+            and self.namespace in (None, request.namespace)
+            and self.watch in (None, request.watch)
+            and self.continued in (None, request.continued)
+            and self.token_digest in (None, request.token_digest)
+            and request.resource not in self.besides
+            and (self.body is None or self.body.encode() in body)
+            and (self.name is None or request.watch or self.name == name_of(request, body))
+        )
+
+    def covers_event(self, event: WatchEvent) -> bool:
+        """Return True if the rule is for this event of a watch that the rule covers."""
+        of_type = event.type != "BOOKMARK" if self.event is None else event.type == self.event
+        return of_type and self.name in (None, event.metadata.name)
+
+
+class Rule(Struct, frozen=True):
+    """An action for the occasions that match.
+
+    An occasion is a request, or an event of a watch for the actions on watches. The rule lets `after` occasions pass,
+    then acts on every `every`-th one, each with `probability`, and at most `times` times. An action that needs no
+    event acts as soon as `after` events have passed, and once on each watch. It ignores `every`.
+    """
+
+    match: Match
+    action: Action
+    times: int | None = 1
+    after: int = 0
+    every: int = 1
+    probability: float = 1.0
+
+
+class Taken(Struct, frozen=True):
+    """The number of a rule that acts, and its action."""
+
+    rule: int
+    action: Action
+
+
+class Script:
+    """Rules with their counters. The first rule that acts decides; each rule counts all its occasions."""
+
+    def __init__(self, rules: Iterable[Rule] = (), *, seed: int = 0) -> None:
+        self.rules: dict[int, Rule] = {}
+        self._seen: dict[int, int] = {}
+        self._used: dict[int, int] = {}
+        self._last = 0
+        self._random = random.Random(seed)
+        for rule in rules:
+            self.add(rule)
+
+    def add(self, rule: Rule) -> int:
+        """Add a rule behind the others, and return its number."""
+        self._last += 1
+        self.rules[self._last] = rule
+        self._seen[self._last] = self._used[self._last] = 0
+        return self._last
+
+    def remove(self, number: int) -> None:
+        self.rules.pop(number, None)
+
+    def used(self, number: int) -> int:
+        """Return how often a rule has acted."""
+        return self._used[number]
+
+    def on_request(self, request: ApiRequest, body: bytes = b"") -> Taken | None:
+        """Decide for a request. Actions on the events of a watch are not decided here."""
+        return self._first(lambda rule: _acts_on_request(rule.action, request) and rule.match.covers(request, body))
+
+    def on_stream(self, request: ApiRequest, decided: set[int]) -> Taken | None:
+        """Decide for an open watch, without an event. Each rule decides once for a watch: `decided` collects them."""
+        for number, rule in self.rules.items():
+            if (
+                number in decided
+                or not isinstance(rule.action, ON_STREAM)
+                or self._seen[number] < rule.after
+                or not rule.match.covers(request)
+            ):
+                continue
+            decided.add(number)
+            if self._may_act(number, rule):
+                return self._take(number, rule)
+        return None
+
+    def on_event(self, request: ApiRequest, event: WatchEvent) -> Taken | None:
+        """Decide for an event of a watch."""
+        for number, rule in self.rules.items():
+            if isinstance(rule.action, ON_STREAM) and rule.match.covers(request) and rule.match.covers_event(event):
+                self._seen[number] += 1
+        return self._first(
+            lambda rule: (
+                isinstance(rule.action, ON_EVENT) and rule.match.covers(request) and rule.match.covers_event(event)
+            )
+        )
+
+    def watches_events(self, request: ApiRequest) -> bool:
+        """Return True if a rule must see the events of this watch."""
+        return any(isinstance(r.action, ON_STREAM + ON_EVENT) and r.match.covers(request) for r in self.rules.values())
+
+    def _first(self, occasion: Callable[[Rule], bool]) -> Taken | None:
+        taken = None
+        for number, rule in self.rules.items():
+            if occasion(rule):
+                self._seen[number] += 1
+                if taken is None and self._has_turn(number, rule, self._seen[number]):
+                    taken = self._take(number, rule)
+        return taken
+
+    def _has_turn(self, number: int, rule: Rule, occasion: int) -> bool:
+        return occasion > rule.after and (occasion - rule.after - 1) % rule.every == 0 and self._may_act(number, rule)
+
+    def _may_act(self, number: int, rule: Rule) -> bool:
+        left = rule.times is None or self._used[number] < rule.times
+        return left and (rule.probability >= 1.0 or self._random.random() < rule.probability)
+
+    def _take(self, number: int, rule: Rule) -> Taken:
+        self._used[number] += 1
+        return Taken(number, rule.action)
+
+
+def _acts_on_request(action: Action, request: ApiRequest) -> bool:
+    if isinstance(action, ON_ANSWER):
+        return not request.watch and (not isinstance(action, Expire410) or request.verb == "list")
+    return not isinstance(action, ON_STREAM + ON_EVENT)

@@ -1,0 +1,36 @@
+"""The API server behind the fault proxies."""
+
+from __future__ import annotations
+
+import ssl
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import aiohttp
+from msgspec import Struct
+
+SET_BY_THE_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
+"""Headers that the session to the server must not add."""
+
+
+class Upstream(Struct, frozen=True):
+    """An API server, with a session that any number of proxies share."""
+
+    url: str
+    session: aiohttp.ClientSession
+
+
+@asynccontextmanager
+async def open_upstream(url: str, ca: Path | None = None) -> AsyncIterator[Upstream]:
+    """Open a session to an API server while the block runs."""
+    trust = ssl.create_default_context(cafile=str(ca)) if ca else False
+    connector = aiohttp.TCPConnector(ssl=trust, limit=0)
+    async with aiohttp.ClientSession(
+        connector=connector,
+        auto_decompress=False,
+        timeout=aiohttp.ClientTimeout(total=None, sock_connect=10),
+        skip_auto_headers=SET_BY_THE_CLIENT,
+        cookie_jar=aiohttp.DummyCookieJar(),
+    ) as session:
+        yield Upstream(url, session)

@@ -1,0 +1,185 @@
+"""The verbs of `kubectl vmherd` for both kinds on the real control plane."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from plugin.cli import main
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
+from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, uids, vm_template
+from tests.integration.test_expose import Shell as Kubectl
+
+pytestmark = pytest.mark.cluster
+
+POOL = "virtualmachinepool.pool.kubevirt.io/pool"
+SET = "virtualmachineinstancereplicaset.kubevirt.io/herd"
+ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=100%"}
+
+Run = Callable[..., str]
+
+
+@pytest.fixture
+def run(capsys: pytest.CaptureFixture[str]) -> Run:
+    """Runs a command in a namespace, and returns its output."""
+
+    def run(of: ReplicaSetNamespace, line: str, *, code: int = 0) -> str:
+        found = main([*line.split(), f"--kubeconfig={of.plane.kubeconfig}", "-n", of.namespace])
+        out, err = capsys.readouterr()
+        assert found == code, err
+        return out if code == 0 else err
+
+    return run
+
+
+def test_each_verb_of_rollout_works_on_a_pool(pools: PoolNamespace, run: Run) -> None:
+    pools.make_pool(2, template=vm_template(memory="64M"))
+    assert run(pools, "rollout status vmpool/pool").endswith('vmpool "pool" successfully rolled out\n')
+    pools.change_template(vm_template(memory="65M"))
+    lines = run(pools, "rollout status vmpool/pool").splitlines()
+    assert lines[-1] == 'vmpool "pool" successfully rolled out'
+    history = json.loads(run(pools, "rollout history vmpool/pool -o json"))
+    assert [(row["isCurrent"], row["vms"]) for row in history] == [(False, 0), (True, 2)]
+    assert "requests.memory" in run(pools, "rollout history vmpool pool")
+
+    assert run(pools, "rollout undo vmpool/pool --dry-run=server") == f"{POOL} rolled back (server dry run)\n"
+    assert memory_of(pools.pool()["spec"]["virtualMachineTemplate"]["spec"]) == "65M"
+    assert run(pools, "rollout undo vmpool/pool") == f"{POOL} rolled back\n"
+    run(pools, "rollout status vmpool/pool")
+    assert {memory_of(vm["spec"]) for vm in pools.vms().values()} == {"64M"}
+
+    before = set(uids(pools.vmis()).values())
+    assert run(pools, "rollout restart vmpool/pool") == f"{POOL} restarted\n"
+    run(pools, "rollout status vmpool/pool")
+    assert before.isdisjoint(uids(pools.vmis()).values())
+
+    assert run(pools, "rollout pause vmpool/pool") == f"{POOL} paused\n"
+    assert pools.pool()["spec"]["paused"] is True
+    assert run(pools, "rollout resume vmpool/pool --field-manager=ops") == f"{POOL} resumed\n"
+    managers = {each["manager"] for each in pools.pool()["metadata"]["managedFields"]}
+    assert {"kubectl-vmherd", "ops"} & managers
+
+
+def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> None:
+    pools.make_set(2, annotations=ROLLING)
+    assert run(pools, "rollout status vmirs/herd").endswith('vmirs "herd" successfully rolled out\n')
+    before = set(uids(pools.alive()).values())
+    assert len(before) == 2
+    assert run(pools, "rollout restart vmirs/herd") == f"{SET} restarted\n"
+    run(pools, "rollout status vmirs/herd")
+    assert before.isdisjoint(uids(pools.alive()).values())
+    assert run(pools, "rollout pause vmirs/herd") == f"{SET} paused\n"
+    assert run(pools, "rollout resume vmirs/herd") == f"{SET} resumed\n"
+    assert "sets keep no history yet" in run(pools, "rollout history vmirs/herd", code=1)
+    assert "sets keep no history yet" in run(pools, "rollout undo vmirs/herd", code=1)
+
+
+def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespace, run: Run) -> None:
+    pools.make_pool(2, maxUnavailable=1, annotations={"vmherd.dev/progress-deadline-seconds": "2"})
+    run(pools, "rollout status vmpool/pool")
+    pools.change_template(vm_template(vmi_annotations={BEHAVIOR: "image-error"}, memory="65M"))
+    stalled = run(pools, "rollout status vmpool/pool --timeout=60s", code=1)
+    assert 'error: vmpool "pool" stalled for ' in stalled
+    tree = json.loads(run(pools, "tree vmpool/pool -o json"))["members"]
+    [broken] = [each["name"] for each in tree if "problem" in each]
+    assert f"{broken} " in stalled
+    lines = run(pools, "tree vmpool/pool").splitlines()
+    assert lines[1].split()[:4] == ["vmpool/pool", lines[1].split()[1], "Updating", "1/2"]
+    assert sum(f"waits for {broken}" in line for line in lines) == 1
+    reasons = run(pools, "why vmpool/pool")
+    assert f"  cause    {broken}: " in reasons
+    assert "  try      kubectl vmherd rollout undo vmpool/pool" in reasons
+    run(pools, "rollout undo vmpool/pool")
+    assert run(pools, "rollout status vmpool/pool").endswith("successfully rolled out\n")
+    pools.wait_ready(2)
+    assert run(pools, "list vmpool").splitlines()[1].split()[:4] == ["vmpool/pool", "Running", "2/2", "2"]
+
+
+@pytest.mark.parametrize("kind", ["vmpool/pool", "vmirs/herd"])
+def test_a_preview_of_a_scale_in_names_the_vms_that_the_controller_deletes(
+    pools: PoolNamespace, run: Run, kind: str
+) -> None:
+    pools.make_pool(3) if kind == "vmpool/pool" else pools.make_set(3)
+    run(pools, f"rollout status {kind}")
+    preview = json.loads(run(pools, f"scale {kind} --replicas=1 --dry-run=client -o json"))
+    leaving = {each["name"] for each in preview["leaving"]}
+    assert len(leaving) == 2
+    assert run(pools, f"plan {kind}").endswith(": nothing\n")
+    before = set(uids(pools.vmis()))
+    assert "(server dry run)" in run(pools, f"scale {kind} --replicas=1 --dry-run=server")
+    assert run(pools, f"scale {kind} --replicas=1 --current-replicas=3").endswith(" scaled\n")
+    run(pools, f"rollout status {kind}")
+    left = {vmi["metadata"]["name"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
+    assert before - left == leaving
+    assert "Running" in run(pools, f"list {kind}")
+
+
+def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolNamespace, run: Run) -> None:
+    pools.make_pool(3)
+    run(pools, "rollout status vmpool/pool")
+    assert run(pools, "protect pool-2") == "virtualmachine.kubevirt.io/pool-2 protected\n"
+    lines = run(pools, "remove vm/pool-1 --scale-in").splitlines()
+    assert lines == ["virtualmachine.kubevirt.io/pool-1 marked for removal", f"{POOL} scaled to 2"]
+    pools.wait_for_ordinals(0, 2)
+    run(pools, "detach pool-0")
+    pools.wait_for_ordinals(0, 1, 2)
+    assert "ownerReferences" not in pools.vm("pool-0")["metadata"]
+    run(pools, "scale vmpool/pool --replicas=1")
+    pools.wait_for_ordinals(0, 2)
+    assert run(pools, "unprotect pool-2") == "virtualmachine.kubevirt.io/pool-2 unprotected\n"
+
+
+def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, run: Run) -> None:
+    pools.make_set(2)
+    run(pools, "rollout status vmirs/herd")
+    first, second = sorted(pools.alive())
+    run(pools, f"detach vmi/{first}")
+    eventually(lambda: len(pools.alive()) == 3, what="the set replaces the detached VMI")
+    assert first in pools.alive()
+    run(pools, f"protect {second}")
+    run(pools, "scale vmirs/herd --replicas=3")
+    eventually(lambda: len(pools.alive()) == 4, what="the set has one VMI more")
+    run(pools, "scale vmirs/herd --replicas=4")
+    assert "adopted by vmirs/herd" in run(pools, f"adopt vmi/{first} --to vmirs/herd")
+    eventually(lambda: "ownerReferences" in pools.alive()[first]["metadata"], what="the VMI is adopted")
+    assert "scaled to 3" in run(pools, f"remove {first} --scale-in")
+    eventually(lambda: first not in pools.alive(), what="the marked VMI leaves")
+    assert second in pools.alive()
+
+
+def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
+    pools: PoolNamespace, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pools.make_pool(1)
+    status = "rollout status vmpool/pool --watch=false"
+    forbidden = run(pools, f"{status} --as=jane --as-group=a --as-group=b", code=1)
+    assert forbidden.startswith("Error from server (Forbidden): ")
+    assert 'User "jane" cannot get resource' in forbidden
+    admins = "--as=jane --as-group=x --as-group=system:masters"
+    assert "vmpool" in run(pools, f"{status} {admins}")
+    config = yaml.safe_load(Path(pools.plane.kubeconfig).read_text())
+    [cluster], [user] = ([each["name"] for each in config[part]] for part in ("clusters", "users"))
+    config |= {"contexts": [], "current-context": ""}
+    bare = tmp_path / "kubeconfig"
+    bare.write_text(yaml.safe_dump(config))
+    line = f"{status} --kubeconfig={bare} --cluster={cluster} --user={user} -n {pools.namespace} --request-timeout=9s"
+    assert main(line.split()) == 0
+    assert main([*line.split(), "--token=wrong"]) == 1
+    assert main([*line.split(), "--user=nobody"]) == 1
+    assert main([*line.split(), "--server=https://127.0.0.1:1"]) == 1
+
+
+def test_kubectl_runs_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
+    pools.make_pool(1)
+    kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
+    done = kubectl("vmherd", "rollout", "status", "vmpool/pool", "--timeout=30s")
+    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'vmpool "pool" successfully rolled out')
+
+
+def memory_of(spec: dict[str, Any]) -> Any:
+    return spec["template"]["spec"]["domain"]["resources"]["requests"]["memory"]

@@ -1,0 +1,132 @@
+"""A cluster in memory for the commands of the plugin, with a fixed clock."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+
+from controller.kinds import POOLS, REPLICA_SETS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.leaderelection.lease import LEASES
+from informers.errors import ApiError, Forbidden
+from informers.meta import ObjectKey
+from informers.resource import Resource
+from plugin.cli import main
+from plugin.flags import Flags
+from tests.builders import NOW
+from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.rules import wire
+
+POOL = POOLS.resource()
+SET = REPLICA_SETS.resource()
+A_DAY_AGO = NOW - timedelta(days=1)
+
+
+class Session:
+    """The session of one command on this cluster."""
+
+    def __init__(self, cluster: Cluster, flags: Flags) -> None:
+        self._cluster = cluster
+        self.flags = flags
+        self.namespace = flags.namespace or "default"
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        return await self._cluster.request(method, path, **more)
+
+
+class Cluster:
+    """Objects in memory. `forbidden` are the plurals that the user may not read.
+
+    `on_read` is called after each list of VMIs, so a test can change the cluster between two reads.
+    """
+
+    def __init__(self) -> None:
+        self.server = FakeApiServer(
+            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES), has_status=(POOL, SET), latency_s=0
+        )
+        self.forbidden: set[str] = set()
+        self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
+        self.on_read: list[Any] = []
+
+    def put(self, resource: Resource[Any], *objects: Any) -> None:
+        for each in objects:
+            document = msgspec.json.decode(msgspec.json.encode(each))
+            document = {"apiVersion": resource.api_version, "kind": resource.kind, **document}
+            # The server would give an object without a creation time the present time.
+            document["metadata"].setdefault("creationTimestamp", None)
+            document["metadata"]["creationTimestamp"] = document["metadata"]["creationTimestamp"] or wire(A_DAY_AGO)
+            self.server.put(resource, document)
+
+    def put_pool(self, pool: Any, vms: Iterable[Any], vmis: Iterable[Any], revisions: Iterable[Any]) -> None:
+        self.put(POOL, pool)
+        self.put(VMS, *vms)
+        self.put(VMIS, *vmis)
+        self.put(CONTROLLER_REVISIONS, *revisions)
+
+    def put_pool_status(self, name: str, status: Mapping[str, Any]) -> None:
+        self.server.change(POOL, ObjectKey("default", name), {"status": dict(status)})
+
+    def document(self, resource: Resource[Any], name: str) -> Any:
+        return self.server.document(resource, ObjectKey("default", name))
+
+    async def request(self, method: str, path: str, **more: Any) -> bytes:
+        if path.count("/") == 3 and path.startswith("/apis/"):
+            plurals = [each.plural for each in (POOL, SET) if each.group_path == path]
+            return msgspec.json.encode({"resources": [{"name": plural} for plural in plurals]})
+        plural = next((part for part in path.split("/") if part in self.forbidden), None)
+        if plural and method == "GET":
+            raise Forbidden(f'{plural} is forbidden: User "jane" cannot list them', code=403, reason="Forbidden")
+        if method != "GET":
+            params = more.get("params") or {}
+            self.writes.append((method, path, params, msgspec.json.decode(more.get("body") or b"null")))
+            if "dryRun" in params:
+                return msgspec.json.encode(self.server.document(*self.server._route(path)[:2]))
+        answer = await self.server.request(method, path, **more)
+        if method == "GET" and path.endswith(VMIS.plural) and self.on_read:
+            self.on_read.pop(0)()
+        return answer
+
+    def answer_with(self, error: ApiError) -> None:
+        self.server.fault_for = lambda request: error
+
+
+class Shell:
+    """Runs commands on a cluster and returns what they print."""
+
+    def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        self.cluster = cluster
+        self._capsys = capsys
+
+    def __call__(self, line: str) -> tuple[int, str, str]:
+        """The exit code, stdout and stderr of a command."""
+        code = main(line.split())
+        out, err = self._capsys.readouterr()
+        return code, out, err
+
+    def output(self, line: str) -> str:
+        """The output of a successful command that writes nothing to stderr."""
+        code, out, err = self(line)
+        assert (code, err) == (0, "")
+        return out
+
+    def error(self, line: str, code: int = 1) -> str:
+        """The error line of a failed command that prints nothing else."""
+        found, out, err = self(line)
+        assert (found, out, err.count("\n")) == (code, "", 1)
+        return err.rstrip("\n")
+
+
+def use(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Connect all commands to this cluster. The clock shows `NOW`, and a second passes with each pause."""
+
+    @asynccontextmanager
+    async def connect(flags: Flags) -> AsyncIterator[Session]:
+        yield Session(cluster, flags)
+
+    monkeypatch.setattr("plugin.connection.connect", connect)
+    monkeypatch.setattr("plugin.clock.now", lambda: NOW + timedelta())

@@ -1,0 +1,59 @@
+"""Pools and sets in the states that the commands show."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.resources import VMIS
+from controller.replicaset.intent import Intent, parse_intent
+from tests import builders, pool_builders
+from tests.plugin.cluster import SET, Cluster
+
+BROKEN = "Back-off pulling image"
+
+
+def pool_in_update(cluster: Cluster, *, stalled: bool = False, **fields: Any) -> None:
+    """A pool of four VMs: two updated, of which one is broken, and two outdated. One VM may be unavailable."""
+    old = pool_builders.pool(generation=2)
+    fields = {"replicas": 4, "maxUnavailable": 1, **fields}
+    pool = pool_builders.pool(generation=3, spec=pool_builders.vm_spec(image="v2"), **fields)
+    revisions = [
+        pool_builders.revision(old, "web-2", number=2),
+        pool_builders.revision(pool, "web-3", number=3),
+    ]
+    waits_s = 900 if stalled else 60
+    done = pool_builders.vm("web-0", owner=pool, revision="web-3")
+    broken = pool_builders.vm(
+        "web-1", owner=pool, revision="web-3", ready=False, ready_for_s=waits_s, printable="ImagePullBackOff"
+    )
+    late = pool_builders.vms(pool, 2, 3, revision="web-2")
+    vmis = [pool_builders.vmi(each) for each in (done, *late)]
+    vmis.append(
+        pool_builders.vmi(broken, ready=False, ready_for_s=waits_s, phase="Scheduling", age_s=waits_s, reason=BROKEN)
+    )
+    cluster.put_pool(pool, [done, broken, *late], vmis, revisions)
+
+
+def pool_at_rest(cluster: Cluster, number: int = 2, **fields: Any) -> None:
+    """A pool whose VMs are ready and up to date, with one earlier revision."""
+    old = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(image="v0"))
+    pool = pool_builders.pool(generation=2, replicas=number, **fields)
+    vms = pool_builders.vms(pool, *range(number), revision="web-2")
+    revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, "web-2", number=2)]
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
+
+
+def replica_set(cluster: Cluster, *, outdated: int = 0, updated: int = 0, rolls: bool = True, **fields: Any) -> None:
+    """A set with ready VMIs of its template, and with ready VMIs of an older template."""
+    annotations = {ROLLING_UPDATE: "maxUnavailable=1"} if rolls else None
+    owner = builders.replicaset(replicas=outdated + updated, annotations=annotations, **fields)
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    hashes = [*["oldoldoldo"] * outdated, *[intent.template.hash] * updated]
+    vmis = [
+        builders.vmi(f"test{number}", owner=owner, labels={**builders.LABELS, TEMPLATE_HASH: each})
+        for number, each in enumerate(hashes)
+    ]
+    cluster.put(SET, owner)
+    cluster.put(VMIS, *vmis)

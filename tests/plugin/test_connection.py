@@ -1,0 +1,94 @@
+"""The flags of the connection: which cluster, which user, and which headers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from informers.configuration import ConfigurationError, load_credentials
+from plugin.cli import verb_first
+from plugin.connection import connect, impersonation, write_overlay
+from plugin.flags import Flags
+from tests.informers.faultserver import FaultServer, answer, listening, write_kubeconfig
+from tests.informers.subjects import CONFIGMAPS
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+def two_clusters(tmp_path: Path) -> str:
+    """A kubeconfig with the clusters `test` and `other`, and with the users `test` and `other`."""
+    path = write_kubeconfig(tmp_path / "kubeconfig", "http://here:1")
+    config = yaml.safe_load(path.read_text())
+    config["clusters"].append({"name": "other", "cluster": {"server": "http://other:1"}})
+    config["users"].append({"name": "other", "user": {"token": "their-token"}})
+    config["contexts"][0]["context"]["namespace"] = "team-a"
+    path.write_text(yaml.safe_dump(config))
+    return str(path)
+
+
+async def test_server_and_token_replace_those_of_the_kubeconfig(tmp_path: Path):
+    path = two_clusters(tmp_path)
+    credentials = await load_credentials(path, server="http://elsewhere:2/", token="mine")
+    assert (credentials.host, await credentials.authorization()) == ("http://elsewhere:2", "Bearer mine")
+    assert credentials.namespace == "team-a"
+
+
+async def test_a_server_needs_no_kubeconfig():
+    assert (await load_credentials(server="http://elsewhere:2")).host == "http://elsewhere:2"
+    with pytest.raises(ConfigurationError, match="no kubeconfig at"):
+        await load_credentials(token="mine")
+    with pytest.raises(ConfigurationError, match="the command line has to name a server"):
+        await load_credentials(server="elsewhere")
+
+
+async def test_cluster_and_user_are_chosen_from_the_kubeconfig(tmp_path: Path):
+    flags = Flags(kubeconfig=two_clusters(tmp_path), cluster="other", user="other")
+    path, context = write_overlay(tmp_path, flags)
+    credentials = await load_credentials(path, context)
+    assert (credentials.host, await credentials.authorization()) == ("http://other:1", "Bearer their-token")
+    assert credentials.namespace == "team-a"
+
+
+async def test_an_unknown_cluster_or_user_is_named(tmp_path: Path):
+    path = two_clusters(tmp_path)
+    with pytest.raises(ConfigurationError, match="no cluster 'nowhere' in the kubeconfig"):
+        write_overlay(tmp_path, Flags(kubeconfig=path, cluster="nowhere"))
+    with pytest.raises(ConfigurationError, match="no user 'nobody' in the kubeconfig"):
+        write_overlay(tmp_path, Flags(kubeconfig=path, user="nobody"))
+
+
+async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: Path):
+    server = FaultServer(answer(200, b"{}"))
+    async with listening(server) as url:
+        path = write_kubeconfig(tmp_path / "kubeconfig", url)
+        async with connect(Flags(kubeconfig=str(path), as_user="jane", as_group=("a",))) as session:
+            await session.request("GET", CONFIGMAPS.path("default", "x"))
+    [request] = server.requests
+    assert request.headers["impersonate-user"] == "jane"
+    assert request.headers["impersonate-group"] == "a"
+    assert request.headers["user-agent"].startswith("kubectl-vmherd/")
+
+
+def test_a_group_alone_cannot_be_impersonated():
+    with pytest.raises(ConfigurationError, match="--as-group needs --as"):
+        list(impersonation(Flags(as_group=("a",))))
+
+
+@pytest.mark.parametrize(
+    ("given", "moved"),
+    [
+        ("-n shop rollout status vmpool/web", "rollout status vmpool/web -n shop"),
+        ("--context=a rollout status vmpool/web", "rollout status vmpool/web --context=a"),
+        ("--help", "--help"),
+        ("rollout -h", "rollout -h"),
+    ],
+)
+def test_flags_of_the_connection_may_stand_before_the_command(given: str, moved: str):
+    assert verb_first(given.split()) == moved.split()

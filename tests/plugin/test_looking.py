@@ -1,0 +1,173 @@
+"""`kubectl vmherd list, tree, why, plan`: golden outputs, piped, on a terminal, and with few permissions."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import msgspec
+import pytest
+import yaml
+
+from controller.leaderelection.lease import LEASES
+from informers.meta import ObjectKey
+from tests import pool_builders
+from tests.builders import NOW
+from tests.plugin import herds
+from tests.plugin.cluster import POOL, Cluster, Shell
+
+WEB = ObjectKey("default", "web")
+LEASE = ObjectKey("vmherd-system", "vmherd")
+
+
+def lease(cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f") -> None:
+    """The lease of a controller that renewed it this many seconds ago."""
+    renewed = (NOW - timedelta(seconds=renewed_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    metadata = {"name": LEASE.name, "namespace": LEASE.namespace, "uid": "lease"}
+    cluster.server.put(LEASES, {"metadata": metadata, "spec": spec})
+
+
+def test_the_list_has_one_line_for_each_object(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    herds.replica_set(cluster, updated=2)
+    assert shell.output("list").splitlines() == [
+        "NAME                   STATUS     READY   UPDATED   AGE",
+        "vmirs/testreplicaset   Running    2/2     2         120m",
+        "vmpool/web             Updating   3/4     2         120m",
+    ]
+    assert shell.output("list vmpool -o wide").splitlines() == [
+        "NAME         STATUS     READY   UPDATED   AGE    REVISION",
+        "vmpool/web   Updating   3/4     2         120m   2->3",
+    ]
+
+
+def test_the_list_of_all_namespaces_names_them(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    assert shell.output("list -A").splitlines()[1].startswith("default     vmpool/web   Running")
+
+
+def test_the_list_uses_the_counters_of_the_status_without_reading_vms(cluster: Cluster, shell: Shell):
+    status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "printableStatus": "Updating"}
+    cluster.put(POOL, pool_builders.pool(status=status))
+    cluster.forbidden = {"virtualmachines", "virtualmachineinstances", "controllerrevisions"}
+    line = "vmpool/web   Updating   2/3     1         120m"
+    assert shell.output("list vmpool").splitlines()[1] == line
+
+
+def test_without_objects_a_note_says_so(shell: Shell):
+    assert shell("list") == (0, "", "No resources found in default namespace.\n")
+    assert shell("list -A") == (0, "", "No resources found.\n")
+
+
+def test_the_list_as_data(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    [row] = json.loads(shell.output("list -o json"))
+    assert (row["desired"], row["ready"], row["updated"], row["revision"]) == (4, 3, 2, "2->3")
+    assert yaml.safe_load(shell.output("list -o yaml")) == [row]
+    assert shell.output("list -o name") == "virtualmachinepool.pool.kubevirt.io/web\n"
+
+
+def test_a_name_cannot_be_listed_in_all_namespaces(shell: Shell):
+    assert shell.error("list vmpool/web -A", code=2).startswith("error: a name cannot be found in all namespaces")
+
+
+TREE = [
+    "NAME          REV    STATUS             READY   NODE     AGE    WHY",
+    "vmpool/web    2->3   Updating 2/4       3/4              120m",
+    "|- vm/web-0   3      Running            True    node-1   60m",
+    "|- vm/web-1   3      ImagePullBackOff   False   node-1   60m    Back-off pulling image",
+    "|- vm/web-2   2      Running            True    node-1   60m    waits for web-1",
+    "`- vm/web-3   2      Running            True    node-1   60m    waits for web-1",
+]
+
+
+def test_the_tree_says_what_each_vm_waits_for(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    assert shell.output("tree vmpool/web").splitlines() == TREE
+
+
+def test_a_terminal_gets_the_same_tree_cut_at_its_edge(cluster: Cluster, shell: Shell, terminal: None):
+    herds.pool_in_update(cluster)
+    lines = shell.output("tree vmpool/web").splitlines()
+    assert lines == [line if len(line) <= 80 else f"{line[:77]}..." for line in TREE]
+    assert "\x1b" not in "".join(lines)
+
+
+def test_the_tree_of_a_set_shows_old_and_new_templates(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, outdated=1, updated=1)
+    lines = shell.output("tree vmirs/testreplicaset").splitlines()
+    assert lines[1].split()[:4] == ["vmirs/testreplicaset", lines[1].split()[1], "Updating", "1/2"]
+    assert lines[2].split()[:3] == ["|-", "vmi/test0", "oldoldoldo"]
+
+
+def test_the_tree_without_permission_shows_the_object_and_says_what_is_missing(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"virtualmachineinstances"}
+    code, out, err = shell("tree vmpool/web")
+    assert (code, out.count("\n")) == (0, 2)
+    assert err.startswith("Warning: not everything is shown: virtualmachineinstances is forbidden")
+
+
+def test_why_names_what_waits_its_cause_the_leader_and_what_to_try(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    lease(cluster)
+    assert shell.output("why vmpool/web").splitlines() == [
+        "vmpool/web wants 4, has 4, 3 ready, 2 on revision 3.",
+        "  held     update: 2 virtual machines wait until more are ready (1 of 1 allowed are unavailable)",
+        "  cause    web-1: ImagePullBackOff (Back-off pulling image)",
+        "  next     the controller looks again in 30s without any change",
+        "  leader   vmherd-7c9f (lease vmherd-system/vmherd, renewed 2s ago)",
+        "  try      kubectl vmherd rollout undo vmpool/web",
+    ]
+
+
+def test_why_says_first_that_no_controller_works(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    assert shell.output("why vmpool/web").splitlines()[1] == "  leader   no controller has a lease"
+    lease(cluster, renewed_s=600)
+    assert shell.output("why vmpool/web").splitlines()[1] == (
+        "  leader   no controller renews the lease: the last one was vmherd-7c9f "
+        "(lease vmherd-system/vmherd, renewed 10m ago)"
+    )
+
+
+def test_why_works_without_permission_to_read_leases(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"leases"}
+    code, out, err = shell("why vmpool/web")
+    assert (code, out) == (0, "vmpool/web wants 2, has 2, 2 ready, 2 on revision 2.\n")
+    assert err.startswith("Warning: not everything is shown: leases is forbidden")
+
+
+def test_why_of_a_paused_pool_says_how_to_resume_it(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster, paused=True)
+    lines = shell.output("why vmpool/web").splitlines()
+    assert "  held     paused" in lines
+    assert lines[-1] == "  try      kubectl vmherd rollout resume vmpool/web"
+
+
+def test_the_plan_is_that_of_the_controller(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.server.change(POOL, WEB, {"spec": {"replicas": 3}})
+    path = "virtualmachinepool.pool.kubevirt.io/web"
+    assert shell.output("plan vmpool/web") == f"{path}: create virtualmachines default/web-2: 2 of 3 VMs exist\n"
+    plan = json.loads(shell.output("plan vmpool/web -o json"))
+    assert plan == {"name": path, "actions": ["create virtualmachines default/web-2: 2 of 3 VMs exist"], "held": ""}
+
+
+def test_the_plan_of_an_object_at_rest_is_nothing(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, updated=1)
+    assert shell.output("plan vmirs/testreplicaset").endswith("/testreplicaset: nothing\n")
+
+
+def test_without_permission_there_is_no_plan(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"virtualmachines"}
+    assert shell.error("plan vmpool/web").startswith("error: there is no plan: virtualmachines is forbidden")
+
+
+@pytest.mark.parametrize("verb", ["tree", "why", "plan"])
+def test_data_output_can_be_decoded(cluster: Cluster, shell: Shell, verb: str):
+    herds.pool_in_update(cluster)
+    assert msgspec.json.decode(shell.output(f"{verb} vmpool/web -o json"))["name"].endswith("/web")

@@ -1,0 +1,66 @@
+"""The page of the plugin: each command on it exists, with its flags."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import click
+import pytest
+
+from controller.cli import LazyCommand
+from plugin.cli import plugin, rollout
+from plugin.flags import CONNECTION
+from plugin.members import parse_members
+from plugin.subjects import parse_subjects
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "plugin.md").read_text()
+COMMANDS = sorted(set(re.findall(r"^\$ kubectl vmherd ([^#\n|]*)", PAGE, re.MULTILINE)))
+
+
+def verbs() -> set[str]:
+    """The plugin's own verbs."""
+    own = {name for name, each in plugin.commands.items() if is_own(each)}
+    return own | {f"rollout {name}" for name in rollout.commands}
+
+
+def is_own(command: click.Command) -> bool:
+    return isinstance(command, LazyCommand) and command.module.startswith("plugin.")
+
+
+def read_by(command: LazyCommand) -> str:
+    """Which names the arguments of a command are: of `members`, or of `subjects`."""
+    return "members" if command.module in ("plugin.commands.marks", "plugin.commands.membership") else "subjects"
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_each_command_of_the_page_is_accepted(line: str):
+    group: click.Group = plugin
+    words = shlex.split(line)
+    if words == ["--help"]:
+        return
+    while True:
+        command = group.commands[words.pop(0)]
+        if not isinstance(command, click.Group):
+            break
+        group = command
+    assert isinstance(command, LazyCommand)
+    parsed = command.load().make_context(command.name, words)
+    if parsed.params.get("arguments") and "members" in read_by(command):
+        assert parse_members(parsed.params["arguments"])
+    elif parsed.params.get("arguments"):
+        assert parse_subjects(parsed.params["arguments"])
+
+
+def test_the_page_shows_every_verb():
+    shown = {" ".join(line.split()[: 2 if line.startswith("rollout") else 1]) for line in COMMANDS}
+    assert verbs() - shown == set()
+    assert len(verbs()) >= 6
+
+
+def test_the_page_names_every_flag_of_the_connection():
+    assert {max(option.opts, key=len) for option in CONNECTION if f"`{max(option.opts, key=len)}`" not in PAGE} <= {
+        "--namespace"
+    }
