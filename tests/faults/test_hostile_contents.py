@@ -87,7 +87,7 @@ def test_no_secret_leaves_the_controller_whatever_the_server_answers(hostile: Ho
             tenant.patch(SET, "working-set", {"spec": {"replicas": 1}})
             eventually(lambda: "FailedCreate" in tenant.reasons().get("working", {}))
     eventually(lambda: "FailedCreate" in tenant.reasons().get("invalid-annotation", {}))
-    tenant.make_set("undecodable", MARKER, template=marked_set())
+    tenant.make_set("undecodable", 1, template=marked_set(), paused=MARKER)
     eventually(lambda: hostile.program.lines(msg="object cannot be decoded, skipped", name="undecodable"))
     steady(lambda: len(tenant.requests()), for_s=1.0)
     found = places(hostile, tenant)

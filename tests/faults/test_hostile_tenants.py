@@ -18,7 +18,6 @@ from tests.integration.controller_process import eventually, stays
 
 pytestmark = pytest.mark.cluster
 
-ORPHANS = 10_000
 CREATORS = 8
 
 
@@ -28,12 +27,12 @@ def tenant(hostile: HostileCluster) -> Iterator[Tenant]:
     hostile.check()
 
 
-def reference(item: dict[str, Any], kind: str, **changed: Any) -> dict[str, Any]:
+def reference(item: dict[str, Any], of: str, **changed: Any) -> dict[str, Any]:
     meta = item["metadata"]
     version = item["apiVersion"]
     return {
         "apiVersion": version,
-        "kind": KINDS[kind],
+        "kind": KINDS[of],
         "name": meta["name"],
         "uid": meta["uid"],
         "controller": True,
@@ -54,7 +53,7 @@ def make_orphans(tenant: Tenant, number: int) -> None:
 def test_thousands_of_orphans_are_adopted_in_bursts_while_others_are_served(
     hostile: HostileCluster, tenant: Tenant
 ) -> None:
-    number = 1_500  # tests/controller/replicaset/test_hostile.py plans for 10,000; these take too long to create
+    number = 600  # tests/controller/replicaset/test_hostile.py plans for 10,000; these take too long to create
     make_orphans(tenant, number)
     eventually(lambda: hostile.serves_the_neighbour() < 10)
     hostile.worst_lag_s()
@@ -237,11 +236,11 @@ def test_webhooks_that_deny_hang_and_change_delay_nobody_else(hostile: HostileCl
         with webhook.calls(tenant, "mutate"):
             tenant.patch(SET, "hung", {"spec": {"replicas": 0}})
             tenant.make_set("changed", 1, template=vmi_template({"app": "x"}))
-            eventually(lambda: tenant.reasons().get("changed", {}).get("SuccessfulCreate"))
+            eventually(lambda: tenant.reasons().get("changed", {}).get("ReleaseHeld"))
             assert hostile.serves_the_neighbour() < 10
             created = len(tenant.list(VMI))
             time.sleep(2)
-            assert len(tenant.list(VMI)) - created <= 10, "VMIs that lose their labels are not created for ever and hot"
+            assert len(tenant.list(VMI)) - created <= 2, "a VMI that loses its labels is not replaced at once"
             tenant.delete(SET, "changed")
 
 
