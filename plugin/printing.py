@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -45,7 +44,3 @@ def is_terminal() -> bool:
 def width() -> int:
     """Return the width of the terminal, or 0 if the output is no terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else 0
-
-
-def has_colour() -> bool:
-    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

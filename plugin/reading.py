@@ -101,7 +101,7 @@ class Reader:
         snapshot = await self.snapshot(target)
         if snapshot is None:
             return situation_from_status(target.kind, target.resource.group, target.owner)
-        return situation_of(snapshot)
+        return situation_of(target.kind, target.resource.group, snapshot)
 
     async def snapshot(self, target: Target) -> Any:
         """Return the snapshot that the controller would take, or None if the user may not read all its objects."""

@@ -21,7 +21,7 @@ from controller.runtime.plan import (
     ThreeWayMerge,
 )
 from informers.errors import ApiError
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, controller_of
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 """A function that computes a merge patch, or returns None if nothing must change.
@@ -40,10 +40,10 @@ def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Out
 def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
     """Return the patch that applies the template change to the current object, or an outcome if no patch is sent.
 
-    The outcome is `Missing` if the object was replaced or is being deleted. It is `Rejected` if the object or one of
-    the templates cannot be read. It is `Done` if the object needs no change.
+    The outcome is `Missing` if the object was replaced, is being deleted or has left its owner. It is `Rejected` if the
+    object or one of the templates cannot be read. It is `Done` if the object needs no change.
     """
-    if meta.uid != action.uid or meta.deletion_timestamp is not None:
+    if meta.uid != action.uid or meta.deletion_timestamp is not None or _has_left(meta, action.owner_uid):
         return Missing(action)
     try:
         patch = merge(current, action.old, action.new)
@@ -62,3 +62,9 @@ def without_content(action: Action, error: ApiError) -> ApiError:
         case _:
             pass
     return error
+
+
+def _has_left(meta: ObjectMeta, owner_uid: str) -> bool:
+    """Return True if the object has no controller with this UID. Without a UID, the result is False."""
+    controller = controller_of(meta)
+    return owner_uid != "" and (controller is None or controller.uid != owner_uid)

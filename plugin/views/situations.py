@@ -9,11 +9,18 @@ from controller.pool.snapshot import Snapshot as PoolSnapshot
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import Situation, identity_of, is_observed
+from plugin.views.situation import Situation, failures_of, identity_of, is_observed
 
 
-def situation_of(snapshot: PoolSnapshot | SetSnapshot) -> Situation:
-    return situation_of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else situation_of_set(snapshot)
+def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
+    """Return the situation of an object. A kind without a view of its own is shown by its status."""
+    match snapshot:
+        case PoolSnapshot():
+            return situation_of_pool(snapshot)
+        case SetSnapshot():
+            return situation_of_set(snapshot)
+        case _:
+            return situation_from_status(kind, group, snapshot.owner)
 
 
 def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
@@ -40,6 +47,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         is_observed=is_observed(meta, status.observed_generation if status is not None else None),
         is_paused=bool(owner.spec.paused),
         is_deleting=meta.deletion_timestamp is not None,
+        failures=failures_of(status.conditions if status is not None else None),
     )
 
 

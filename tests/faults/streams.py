@@ -237,7 +237,7 @@ class WatchRelay:
 
     def _encode(self, data: bytes) -> bytes:
         """Compress data as the API server does: each event is a gzip member of its own."""
-        return gzip.compress(data) if self._gzip else data
+        return gzip.compress(data, compresslevel=1) if self._gzip else data
 
     async def _send(self, line: bytes) -> None:
         data = self._encode(line)

@@ -181,5 +181,21 @@ def test_kubectl_runs_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'vmpool "pool" successfully rolled out')
 
 
+def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
+    pools.make_pool(1, name="web")
+    kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
+    program = kubectl.programs / "kubectl_complete-vmherd"
+    text = (kubectl.programs / "kubectl-vmherd").read_text()
+    program.write_text(text.replace("from plugin.__main__ import main", "from plugin.completion import main"))
+    program.chmod(0o755)
+
+    def complete(*words: str) -> list[str]:
+        return kubectl("__complete", "vmherd", *words).stdout.splitlines()
+
+    assert complete("rollout", "resu") == ["resume\tend a pause", ":4"]
+    assert complete("tree", "vmp") == ["vmpool/\tpools of VMs", ":6"]
+    eventually(lambda: complete("tree", "vmpool/")[0].startswith("vmpool/web\t"), what="the pool has a status")
+
+
 def memory_of(spec: dict[str, Any]) -> Any:
     return spec["template"]["spec"]["domain"]["resources"]["requests"]["memory"]
