@@ -242,7 +242,8 @@ def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Rest
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
     why = f"its template is older than revision {revision}"
     if after_stop(pending.vm) is AfterStop.STARTS:
-        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=why)
+        version = vmi.resource_version
+        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=version, owner_uid=vm.uid, why=why)
     return Restart(
         resource=VMS,
         key=vm.key,

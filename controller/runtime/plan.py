@@ -56,8 +56,10 @@ class Create(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the garbage
-    collector first deletes the dependents that block the deletion.
+    `version` is the resourceVersion from which the plan was made, or empty. If the object has another resourceVersion,
+    it is read again, and is deleted only if its controller still has the UID `owner_uid`. If `owner_uid` is empty, the
+    action fails in this case. If `foreground` is true, the garbage collector first deletes the dependents that block
+    the deletion.
     """
 
     resource: AnyResource
@@ -66,6 +68,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     why: str
     foreground: bool = False
     version: str = ""
+    owner_uid: str = ""
     cause: Cause = Cause.UNSPECIFIED
 
 
@@ -243,7 +246,10 @@ class AlreadyThere(Struct, frozen=True):
 
 
 class Missing(Struct, frozen=True):
-    """The outcome of an action whose object no longer exists. `Missing` does not count as a failure."""
+    """The outcome of an action whose object no longer exists, or of a delete whose object has left its owner.
+
+    `Missing` does not count as a failure.
+    """
 
     action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge | Restart
 
