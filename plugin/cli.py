@@ -19,6 +19,7 @@ from controller.cli import INTERRUPTED, OK, LazyCommand, LazyGroup, print_versio
 from controller.cli import vmherd as controller_commands
 from controller.config.messages import describe
 from plugin.flags import CONNECTION
+from plugin.printing import note
 
 PROGRAM = "kubectl vmherd"
 DRY_RUNS = {"--dry-run=client": "--dry-run", "--dry-run=none": "--no-dry-run"}
@@ -63,7 +64,7 @@ def verb_first(arguments: list[str]) -> list[str]:
 def _fail(message: str, code: int) -> int:
     for line in message.splitlines():
         marked = line.startswith(("error: ", "Error from server"))
-        print(line if marked else f"error: {line}", file=sys.stderr, flush=True)
+        note(line if marked else f"error: {line}")
     return code
 
 

@@ -11,13 +11,18 @@ import msgspec
 from plugin.flags import JSON, YAML
 
 
+def clean(line: str) -> str:
+    """Return the line without control characters. Texts in objects must not control the user's terminal."""
+    return "".join(each if each.isprintable() else "?" for each in line)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line, flush=True)
+        print(clean(line), flush=True)
 
 
 def note(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(clean(line), file=sys.stderr, flush=True)
 
 
 def notes_about_missing(missing: Iterable[str]) -> None:

@@ -224,9 +224,17 @@ class SpamFilter:
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))
         admitted = left >= 1.0
         self._buckets[key] = (left - 1.0 if admitted else left, at)
-        while len(self._buckets) > self._capacity:
-            del self._buckets[next(iter(self._buckets))]
+        self._evict(at)
         return admitted
+
+    def _evict(self, at: datetime) -> None:
+        """Remove the least recently used buckets that are full again, and those for which there is no room."""
+        while self._buckets:
+            key, (left, since) = next(iter(self._buckets.items()))
+            is_full = left + (at - since) / REFILL >= BURST
+            if not is_full and len(self._buckets) <= self._capacity:
+                return
+            del self._buckets[key]
 
 
 class Occasions:

@@ -226,6 +226,7 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
         why=f"its revision is {name or 'not known'}, the current revision is {revisions.current}",
+        owner_uid=snapshot.owner.metadata.uid,
     )
 
 
@@ -241,7 +242,8 @@ def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Rest
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
     why = f"its template is older than revision {revision}"
     if after_stop(pending.vm) is AfterStop.STARTS:
-        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=why)
+        version = vmi.resource_version
+        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=version, owner_uid=vm.uid, why=why)
     return Restart(
         resource=VMS,
         key=vm.key,

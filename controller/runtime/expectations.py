@@ -186,9 +186,13 @@ class Expectations:
         return seen is None or seen >= version
 
     def _shows_deletion(self, deletion: Delete) -> bool:
+        """Return True if the object is gone, is being deleted, or does not belong to its owner any more."""
         store = self._stores.get(deletion.resource)
         cached = store.get(deletion.key) if store is not None else None
-        return cached is None or cached.metadata.uid != deletion.uid or cached.metadata.deletion_timestamp is not None
+        if cached is None or cached.metadata.uid != deletion.uid or cached.metadata.deletion_timestamp is not None:
+            return True
+        owner = controller_of(cached.metadata)
+        return bool(deletion.owner_uid) and (owner is None or owner.uid != deletion.owner_uid)
 
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.

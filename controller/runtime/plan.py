@@ -56,8 +56,10 @@ class Create(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    If `version` is not empty, the object must also have this resourceVersion. If `foreground` is true, the garbage
-    collector first deletes the dependents that block the deletion.
+    `version` is the resourceVersion from which the plan was made, or empty. If the object has another resourceVersion,
+    it is read again, and is deleted only if its controller still has the UID `owner_uid`. If `owner_uid` is empty, the
+    action fails in this case. If `foreground` is true, the garbage collector first deletes the dependents that block
+    the deletion.
     """
 
     resource: AnyResource
@@ -66,6 +68,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     why: str
     foreground: bool = False
     version: str = ""
+    owner_uid: str = ""
     cause: Cause = Cause.UNSPECIFIED
 
 
@@ -109,7 +112,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     `old` and `new` are the objects that the old and the new template describe. Only the differences between `old` and
     `new` are changed in the object `key`. The executor first reads the whole object from the server, because no cache
-    contains all fields of the object.
+    contains all fields of the object. If `owner_uid` is not empty, the object is changed only if this owner is its
+    controller.
     """
 
     resource: AnyResource
@@ -118,6 +122,7 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     old: bytes
     new: bytes
     why: str
+    owner_uid: str = ""
 
 
 class Restart(Struct, frozen=True, kw_only=True):
@@ -241,7 +246,10 @@ class AlreadyThere(Struct, frozen=True):
 
 
 class Missing(Struct, frozen=True):
-    """The outcome of an action whose object no longer exists. `Missing` does not count as a failure."""
+    """The outcome of an action whose object no longer exists, or of a delete whose object has left its owner.
+
+    `Missing` does not count as a failure.
+    """
 
     action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge | Restart
 

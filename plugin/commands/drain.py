@@ -176,7 +176,7 @@ class Drain:
 
     def _say(self, line: str) -> None:
         if line not in self._said:
-            print(line, flush=True)
+            print_lines([line])
         self._said.add(line)
 
     async def _evictee(self, vmi: VirtualMachineInstance) -> Evictee:

@@ -43,12 +43,20 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         updated=(total or 0) if updated is None else updated,
         target=wanted,
         unavailable=max(wanted - (ready or 0), 0),
+        revision=_revision(owner, "update_revision"),
+        old_revision=_revision(owner, "current_revision"),
         status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
         is_observed=is_observed(meta, status.observed_generation if status is not None else None),
         is_paused=bool(owner.spec.paused),
         is_deleting=meta.deletion_timestamp is not None,
         failures=failures_of(status.conditions if status is not None else None),
     )
+
+
+def _revision(owner: Any, field: str) -> str:
+    """Return the number in the name of a revision, `<pool>-<number>`, or "" if the status has no such field."""
+    name: str = getattr(owner.status, field, None) or ""
+    return name.removeprefix(f"{owner.metadata.name}-")
 
 
 def _word(status: Any, wanted: int, total: int, ready: int, *, paused: bool) -> str:

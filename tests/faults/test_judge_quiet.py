@@ -24,7 +24,7 @@ def test_q1_a_request_at_rest_is_found() -> None:
     set_of(made, 1)
     run = Run(settled_from=made.now)
     made.read(SET, "herd")
-    assert_broken(made, "Q1", "get virtualmachineinstancereplicasets/herd -> 200 at rest", run)
+    assert_broken(made, "Q1", "1 requests at rest, the first is get virtualmachineinstancereplicasets/herd -> 200", run)
 
 
 def test_q1_a_resource_that_is_listed_again_and_again_is_found() -> None:

@@ -67,3 +67,13 @@ def test_the_revisions_of_kubevirt_are_a_history_to_return_to(recorded: Cluster,
     spec = recorded.server.document(POOL, WEB)["spec"]["virtualMachineTemplate"]["spec"]["template"]["spec"]
     assert spec["volumes"][0]["containerDisk"]["image"].endswith(":40")
     assert shell.output("rollout status vmpool/web -n demo") == 'vmpool "web" successfully rolled out\n'
+
+
+def test_beside_kubevirt_the_plan_is_that_of_a_controller_that_takes_over(recorded: Cluster, shell: Shell):
+    change_image(recorded)
+    alone = json.loads(shell.output("plan vmpool/web -n demo -o json"))["actions"]
+    assert any("three_way_merge" in action for action in alone)
+    recorded.install_kubevirt("--pool-controller-threads=0")
+    taking_over = json.loads(shell.output("plan vmpool/web -n demo -o json"))
+    assert not any("three_way_merge" in action for action in taking_over["actions"])
+    assert "takeover" in taking_over["held"]

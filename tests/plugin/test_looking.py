@@ -9,6 +9,7 @@ import msgspec
 import pytest
 import yaml
 
+from controller.kubevirt.resources import VMS
 from controller.leaderelection.lease import LEASES
 from informers.meta import ObjectKey
 from plugin.cli import main
@@ -49,11 +50,13 @@ def test_the_list_of_all_namespaces_names_them(cluster: Cluster, shell: Shell):
 
 
 def test_the_list_uses_the_counters_of_the_status_without_reading_vms(cluster: Cluster, shell: Shell):
-    status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "printableStatus": "Updating"}
-    cluster.put(POOL, pool_builders.pool(status=status))
+    counters = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1}
+    revisions = {"currentRevision": "web-4", "updateRevision": "web-7"}
+    cluster.put(POOL, pool_builders.pool(status={**counters, **revisions, "printableStatus": "Updating"}))
     cluster.forbidden = {"virtualmachines", "virtualmachineinstances", "controllerrevisions"}
     line = "vmpool/web   Updating   2/3     1         120m"
     assert shell.output("list vmpool").splitlines()[1] == line
+    assert shell.output("list vmpool -o wide").splitlines()[1] == f"{line}   4->7"
 
 
 def test_without_objects_a_note_says_so(shell: Shell):
@@ -147,6 +150,17 @@ def test_why_says_that_a_broken_vm_will_be_healed(cluster: Cluster, shell: Shell
     assert lines[2].startswith("  held     stalled for 15m: web-1 CrashLoopBackOff")
     healing = "healing: 1 virtual machines are replaced in a few seconds (1 of 4 allowed are unavailable)"
     assert lines[3] == f"  held     {healing}"
+
+
+def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    hostile = {"type": "ReplicaFailure", "status": "True", "message": "full\x1b[2J\nvmpool/web is fine"}
+    cluster.server.change(POOL, WEB, {"status": {"conditions": [hostile], "printableStatus": "\x1b]0;x\x07"}})
+    cluster.server.change(VMS, ObjectKey("default", "web-0"), {"status": {"printableStatus": "Running\x1b[31m"}})
+    for verb in ("list", "tree vmpool/web", "why vmpool/web"):
+        out = shell.output(verb)
+        assert "\x1b" not in out
+        assert "\nvmpool/web is fine" not in out
 
 
 def test_without_a_cluster_the_error_is_one_line(capsys: pytest.CaptureFixture[str]):
