@@ -53,7 +53,7 @@ class Choice(Struct, frozen=True):
     """The update steps of one reconciliation.
 
     `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
-    of their own VM, for example during a snapshot.
+    of the VM itself, for example during a snapshot.
     """
 
     steps: list[PendingStep]

@@ -25,7 +25,7 @@ from typing import Protocol, TypeAlias, assert_never
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.deletes import perform_delete
 from controller.runtime.expectations import Expectations, Write
-from controller.runtime.patches import Merge, owner_removal, template_change
+from controller.runtime.patches import Merge, owner_removal, template_change, without_content
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -55,7 +55,7 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
-"""The maximum number of parallel tasks for one stage. More tasks would only wait for the client's own limit."""
+"""The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
 
 LOOKUPS = 10
 """The maximum number of parallel requests for writes whose answers were lost."""
@@ -243,7 +243,7 @@ class Executor:
                 case _:
                     assert_never(action)
         except ApiError as error:
-            return _outcome_of(action, error)
+            return _outcome_of(action, without_content(action, error))
 
     async def _create(self, action: Create) -> Outcome:
         if await self._predecessor_owns_disks(action):
@@ -276,8 +276,8 @@ class Executor:
         If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
         answer was lost. Otherwise return `Rejected`.
 
-        Return `AlreadyThere` even if the existing object is being deleted. Then the next plan waits until the cache
-        shows the deletion.
+        The result is `AlreadyThere` even if the existing object is being deleted. In this case, the next plan waits
+        until the cache shows the deletion.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))
