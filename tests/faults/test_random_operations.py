@@ -40,7 +40,7 @@ SEED = 11
 @pytest.fixture(scope="module")
 def operations_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane for this module, whose controllers run in this process."""
-    with running_plane(control_plane_binaries) as plane, simulator(plane):
+    with running_plane(control_plane_binaries, audit_level="RequestResponse") as plane, simulator(plane):
         yield plane
 
 
