@@ -33,8 +33,8 @@ from tests.faults.random_operations import explain, run_many, shrink
 from tests.integration.pool_namespace import simulator
 
 KINDS: tuple[KindName, ...] = ("pools", "sets")
-SEED = 11
-"""The seed of the fixed part."""
+SEED, LENGTH = 11, 10
+"""The fixed part: its seed, and the operations of each sequence."""
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +48,9 @@ async def test_after_random_operations_the_state_equals_that_of_a_fresh_start(
     operations_plane: ControlPlane, tmp_path: Path
 ) -> None:
     async with open_cluster(operations_plane, tmp_path) as cluster:
-        verdicts = await run_many(cluster, SEED, range(6), KINDS, length=12, parallel=6)
+        verdicts = await run_many(cluster, SEED, range(4), KINDS, length=LENGTH, parallel=4)
     for number, verdict in verdicts.items():
-        sequence = random_operations.sequence_of(SEED, number, KINDS, 12)
+        sequence = random_operations.sequence_of(SEED, number, KINDS, LENGTH)
         assert not verdict.violations, explain(random_operations.kind_of(number, KINDS), verdict, sequence)
 
 
