@@ -73,6 +73,10 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: faults
+faults: $(INSTALLED)  ## run the fault matrix; ARGS="--scenario pool-create --fault crash-before" runs a part of it
+	@$(BIN)/python -m tests.faults $(ARGS)
+
 .PHONY: soak
 soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
 	@$(BIN)/python -m benchmarks.soak $(ARGS)
@@ -86,6 +90,17 @@ lock:  ## pin the dependencies after a change of pyproject.toml
 	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear build/lock
 	@build/lock/bin/python -m pip --quiet install '$(PIP_TOOLS)'
 	@build/lock/bin/python .ci/lock.py
+
+AUDIT := build/audit
+
+$(AUDIT)/.installed: .ci/requirements-audit.txt
+	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: audit
+audit: $(AUDIT)/.installed  ## look for known vulnerabilities in the pinned packages
+	@$(AUDIT)/bin/python .ci/audit.py
 
 .PHONY: clean
 clean:  ## remove all files that the targets above created here

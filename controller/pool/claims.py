@@ -18,12 +18,13 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
-from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import POOL_FINALIZER
+from controller.kubevirt.early_release import is_young, release_delay
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.disks import owner_removals, owner_removals_of_left_behind
+from controller.pool.intent import Intent
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import labels_of
@@ -31,13 +32,14 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMs that stay in the pool, and the VMs that are released."""
+    """The VMs that stay in the pool, the VMs that are released, and the VMs that are too young for a release."""
 
     kept: tuple[VirtualMachine, ...]
     released: tuple[VirtualMachine, ...]
+    held: tuple[VirtualMachine, ...] = ()
 
 
-def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
+def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     """Separate the pool's VMs into kept and released VMs.
 
     A VM is kept if the selector matches its labels. A terminating VM is never released, because it leaves the pool
@@ -45,10 +47,18 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
     """
     kept: list[VirtualMachine] = []
     released: list[VirtualMachine] = []
+    held: list[VirtualMachine] = []
+    # A released VM keeps its name. So each lost VM increases the ordinals of later VMs.
+    highest = max((snapshot.ordinal_of(vm) or 0 for vm in snapshot.members), default=0)
+    delay = release_delay(highest + 1 - len(snapshot.members), intent.wanted)
     for vm in by_name(snapshot.members):
-        is_kept = is_deleting(vm) or selector.matches(labels_of(vm.metadata))
-        (kept if is_kept else released).append(vm)
-    return Claims(tuple(kept), tuple(released))
+        if is_deleting(vm) or intent.selector.matches(labels_of(vm.metadata)):
+            kept.append(vm)
+        elif is_young(vm.metadata, snapshot.now, delay):
+            held.append(vm)
+        else:
+            released.append(vm)
+    return Claims(tuple(kept), tuple(released), tuple(held))
 
 
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:

@@ -25,7 +25,7 @@ from typing import Protocol, TypeAlias, assert_never
 
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.expectations import Expectations, Write
-from controller.runtime.patches import Merge, owner_removal, template_change
+from controller.runtime.patches import Merge, owner_removal, template_change, without_content
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -253,7 +253,7 @@ class Executor:
                 case _:
                     assert_never(action)
         except ApiError as error:
-            return _outcome_of(action, error)
+            return _outcome_of(action, without_content(action, error))
 
     async def _create(self, action: Create) -> Outcome:
         if await self._predecessor_owns_disks(action):

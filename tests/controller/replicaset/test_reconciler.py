@@ -279,6 +279,7 @@ async def test_r8_a_paused_set_adopts_releases_and_counts():
     simulation.server.put(VMIS, vmi_document("orphan"))
     simulation.server.put(VMIS, vmi_document("another"))
     stray = simulation.active[0].metadata.key
+    simulation.advance(10)
     simulation.server.change(VMIS, stray, {"metadata": {"labels": {"app": "debug"}}})
     created = simulation.sent("create")
     await simulation.come_to_rest()
