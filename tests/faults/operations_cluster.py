@@ -235,7 +235,7 @@ class Controller:
         context = contextvars.copy_context()
         seen = len(self.lines)
         context.run(_log.set, self.lines)
-        self._task = asyncio.get_running_loop().create_task(app._run(config, asyncio.Event()), context=context)
+        self._task = asyncio.get_running_loop().create_task(app.serve(config, asyncio.Event()), context=context)
         self._seen = seen
         if wait:
             await self.working()
@@ -333,7 +333,6 @@ async def open_cluster(plane: ControlPlane, directory: Path) -> AsyncIterator[Cl
         wrapper_class=structlog.make_filtering_bound_logger(20),
         cache_logger_on_first_use=False,
     )
-    freeze, app._freeze_cached_objects = app._freeze_cached_objects, lambda: None
     try:
         connector = aiohttp.TCPConnector(ssl=context, limit=50)
         async with aiohttp.ClientSession(connector=connector) as session:
@@ -344,5 +343,4 @@ async def open_cluster(plane: ControlPlane, directory: Path) -> AsyncIterator[Cl
                 yield cluster
                 tail.cancel()
     finally:
-        app._freeze_cached_objects = freeze
         structlog.reset_defaults()

@@ -95,7 +95,7 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
             yield f"{_name(vmi)} matches and has no controller, but is not adopted"
     yield from (f"{_name(vmi)} is not ready" for vmi in active if not is_ready(vmi))
     samples = [vmi for vmi in fresh.vmis if controller_uid(vmi) == fresh.owner["metadata"]["uid"]]
-    updated = len(active)
+    updated = None
     if samples:
         sample = samples[0]
         current = [vmi for vmi in active if _label(vmi, TEMPLATE_HASH) == _label(sample, TEMPLATE_HASH)]
@@ -139,7 +139,8 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
     yield from _of_revisions(world, now, uid)
     yield from _of_disks(world, now)
     yield from _status(owner, fresh.owner, replicas=len(members), ready=_ready(members), updated=None)
-    if strict and samples and len(members) == spec["replicas"] and not world.edited & set(map(_uid, members)):
+    alike = strict and _restarts(spec) and not world.edited & set(map(_uid, members))
+    if alike and samples and len(members) == spec["replicas"]:
         for field in ("updatedReplicas", "printableStatus"):
             yield from _compare(f"status.{field}", owner["status"].get(field), fresh.owner["status"].get(field))
 
