@@ -338,8 +338,8 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
 async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
     """Run the workers of a controller. Raises ServiceEnded if the workers end before `stop` is set.
 
-    A leader without workers would do nothing, but would keep the lease. The error ends the process, so that another
-    process can become leader.
+    The error ends the process, so that another process can become leader. Without the error, the process would keep the
+    lease but do nothing.
     """
     await controller.run()
     if not stop.is_set():

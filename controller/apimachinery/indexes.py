@@ -1,4 +1,4 @@
-"""The cache index that finds objects by their owner, and the type of the names that are in use."""
+"""A cache index that finds objects by owner, and a type for the names of the existing objects in a namespace."""
 
 from __future__ import annotations
 

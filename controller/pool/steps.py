@@ -48,7 +48,7 @@ class Step(Enum):
 
 
 class PendingStep(Struct, frozen=True, kw_only=True):
-    """A VM that needs a step. `vmi` is its VMI, or None.
+    """A VM that needs an update step. `vmi` is its VMI, or None.
 
     `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
     gets a new template. `begun` is true if the VM already has the spec of the current template. `reason` says why the

@@ -3,7 +3,7 @@ reconciled again.
 
 The queue ensures that no key is reconciled twice at the same time. If a reconciliation raises an unexpected exception,
 the exception is logged and counted. The key is retried with backoff, and the process continues. After a failure of the
-API server, the key is retried, but its own backoff does not grow (see `Outage`).
+API server, the key is retried, but the backoff of the key does not grow (see `Outage`).
 
 Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
 otherwise. A conflict with another writer is not a failure.

@@ -17,9 +17,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_CONNECTIONS: Final = 100
-"""The largest number of open connections to one address. A new connection then replaces the oldest connection.
+"""The largest number of open connections to one address. At this limit, a new connection replaces the oldest
+connection.
 
-So a client that holds many connections cannot keep the kubelet's probes out.
+So one client with many connections cannot block the kubelet's probes.
 """
 
 IDLE_TIMEOUT_S: Final = 30.0
@@ -50,7 +51,7 @@ LIMITS: Final[Mapping[str, Any]] = {
 
 @web.middleware
 async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Send the answer of the handler. After `ANSWER_TIMEOUT_S`, abort the connection instead."""
+    """Send the answer of the handler. If this takes longer than `ANSWER_TIMEOUT_S`, abort the connection."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await handler(request)
@@ -79,7 +80,7 @@ def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
 def server_log() -> logging.Logger:
     """Return the logger of the server, without lines about invalid requests.
 
-    Such a line would contain bytes of the request, and any client could fill the log.
+    Such a line contains bytes of the request. If these lines were written, any client could fill the log.
     """
     log = logging.getLogger("aiohttp.server.limited")
     if not log.filters:

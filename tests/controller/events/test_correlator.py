@@ -228,6 +228,18 @@ def test_the_number_of_buckets_is_bounded():
     assert len(spam_filter) == 50
 
 
+def test_a_bucket_that_is_full_again_is_forgotten():
+    spam_filter = SpamFilter()
+    for n in range(100):
+        spam_filter.admit(ref(f"web-{n}"), "c", START)
+    for _ in range(3):
+        spam_filter.admit(ref("often"), "c", START + SECOND)
+    spam_filter.admit(ref("last"), "c", START + REFILL)
+    assert len(spam_filter) == 2
+    spam_filter.admit(ref("last"), "c", START + 3 * REFILL + SECOND)
+    assert len(spam_filter) == 1
+
+
 def test_an_occasion_is_reported_after_it_was_marked():
     occasions = Occasions()
     assert not occasions.is_reported("a")
