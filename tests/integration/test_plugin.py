@@ -26,8 +26,6 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in a namespace, and returns its output."""
-
     def run(of: ReplicaSetNamespace, line: str, *, code: int = 0) -> str:
         found = main([*line.split(), f"--kubeconfig={of.plane.kubeconfig}", "-n", of.namespace])
         out, err = capsys.readouterr()
@@ -73,7 +71,12 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     assert run(pools, "rollout restart vmirs/herd") == f"{SET} restarted\n"
     run(pools, "rollout status vmirs/herd")
     assert before.isdisjoint(uids(pools.alive()).values())
+    tree = run(pools, "tree vmirs/herd").splitlines()
+    assert tree[1].split()[0] == "vmirs/herd"
+    assert {line.split()[1].removeprefix("vmi/") for line in tree[2:]} == set(pools.alive())
+    assert run(pools, "why vmirs/herd").startswith("vmirs/herd wants 2, has 2, 2 ready, 2 on revision ")
     assert run(pools, "rollout pause vmirs/herd") == f"{SET} paused\n"
+    assert "  held     paused" in run(pools, "why vmirs/herd")
     assert run(pools, "rollout resume vmirs/herd") == f"{SET} resumed\n"
     assert "sets keep no history yet" in run(pools, "rollout history vmirs/herd", code=1)
     assert "sets keep no history yet" in run(pools, "rollout undo vmirs/herd", code=1)
