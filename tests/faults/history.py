@@ -276,7 +276,7 @@ class _Authors:
         self._by_uid: dict[tuple[str, str], list[Request]] = defaultdict(list)
         self._by_name: dict[tuple[str, str], list[Request]] = defaultdict(list)
         for write in writes:
-            if write.kind and write.revision and not _only_tests(write):
+            if write.kind and write.revision and not _only_tests(write) and not _removes(write):
                 self._by_revision[write.kind, write.revision].append(write)
             if write.kind and write.succeeded and (uid := _answered_uid(write)):
                 self._by_uid[write.kind, uid].append(write)
@@ -317,6 +317,12 @@ class _Authors:
 def _only_tests(write: Request) -> bool:
     """Return True for a JSON patch that changes nothing."""
     return write.verb == "patch" and isinstance(write.body, list) and all(op.get("op") == "test" for op in write.body)
+
+
+def _removes(write: Request) -> bool:
+    """Return True if the write removed the last finalizer. Its answer has the revision of the change before."""
+    metadata = (write.answer or {}).get("metadata") or {}
+    return write.verb == "patch" and "deletionTimestamp" in metadata and not metadata.get("finalizers")
 
 
 def _deletes(observation: Observation) -> bool:

@@ -55,6 +55,35 @@ def test_the_patch_that_removes_the_last_finalizer_removes_the_object() -> None:
     assert [change.starts_deletion for change in history.changes] == [False, True, False]
 
 
+def test_a_patch_that_only_tests_made_no_change_although_its_answer_has_the_version_of_one() -> None:
+    made = Made()
+    made.create(vm("pool-0"))
+    made.patch(VM, "pool-0", ready(), by=SIMULATOR)
+    history = made.history()
+    theirs = history.requests[-1]
+    fields = {name: getattr(theirs, name) for name in Request.__struct_fields__}
+    guard = Request(
+        **{**fields, "user_agent": OURS, "body": [{"op": "test"}], "time": theirs.time - 1, "answered": 0.0}
+    )
+    changes = History(history.observations, (*history.requests, guard)).changes
+    assert [change.ours for change in changes] == [False, False]
+
+
+def test_the_removal_of_the_last_finalizer_is_not_the_author_of_the_change_before() -> None:
+    made = Made()
+    made.create(vm("pool-0"))
+    made.delete(VM, "pool-0")
+    made.patch(VM, "pool-0", {"status": {"created": False}}, by=SIMULATOR)
+    patch = made.patch(VM, "pool-0", {"metadata": {"finalizers": None}}, by=OURS)
+    history = made.history()
+    patch["metadata"]["resourceVersion"] = str(history.changes[-2].revision)
+    last = history.requests[-1]
+    fields = {name: getattr(last, name) for name in Request.__struct_fields__}
+    removal = Request(**{**fields, "answer": patch, "answered": 0.0})
+    changes = History(history.observations, (*history.requests[:-1], removal)).changes
+    assert [change.ours for change in changes] == [False, False, False, True]
+
+
 def test_a_write_that_was_answered_with_an_error_and_happened_is_found_by_name() -> None:
     made = Made()
     made.fail("create", VMI, "herd-a", 504)
