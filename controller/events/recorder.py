@@ -259,7 +259,6 @@ class EventRecorder:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Return True if the error is temporary, so that a retry may succeed."""
     return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
