@@ -269,7 +269,7 @@ def _retry_after_s(error: Exception) -> float:
 
 
 def _drop_reason(error: Exception) -> str:
-    """Return the reason that this error is counted under, one of `DROP_REASONS`."""
+    """Return the drop reason of this error, one of `DROP_REASONS`."""
     match error:
         case NotFound():
             return "namespace_gone"

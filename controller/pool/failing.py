@@ -67,7 +67,7 @@ def failing_vms(
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
-    """Return the failing VMs of the pool. Some of them may have to wait for their replacement."""
+    """Return the failing VMs of the pool. The replacement of some VMs may have to wait."""
     found = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
