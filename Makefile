@@ -73,6 +73,10 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
 	@$(BIN)/python -m benchmarks $(ARGS)
 
+.PHONY: faults
+faults: $(INSTALLED)  ## run the fault matrix; ARGS="--scenario pool-create --fault crash-before" runs a part of it
+	@$(BIN)/python -m tests.faults $(ARGS)
+
 .PHONY: soak
 soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="--minutes 5" runs shorter
 	@$(BIN)/python -m benchmarks.soak $(ARGS)

@@ -15,7 +15,7 @@ import asyncio
 import gc
 import os
 import signal
-from collections.abc import AsyncIterator, Coroutine, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
@@ -74,7 +74,7 @@ async def run(config: Config) -> int:
     stop = asyncio.Event()
     try:
         with _stopped_by_signals(stop):
-            await _run(config, stop)
+            await serve(config, stop, synced=_freeze_cached_objects)
     except (Exception, ExceptionGroup) as error:
         raise _fatal(error) from error
     return 0
@@ -94,7 +94,12 @@ class _Program(NamedTuple):
     server: HttpServer
 
 
-async def _run(requested: Config, stop: asyncio.Event) -> None:
+async def serve(requested: Config, stop: asyncio.Event, *, synced: Callable[[], None] = lambda: None) -> None:
+    """Reconcile until `stop` is set, then stop all components. Change no state of the process.
+
+    So several controllers can run in one process. `synced` is called after the first lists. Errors are not converted
+    to Fatal.
+    """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     async with _clients(requested, metrics) as (client, lease_client, review_client):
         config = await _with_mode(lease_client, requested, stop)
@@ -117,7 +122,7 @@ async def _run(requested: Config, stop: asyncio.Event) -> None:
             if not await _done_before(stop, checks.check(lease_client, config, now=utc_now)):
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
-                await _sync_and_work(program, elector, stop)
+                await _sync_and_work(program, elector, stop, synced)
         finally:
             await program.server.close()
 
@@ -239,11 +244,13 @@ def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElect
     )
 
 
-async def _sync_and_work(program: _Program, elector: LeaderElector | None, stop: asyncio.Event) -> None:
+async def _sync_and_work(
+    program: _Program, elector: LeaderElector | None, stop: asyncio.Event, synced: Callable[[], None]
+) -> None:
     async with running(*(informer.run() for informer in program.informers)):
         if not await _synced(program, stop):
             return
-        _freeze_cached_objects()
+        synced()
         announcer = LeaseAnnouncer(program.parts.recorder, program.parts.config)
         if elector is None:
             async with running(program.watch.run(announcer)):

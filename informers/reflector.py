@@ -24,12 +24,14 @@ from informers.errors import ApiError, Gone, TransportError
 from informers.instruments import InformerInstruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.nesting import TOO_DEEP, WHY, cut_deep_values
+from informers.partial import complete
 from informers.resource import Resource, decode_raw_page
 from informers.store import Change, Replacement, Store
-from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, identify
+from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, undecodable
 from informers.watch_effects import (
     Advance,
     Apply,
+    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -38,7 +40,6 @@ from informers.watch_effects import (
     Keep,
     QuickEffect,
     Remove,
-    Rewind,
     Skip,
     Uncollect,
 )
@@ -128,7 +129,6 @@ class Reflector(Generic[T]):
         self._relist: Listing | Streaming = Streaming()
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
-        self._rewinding = False
         self._last_progress: float | None = None
         self._logged_versions: dict[ObjectKey, str] = {}
         """The resourceVersion of the last logged error for each undecodable object."""
@@ -195,17 +195,17 @@ class Reflector(Generic[T]):
         """Decode each object of a page separately, after the decoding of the whole page failed."""
         page = decode_raw_page(cut_deep_values(body))
         objects: list[T] = []
-        undecodable: list[Undecodable] = []
+        rejected: list[Undecodable] = []
         for item in page.items or ():
             if TOO_DEEP in bytes(item):
-                undecodable.append(Undecodable(WHY, identify(item)))
+                rejected.append(undecodable(self._resource, item, WHY))
                 continue
             try:
                 objects.append(self._resource.decode(item))
             except UNDECODABLE as error:
-                undecodable.append(Undecodable(str(error), identify(item)))
+                rejected.append(undecodable(self._resource, item, str(error)))
         meta = page.metadata
-        return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(undecodable))
+        return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(rejected))
 
     async def _follow(self, state: Streaming | Watching) -> State:
         """Open a watch and read its events. Return the next state.
@@ -264,18 +264,19 @@ class Reflector(Generic[T]):
         match effect:
             case Apply(object=obj):
                 self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
+            case ApplyPartial(partial=partial):
+                obj = complete(partial, self._store.get(partial.object.metadata.key))
+                self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
             case Remove(object=obj):
                 self._emit_all(self._store.remove(self._transformed(obj), scope=self.scope))
             case Drop(meta=meta):
                 self._emit_all(self._store.drop(meta, scope=self.scope))
             case Advance(version=version):
                 self._store.advance(version, scope=self.scope)
-            case Skip(why=why, meta=meta):
-                self._skip(why, meta)
+            case Skip():
+                self._skip(effect)
             case GiveUpStreaming():
                 self._relist = Listing()
-            case Rewind():
-                self._rewinding = True
             case Discard():
                 self._replacement = None
             case Collect() | Uncollect() | Keep():
@@ -296,17 +297,21 @@ class Reflector(Generic[T]):
             case Uncollect(meta=meta):
                 self._replacement.drop(meta.key)
             case Keep(meta=meta):
-                self._replacement.keep(meta)
+                if effect.partial is None:
+                    self._replacement.keep(meta)
+                else:
+                    obj = complete(effect.partial, self._replacement.old.objects.get(meta.key))
+                    self._replacement.put(self._transformed(obj))
             case _:
                 assert_never(effect)
 
     def _begin_replace(self) -> Replacement[T]:
-        return self._store.begin_replace(scope=self.scope, rewind=self._rewinding)
+        return self._store.begin_replace(scope=self.scope)
 
     async def _commit(self, commit: Commit) -> None:
         replacement = self._replacement or self._begin_replace()
-        self._replacement, self._rewinding = None, False
-        if commit.rewound:
+        self._replacement = None
+        if commit.rewound or replacement.goes_back:
             before = self._store.version(self.scope)
             log.error(
                 "the server has gone back in time, its state replaces the cache",
@@ -331,20 +336,20 @@ class Reflector(Generic[T]):
     def _transformed(self, obj: T) -> T:
         return self._transform(obj) if self._transform is not None else obj
 
-    def _skip(self, why: str, meta: ObjectMeta | None) -> None:
+    def _skip(self, skip: Skip) -> None:
         self._instruments.decode_failed(self._resource.name)
-        meta = meta or ObjectMeta()
+        meta = skip.meta or ObjectMeta()
         logged = self._logged_versions.get(meta.key)
         if logged == meta.resource_version or (logged is None and len(self._logged_versions) >= MAX_LOGGED_OBJECTS):
             return
         self._logged_versions[meta.key] = meta.resource_version
         log.error(
-            "object cannot be decoded, skipped",
+            f"object cannot be decoded, {'using its readable fields' if skip.partial else 'skipped'}",
             **self._labels,
             namespace=meta.namespace,
             name=meta.name,
             version=meta.resource_version,
-            why=why,
+            why=skip.why,
         )
 
     def _progress(self) -> None:

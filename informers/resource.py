@@ -11,6 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from informers.meta import KubeObject
+from informers.partial import Partial, PartialDecoder
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -47,10 +48,22 @@ class Resource(Generic[T]):
 
     `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant.
     Two `Resource` objects are never equal, even with equal attributes.
+
+    If `partial` is True, an object with an unreadable field is decoded without this field (see `informers.partial`).
+    The type then needs a field `undecodable`, which contains the decoder's message. Without `partial`, such an object
+    is skipped.
     """
 
     def __init__(
-        self, type_: type[T], *, group: str, version: str, plural: str, kind: str, namespaced: bool = True
+        self,
+        type_: type[T],
+        *,
+        group: str,
+        version: str,
+        plural: str,
+        kind: str,
+        namespaced: bool = True,
+        partial: bool = False,
     ) -> None:
         self.type = type_
         self.group = group
@@ -58,6 +71,7 @@ class Resource(Generic[T]):
         self.plural = plural
         self.kind = kind
         self.namespaced = namespaced
+        self._partial_decoder = PartialDecoder(type_) if partial else None
 
     def __repr__(self) -> str:
         return f"Resource({self.name})"
@@ -98,6 +112,13 @@ class Resource(Generic[T]):
     def decode(self) -> Callable[[Wire], T]:
         """Decode the JSON of one object. Raise msgspec.DecodeError if the object does not match the type."""
         return msgspec.json.Decoder(self.type).decode
+
+    def decode_partially(self, raw: msgspec.Raw, why: str) -> Partial[T] | None:
+        """Decode the readable fields of an object that `decode` cannot decode. `why` is the message of `decode`.
+
+        Return None if the resource is not `partial`, or if the metadata are unreadable.
+        """
+        return self._partial_decoder.decode(raw, why) if self._partial_decoder is not None else None
 
     @cached_property
     def decode_page(self) -> Callable[[Wire], Page[T]]:

@@ -140,25 +140,37 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 class Replacement(Generic[T]):
     """A new list that is not yet visible to readers. `Store.commit` makes the complete list visible in one step.
 
-    If the cached object has the same or a newer version, the new list contains the cached object. So the new list needs
-    additional memory only for its indexes and for changed objects.
+    A list is a consistent read, so its contents are right, whatever the cache has. The versions do not decide: after a
+    restore from a backup, the server uses old versions again, and an object may have an older version than in the
+    cache. If the cached object is equal, the new list contains the cached object. So the new list needs additional
+    memory only for its indexes and for changed objects.
 
-    With `rewind`, the new list contains the given objects, even if the cache has newer versions of them. This is for a
-    server that was restored from a backup.
+    `goes_back` is True if an object has an older version than in the cache. In a complete list, this proves that the
+    server was restored. In the middle of a streaming list, an object may have an older version for a moment.
     """
 
-    def __init__(self, old: Shard[T], shard: Shard[T], *, rewind: bool = False) -> None:
+    def __init__(self, old: Shard[T], shard: Shard[T]) -> None:
         self.old = old
         self.shard = shard
-        self._rewind = rewind
+        self._older: set[ObjectKey] = set()
+
+    @property
+    def goes_back(self) -> bool:
+        return bool(self._older)
 
     def put(self, obj: T) -> None:
         key = obj.metadata.key
         cached = self.old.objects.get(key)
-        keeps_cached = cached is not None and not self._rewind and not _is_newer(obj.metadata, cached.metadata)
-        self.shard.put(key, cached if keeps_cached and cached is not None else obj)
+        self._older.discard(key)
+        if cached is not None and cached.metadata.uid == obj.metadata.uid:
+            if cached == obj:
+                obj = cached
+            elif _is_older(obj.metadata, cached.metadata):
+                self._older.add(key)
+        self.shard.put(key, obj)
 
     def drop(self, key: ObjectKey) -> None:
+        self._older.discard(key)
         if key in self.shard.objects:
             self.shard.drop(key)
 
@@ -168,8 +180,11 @@ class Replacement(Generic[T]):
         The reflector calls this method if the server's list has the object in a version that cannot be decoded. Do
         nothing if the cache has no object with the same key and UID.
         """
-        cached = self.old.objects.get(meta.key)
-        if cached is not None and cached.metadata.uid == meta.uid and meta.key not in self.shard.objects:
+        cached, listed = self.old.objects.get(meta.key), self.shard.objects.get(meta.key)
+        if cached is None or cached.metadata.uid != meta.uid:
+            return
+        if listed is None or _is_older(listed.metadata, cached.metadata):
+            self._older.discard(meta.key)
             self.shard.put(meta.key, cached)
 
     def changes(self, *, at_once: int) -> Iterator[list[Change[T]]]:
@@ -254,20 +269,21 @@ class Store(Generic[T]):
         removed = self._drop(meta, scope)
         return () if removed is None else (Removed(removed),)
 
-    def begin_replace(self, *, scope: str = ALL_NAMESPACES, rewind: bool = False) -> Replacement[T]:
-        return Replacement(self._shards[scope], Shard(self._indexes), rewind=rewind)
+    def begin_replace(self, *, scope: str = ALL_NAMESPACES) -> Replacement[T]:
+        return Replacement(self._shards[scope], Shard(self._indexes))
 
     def commit(
         self, replacement: Replacement[T], version: str, *, scope: str = ALL_NAMESPACES, rewound: bool = False
     ) -> None:
         """Make the new list visible to readers, and record the resourceVersion of the list.
 
-        `rewound` is True if the list is older than the cache, because the server was restored from a backup. The caller
-        must not write to this scope between `begin_replace` and this call.
+        `rewound` is True if the list is older than the cache, because the server was restored from a backup. A restored
+        server is also recognized by an object with an older version. The caller must not write to this scope between
+        `begin_replace` and this call.
         """
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
-        self._rewinds += rewound
+        self._rewinds += rewound or replacement.goes_back
 
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
         """Record the resourceVersion of an event or a bookmark. Do nothing if a newer version is already recorded."""
@@ -302,6 +318,12 @@ def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
         yield Added(new)
     else:
         yield Updated(old, new)
+
+
+def _is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
+    """Return True if both versions are numbers, and the version of `one` is older than the version of `other`."""
+    number, other_number = version_number(one.resource_version), version_number(other.resource_version)
+    return number is not None and other_number is not None and number < other_number
 
 
 def _is_newer(new: ObjectMeta, cached: ObjectMeta) -> bool:

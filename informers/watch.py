@@ -8,7 +8,7 @@ into the type of the resource. JSON fields that the type does not have are skipp
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw, Struct
@@ -16,6 +16,7 @@ from msgspec import Raw, Struct
 from informers.errors import Status, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectMeta
 from informers.nesting import WHY, cut_deep_values
+from informers.partial import Partial
 from informers.resource import Resource
 
 T = TypeVar("T", bound=KubeObject)
@@ -64,12 +65,13 @@ class Undecodable(Struct, frozen=True):
     """An event that could not be decoded. `why` is the decoder's message.
 
     `meta` has the name, namespace, UID and version of the object. `meta` is None if these fields cannot be decoded.
-    `deleted` is True for a DELETED event.
+    `deleted` is True for a DELETED event. `partial` is the object with its readable fields, or None.
     """
 
     why: str
     meta: ObjectMeta | None = None
     deleted: bool = False
+    partial: Partial[Any] | None = None
 
 
 Event: TypeAlias = Applied[T] | Deleted[T] | Bookmark | WatchError | Undecodable
@@ -128,6 +130,7 @@ class WatchParser(Generic[T]):
         # This decoder decodes an event and its object in one pass. Two passes take about 50% longer.
         decoder: msgspec.json.Decoder[_Envelope[T]] = msgspec.json.Decoder(_Envelope[resource.type])  # type: ignore[name-defined]
         self._decode = decoder.decode
+        self._resource = resource
         self._rest: list[bytes] = []
         self._rest_size = 0
         self._line_limit = line_limit
@@ -155,17 +158,40 @@ class WatchParser(Generic[T]):
     def _parse(self, line: bytes) -> Event[T]:
         try:
             event = self._decode(line)
-        except RecursionError:
-            return _parse_slowly(cut_deep_values(line), WHY)
         except UNDECODABLE as error:
-            return _parse_slowly(line, str(error))
+            why = WHY if isinstance(error, RecursionError) else str(error)
+            return self._parse_slowly(cut_deep_values(line), why)
         match event.type:
             case "ADDED" | "MODIFIED":
                 return Applied(event.object)
             case "DELETED":
                 return Deleted(event.object)
             case kind:
-                return _parse_slowly(line, f"unknown event type {kind[:40]!r}")
+                return self._parse_slowly(line, f"unknown event type {kind[:40]!r}")
+
+    def _parse_slowly(self, line: bytes, why: str) -> Event[T]:
+        """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded.
+
+        `why` is the decoder's message for the object.
+        """
+        try:
+            event = _decode_raw(line)
+            match event.type:
+                case "BOOKMARK":
+                    return _bookmark(event.object)
+                case "ERROR":
+                    return WatchError(from_status(_decode_status(event.object)))
+                case "ADDED" | "MODIFIED":
+                    return undecodable(self._resource, event.object, why)
+                case kind:
+                    return Undecodable(why, identify(event.object), deleted=kind == "DELETED")
+        except UNDECODABLE as error:
+            return Undecodable(str(error))
+
+
+def undecodable(resource: Resource[T], raw: Raw, why: str) -> Undecodable:
+    """Return the event of an object that the decoder rejects with the message `why`."""
+    return Undecodable(why, identify(raw), partial=resource.decode_partially(raw, why))
 
 
 def identify(raw: Raw) -> ObjectMeta | None:
@@ -185,24 +211,6 @@ def identify(raw: Raw) -> ObjectMeta | None:
         uid=found.uid or "",
         resource_version=found.resource_version or "",
     )
-
-
-def _parse_slowly(line: bytes, why: str) -> Bookmark | WatchError | Undecodable:
-    """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded.
-
-    `why` is the decoder's message for the object.
-    """
-    try:
-        event = _decode_raw(line)
-        match event.type:
-            case "BOOKMARK":
-                return _bookmark(event.object)
-            case "ERROR":
-                return WatchError(from_status(_decode_status(event.object)))
-            case kind:
-                return Undecodable(why, identify(event.object), deleted=kind == "DELETED")
-    except UNDECODABLE as error:
-        return Undecodable(str(error))
 
 
 def _bookmark(raw: Raw) -> Bookmark:

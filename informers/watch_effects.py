@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from informers.meta import KubeObject, ObjectMeta
+from informers.partial import Partial
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -24,9 +25,14 @@ class Uncollect(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Add the cached state of this object to the new list, because the object in the new list cannot be decoded."""
+    """Add an object to the new list that cannot be decoded in the new list.
+
+    If `partial` is None, add the cached state of the object. Otherwise add the readable fields, and take the others
+    from the cache.
+    """
 
     meta: ObjectMeta
+    partial: Partial[Any] | None = None
 
 
 class Discard(Struct, frozen=True):
@@ -43,12 +49,14 @@ class Commit(Struct, frozen=True):
     rewound: bool = False
 
 
-class Rewind(Struct, frozen=True):
-    """Use the next list even if it is older than the cache, because the server was restored from a backup."""
-
-
 class Apply(Struct, Generic[T], frozen=True):
     object: T
+
+
+class ApplyPartial(Struct, Generic[T], frozen=True):
+    """Store the readable fields of an object. The cached object keeps its other fields."""
+
+    partial: Partial[T]
 
 
 class Remove(Struct, Generic[T], frozen=True):
@@ -68,10 +76,14 @@ class Advance(Struct, frozen=True):
 
 
 class Skip(Struct, frozen=True):
-    """Count and log an object that cannot be decoded. The cache keeps the last decoded state of the object."""
+    """Count and log an object that cannot be decoded. `partial` is True if the cache gets its readable fields.
+
+    Otherwise the cache keeps the last decoded state of the object.
+    """
 
     why: str
     meta: ObjectMeta | None
+    partial: bool = False
 
 
 class GiveUpStreaming(Struct, frozen=True):
@@ -79,7 +91,17 @@ class GiveUpStreaming(Struct, frozen=True):
 
 
 QuickEffect: TypeAlias = (
-    Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming | Rewind
+    Collect[T]
+    | Uncollect
+    | Keep
+    | Discard
+    | Apply[T]
+    | ApplyPartial[T]
+    | Remove[T]
+    | Drop
+    | Advance
+    | Skip
+    | GiveUpStreaming
 )
 Effect: TypeAlias = QuickEffect[T] | Commit
 """The type of an effect. Only Commit can take long, because it compares the new list with the old list."""

@@ -12,16 +12,17 @@ a test can cover every situation of a watch with one row of a table. `informers.
 Promises of the machine:
 
 - Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- The cache never replaces a state by an earlier state, with one exception. A list that is older than the cache is not
-  used. An event that is not newer than the last event is ignored.
+- A complete list replaces the cached objects, whatever their versions are. But a list that is older than the cache is
+  not used, with one exception. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. If this list is older than the cache, the reflector lists again. It also does so if
-  a bookmark of a watch is older than the cache.
+  the server has gone back in time. If this list is older than the cache, the reflector lists again. The same check
+  follows the answer "too large resource version". The reflector also lists again if a bookmark of a watch is older than
+  the cache.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
-  version can be decoded or the object is deleted.
+  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
   of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
 """
@@ -49,6 +50,7 @@ from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, Watc
 from informers.watch_effects import (
     Advance,
     Apply,
+    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -57,7 +59,6 @@ from informers.watch_effects import (
     GiveUpStreaming,
     Keep,
     Remove,
-    Rewind,
     Skip,
     Uncollect,
 )
@@ -281,10 +282,10 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return Checking(state.version), ()
         case Undecodable(why=why, meta=None):
             return state, (Skip(why, None),)
-        case Undecodable(why=why, meta=ObjectMeta() as meta, deleted=deleted):
+        case Undecodable(meta=ObjectMeta() as meta):
             if _is_replay(meta, state):
                 return state, ()
-            return _watching_from(meta.resource_version, state), (Drop(meta) if deleted else Skip(why, meta),)
+            return _watching_from(meta.resource_version, state), _undecodable_change(event, meta)
         case Ended(after_s=after_s) if after_s < SHORTEST_WATCH_S:
             return Waiting(state, why="the watch ended immediately after its start"), ()
         case Failed(error=error) | WatchError(error=error):
@@ -309,8 +310,10 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again.
     """
     if isinstance(error, ServerTimeout) and error.version_too_large:
-        # The data of this server are older than the cache, but will soon be up to date.
-        return Waiting(state, why=str(error), at_least_s=_retry_after(error) or TOO_NEW_PAUSE_S, backoff=False)
+        # The data of this server are older than the cache. Either they are soon up to date, or the server was restored.
+        return Waiting(
+            Checking(state.version), why=str(error), at_least_s=_retry_after(error) or TOO_NEW_PAUSE_S, backoff=False
+        )
     if in_stream:
         may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
     else:
@@ -348,7 +351,7 @@ def _retry_after(error: ApiError) -> float:
 def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
     why = "the list is older than the cache"
     waiting = Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False)
-    return waiting, (Discard(), Rewind()) if then.older >= OLD_LISTS else (Discard(),)
+    return waiting, (Discard(),)
 
 
 def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
@@ -356,8 +359,17 @@ def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
 
 
 def _skipped(event: Undecodable) -> tuple[Skip | Keep, ...]:
-    meta = event.meta
-    return (Skip(event.why, meta),) if meta is None else (Skip(event.why, meta), Keep(meta))
+    meta, partial = event.meta, event.partial
+    skip = Skip(event.why, meta, partial is not None)
+    return (skip,) if meta is None else (skip, Keep(meta, partial))
+
+
+def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[Effect[T], ...]:
+    if event.deleted:
+        return (Drop(meta),)
+    if event.partial is None:
+        return (Skip(event.why, meta),)
+    return Skip(event.why, meta, partial=True), ApplyPartial(event.partial)
 
 
 def _is_replay(meta: ObjectMeta, state: Watching) -> bool:

@@ -19,8 +19,10 @@ from controller.cli import INTERRUPTED, OK, LazyCommand, LazyGroup, print_versio
 from controller.cli import vmherd as controller_commands
 from controller.config.messages import describe
 from plugin.flags import CONNECTION
+from plugin.printing import note
 
 PROGRAM = "kubectl vmherd"
+DRY_RUNS = {"--dry-run=client": "--dry-run", "--dry-run=none": "--no-dry-run"}
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -53,13 +55,16 @@ def verb_first(arguments: list[str]) -> list[str]:
         size = 1 if "=" in arguments[0] else 2
         leading += arguments[:size]
         arguments = arguments[size:]
+    if arguments and arguments[0] in controller_commands.commands:
+        # These commands have a dry run on the client only, which is a switch.
+        arguments = [DRY_RUNS.get(argument, argument) for argument in arguments]
     return arguments + leading if arguments else leading
 
 
 def _fail(message: str, code: int) -> int:
     for line in message.splitlines():
         marked = line.startswith(("error: ", "Error from server"))
-        print(line if marked else f"error: {line}", file=sys.stderr, flush=True)
+        note(line if marked else f"error: {line}")
     return code
 
 
@@ -111,6 +116,7 @@ for lazy in (
     LazyCommand("why", "plugin.commands.why", "say why an object is not as its spec asks"),
     LazyCommand("plan", "plugin.commands.plan", "print what the controller would write next"),
     LazyCommand("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
+    LazyCommand("drain", "plugin.commands.drain", "evict the VMs of a node within the limits of pools and sets"),
     OneOfSeveral("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
     OneOfSeveral("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
     OneOfSeveral("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),

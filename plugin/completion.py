@@ -21,7 +21,7 @@ from msgspec import Struct
 from plugin.cli import plugin, verb_first
 from plugin.flags import CONNECTION, Flags, flags_of
 from plugin.subjects import TYPES
-from plugin.verbs import ARGUMENTS, FLAGS, MEMBERS, OBJECTS
+from plugin.verbs import A_NODE, ARGUMENTS, FLAGS, MEMBERS, OBJECTS
 
 NO_SPACE: Final = 2
 NO_FILES: Final = 4
@@ -156,6 +156,8 @@ def _names(line: Line, incomplete: str) -> Completions:
     kind = ARGUMENTS.get(line.verb)
     if kind is None:
         return Completions()
+    if kind == A_NODE:
+        return _starting(incomplete, () if line.arguments else _read(line, "nodes", ""))
     if kind != OBJECTS:
         return _typed(line, incomplete, ("vm", "vmi") if kind == MEMBERS else ("vmi",))
     first = line.arguments[0] if line.arguments else ""

@@ -32,7 +32,8 @@ class _Named(Struct):
 
 
 NAMESPACES: Final = Resource(_Named, group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
-OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "vm": VMS, "vmi": VMIS}
+NODES: Final = Resource(_Named, group="", version="v1", plural="nodes", kind="Node", namespaced=False)
+OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "nodes": NODES, "vm": VMS, "vmi": VMIS}
 
 
 async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[tuple[str, str]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 from collections.abc import Iterable
@@ -12,13 +11,18 @@ import msgspec
 from plugin.flags import JSON, YAML
 
 
+def clean(line: str) -> str:
+    """Return the line without control characters. Texts in objects must not control the user's terminal."""
+    return "".join(each if each.isprintable() else "?" for each in line)
+
+
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
-        print(line, flush=True)
+        print(clean(line), flush=True)
 
 
 def note(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+    print(clean(line), file=sys.stderr, flush=True)
 
 
 def notes_about_missing(missing: Iterable[str]) -> None:
@@ -45,7 +49,3 @@ def is_terminal() -> bool:
 def width() -> int:
     """Return the width of the terminal, or 0 if the output is no terminal."""
     return shutil.get_terminal_size().columns if is_terminal() else 0
-
-
-def has_colour() -> bool:
-    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"

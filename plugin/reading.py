@@ -12,8 +12,10 @@ from typing import Any, TypeVar
 import msgspec
 from msgspec import Struct
 
+from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import Kind
+from controller.preflight.discovery import Absent, find_kubevirt
 from controller.preflight.versions import served_resource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
@@ -66,6 +68,7 @@ class Reader:
         self._client = client
         self._namespace = namespace
         self._once = once
+        self._kubevirt: bool | None = None
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
         self.missing: dict[str, str] = {}
@@ -101,7 +104,7 @@ class Reader:
         snapshot = await self.snapshot(target)
         if snapshot is None:
             return situation_from_status(target.kind, target.resource.group, target.owner)
-        return situation_of(snapshot)
+        return situation_of(target.kind, target.resource.group, snapshot)
 
     async def snapshot(self, target: Target) -> Any:
         """Return the snapshot that the controller would take, or None if the user may not read all its objects."""
@@ -119,8 +122,19 @@ class Reader:
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
         for owner in owners:
             held.apply(owner)
-        rules: Rules[Any] = module.rules_of(Config(), resource, held, stores)
+        rules: Rules[Any] = module.rules_of(await self._config(kind, resource), resource, held, stores)
         return rules
+
+    async def _config(self, kind: Kind[Any], resource: Resource[Any]) -> Config:
+        """Return the controller's settings: the defaults, and the mode that fits the cluster and the API group.
+
+        With KubeVirt in the cluster, a controller of KubeVirt's own group runs in the mode `takeover`. In this mode the
+        first update of a pool waits for its user.
+        """
+        if self._kubevirt is None:
+            self._kubevirt = not isinstance(await find_kubevirt(self._client), Absent)
+        mode = Mode.TAKEOVER if self._kubevirt and resource.group == kind.group else Mode.STANDALONE
+        return Config(mode=mode.value)
 
     async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:
         """Return a cache with the objects of a resource. If the user may not read them, the cache is empty."""

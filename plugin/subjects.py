@@ -48,12 +48,12 @@ def _pair(argument: str) -> Subject:
     type_, slash, name = argument.partition("/")
     if not slash or not name:
         raise click.UsageError(f"{argument!r} is invalid; with TYPE/NAME, each argument has this form")
-    [(kind, group)] = _types(type_)[:1]
+    kind, group = type_named(type_)
     return Subject(kind, group, _name(name))
 
 
 def _types(text: str) -> list[tuple[Kind[Any], str]]:
-    return [type_named(each) for each in text.split(",") if each]
+    return [type_named(each) for each in text.split(",")]
 
 
 def type_named(text: str) -> tuple[Kind[Any], str]:

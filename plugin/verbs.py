@@ -13,7 +13,7 @@ import click
 from controller.config.types import Integer, duration
 from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
 
-OBJECTS, MEMBERS, VMIS_ONLY = "objects", "members", "vmis"
+OBJECTS, MEMBERS, VMIS_ONLY, A_NODE = "objects", "members", "vmis", "nodes"
 
 LEASE_NAME: Final = "vmherd"
 MOST: Final = 2**31 - 1
@@ -60,6 +60,11 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         SELECTOR,
         *_CHANGES,
     ),
+    "drain": (
+        click.Option(["--timeout", "timeout_s"], default="0", type=duration(), help="the longest wait; 0 is no limit"),
+        _switch("force", "also evict VMIs that nothing starts again"),
+        *WRITES,
+    ),
     "detach": _CHANGES,
     "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set that adopts"), *_CHANGES),
     "protect": _CHANGES,
@@ -76,5 +81,6 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(FLAGS, OBJECTS),
     **dict.fromkeys(("detach", "protect", "unprotect", "remove"), MEMBERS),
     "adopt": VMIS_ONLY,
+    "drain": A_NODE,
 }
 """What the arguments of each command name."""

@@ -40,7 +40,7 @@ A_DAY_S = 86_400
 
 IN_FORCE_WITHIN_S = 20.0
 HARMLESS = frozenset([("get", "customresourcedefinitions")])
-"""A request that finds out at the start why a kind is not served. The refusal of this request is no error."""
+"""If a kind is not served at the start, this request looks for the reason. The refusal of this request is no error."""
 
 
 class Pod(Struct, frozen=True):

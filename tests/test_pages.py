@@ -39,6 +39,16 @@ def test_every_cited_test_exists() -> None:
     assert cited - existing_tests() == set()
 
 
+def test_each_guarantee_names_at_least_one_test_or_the_soak() -> None:
+    text = (ROOT / "docs" / "guarantees.md").read_text().partition("\n## Limits")[0]
+    guarantees = re.split(r"^\*\*Guarantee (\d+): ", text, flags=re.MULTILINE)[1:]
+    numbers, contents = guarantees[::2], guarantees[1::2]
+    assert numbers == [str(number) for number in range(1, len(numbers) + 1)]
+    assert len(numbers) > 12
+    without = [n for n, each in zip(numbers, contents, strict=True) if "`test_" not in each and "soak.md" not in each]
+    assert without == []
+
+
 def test_every_decision_is_short_complete_and_in_the_index() -> None:
     pages = sorted(DECISIONS.glob("[0-9]*.md"))
     index = (DECISIONS / "README.md").read_text()

@@ -1,6 +1,6 @@
 """`python -m benchmarks.soak`: random load for an hour, then a table, a JSON file and a picture.
 
-python -m benchmarks.soak [--minutes 60] [--seed 1] [--output FILE] [--docs]
+python -m benchmarks.soak [--minutes 60] [--seed 1] [--output FILE] [--judge FILE] [--docs]
 
 The exit code is 1 if a figure grows, if the log has an error, or if the end state does not match the specs.
 """
@@ -58,9 +58,23 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="duration of the load (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random operations (default 1)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="file for all samples, as JSON")
+    parser.add_argument("--judge", type=Path, help="judge the samples of an earlier run instead of a new run")
     parser.add_argument("--docs", action="store_true", help="write the figures and the picture to docs/ too")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also stops the child processes
+    if arguments.judge:
+        result = report.read_json(arguments.judge)
+    else:
+        result = _measured(arguments)
+        report.write_json(result, arguments.output)
+        print(f"all samples: {arguments.output}")
+    report.show(result)
+    if arguments.docs:
+        report.write_docs(result)
+    sys.exit(bool(result.all_problems))
+
+
+def _measured(arguments: argparse.Namespace) -> report.Result:
     cores = os.cpu_count() or 1
     result = report.Result(
         minutes=arguments.minutes,
@@ -70,12 +84,7 @@ def main() -> None:
     )
     with tempfile.TemporaryDirectory(prefix="vmherd-soak-") as directory:
         run(Path(directory), result)
-    report.write_json(result, arguments.output)
-    report.show(result)
-    print(f"\nall samples: {arguments.output}")
-    if arguments.docs:
-        report.write_docs(result)
-    sys.exit(bool(result.problems))
+    return result
 
 
 def run(directory: Path, result: report.Result) -> None:
@@ -103,7 +112,6 @@ def run(directory: Path, result: report.Result) -> None:
         result.marks, result.operations = schedule.marks, dict(load.done)
         result.failed_operations = dict(load.failed)
         result.verdicts = report.verdicts_of(result.samples)
-        result.problems += report.growing(result.verdicts)
         result.problems += _settle(load)
         if program.has_ended:
             result.problems.append(f"the controller ended:\n{log.read_text()[-3000:]}")

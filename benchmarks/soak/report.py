@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from msgspec import Struct, field, to_builtins
+from msgspec import Struct, convert, field, json, to_builtins
 from rich.console import Console
 from rich.table import Table
 
@@ -22,7 +21,7 @@ BEGIN, END = "<!-- begin: figures of `make soak` -->", "<!-- end: figures of `ma
 
 
 class Result(Struct, kw_only=True):
-    """The outcome of a run. `problems` is empty if the run has passed."""
+    """The outcome of a run. `all_problems` is empty if the run has passed."""
 
     minutes: float
     machine: str
@@ -39,6 +38,11 @@ class Result(Struct, kw_only=True):
     """The metrics with more series after the run than before, and the number of the new series."""
 
     problems: list[str] = field(default_factory=list)
+    """The problems other than growth."""
+
+    @property
+    def all_problems(self) -> list[str]:
+        return growing(self.verdicts) + self.problems
 
 
 def verdicts_of(samples: Samples) -> dict[str, Verdict]:
@@ -60,6 +64,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
         (
             f"{MEASURES[name].title}{f' ({unit})' if (unit := MEASURES[name].unit) else ''}",
             short(verdict.early),
+            short(verdict.middle),
             short(verdict.late),
             short(verdict.highest),
             f"{verdict.slope_per_hour:+.3g}",
@@ -69,7 +74,7 @@ def rows(result: Result) -> list[tuple[str, ...]]:
     ]
 
 
-HEADINGS = ("figure", "second quarter", "last quarter", "highest", "slope per hour", "flat")
+HEADINGS = ("figure", "second quarter", "third quarter", "last quarter", "highest", "slope per hour", "flat")
 
 
 def show(result: Result) -> None:
@@ -80,7 +85,7 @@ def show(result: Result) -> None:
     console.print(table)
     for line in summary(result):
         console.print(f"- {line}", highlight=False)
-    for problem in result.problems:
+    for problem in result.all_problems:
         console.print(f"[red]problem:[/red] {problem}", highlight=False)
 
 
@@ -103,7 +108,14 @@ def summary(result: Result) -> list[str]:
 
 def write_json(result: Result, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(to_builtins(result), indent=1) + "\n")
+    path.write_bytes(json.format(json.encode(result), indent=1) + b"\n")
+
+
+def read_json(path: Path) -> Result:
+    """Read the result of an earlier run, and judge its samples again."""
+    saved = json.decode(path.read_bytes())
+    samples = convert(saved["samples"], Samples)
+    return convert({**saved, "verdicts": to_builtins(verdicts_of(samples))}, Result)
 
 
 def picture(result: Result) -> str:
@@ -123,7 +135,9 @@ def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def figures(result: Result) -> str:
     """Return the generated part of the documentation page."""
     listed = "\n".join(f"- {line}." for line in summary(result))
-    verdict = "\n".join(f"- Problem: {problem}" for problem in result.problems) or "All figures are flat. No problem."
+    verdict = (
+        "\n".join(f"- Problem: {problem}" for problem in result.all_problems) or "All figures are flat. No problem."
+    )
     return f"{BEGIN}\n\n{markdown(HEADINGS, rows(result))}\n\n{listed}\n\n{verdict}\n\n{END}"
 
 

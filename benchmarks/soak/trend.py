@@ -7,6 +7,9 @@ tolerance. In addition, one of these conditions must be true, so that chance is 
 - a steady growth: the Theil-Sen slope of the last three quarters leads to more growth than the tolerance;
 - a step: three quarters of the late samples are larger than three quarters of the early samples.
 
+A series that approaches a limit is flat, such as the memory of an allocator. So the growth from the third to the last
+quarter must also exceed half of the tolerance.
+
 A few outliers, or a short disturbance, change none of these estimates.
 """
 
@@ -38,12 +41,13 @@ class Tolerance(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The judgement of one series. `early` and `late` are the medians of the second and the last quarter.
+    """The judgement of one series. `early`, `middle` and `late` are the medians of the second, third and last quarter.
 
     `slope_per_hour` is the Theil-Sen slope.
     """
 
     early: float
+    middle: float
     late: float
     highest: float
     slope_per_hour: float
@@ -57,15 +61,23 @@ def judge(times_s: Sequence[float], values: Sequence[float], tolerance: Toleranc
     if count < FEWEST_SAMPLES:
         raise ValueError(f"{count} samples are too few, at least {FEWEST_SAMPLES} are necessary")
     second, last = slice(count // 4, count // 2), slice(count - count // 4, count)
-    early, late = statistics.median(values[second]), statistics.median(values[last])
+    third = slice(second.stop, last.start)
+    early, middle, late = (statistics.median(values[part]) for part in (second, third, last))
     slope = theil_sen(times_s[second.start :], values[second.start :])
     between_s = statistics.median(times_s[last]) - statistics.median(times_s[second])
     allowed = tolerance.of(early)
     is_steady = slope * between_s > allowed
     is_step = statistics.quantiles(values[last], n=4)[0] > statistics.quantiles(values[second], n=4)[2]
-    grows = late - early > allowed and (is_steady or is_step)
+    goes_on = late - middle > allowed / 2
+    grows = late - early > allowed and goes_on and (is_steady or is_step)
     return Verdict(
-        early=early, late=late, highest=max(values), slope_per_hour=slope * 3600, allowed=allowed, flat=not grows
+        early=early,
+        middle=middle,
+        late=late,
+        highest=max(values),
+        slope_per_hour=slope * 3600,
+        allowed=allowed,
+        flat=not grows,
     )
 
 

@@ -1,6 +1,7 @@
 """Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
 
-KubeVirt shows such a moment in the status of the VM or of its VMI. Two states are not such moments:
+KubeVirt shows such a moment in the status of the VM or of its VMI. A VM with an unreadable field counts as delicate,
+too. Two states are not such moments:
 
 - A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
   `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
@@ -21,6 +22,9 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 
 CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
+
+UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
+"""An unreadable field may hide a delicate moment, or the disks of the VM."""
 
 _FROZEN: Final = "frozen"
 
@@ -46,6 +50,8 @@ def needs_manual_recovery(vm: VirtualMachine) -> bool:
 
 
 def _reason_of_vm(vm: VirtualMachine) -> str:
+    if vm.undecodable:
+        return UNREADABLE
     status = vm.status
     if status is None:
         return ""
@@ -60,6 +66,8 @@ def _reason_of_vm(vm: VirtualMachine) -> str:
 
 def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool = False) -> str:
     """Return the reason that the VMI's own status shows (see `delicate_reason`)."""
+    if vmi.undecodable:
+        return UNREADABLE
     status = vmi.status
     if status is None or vmis.is_final(vmi):
         return ""

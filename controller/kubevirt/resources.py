@@ -42,10 +42,11 @@ VMIS: Final = Resource(
     version="v1",
     plural="virtualmachineinstances",
     kind="VirtualMachineInstance",
+    partial=True,
 )
 
 VMS: Final = Resource(
-    VirtualMachine, group=KUBEVIRT_GROUP, version="v1", plural="virtualmachines", kind="VirtualMachine"
+    VirtualMachine, group=KUBEVIRT_GROUP, version="v1", plural="virtualmachines", kind="VirtualMachine", partial=True
 )
 VM_REQUESTS: Final = Resource(
     VirtualMachine,

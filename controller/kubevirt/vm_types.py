@@ -93,9 +93,12 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachine(Struct, frozen=True, gc=False):
+    """`undecodable` is the decoder's message if the API server's object has an unreadable field, or ""."""
+
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSpec | None = None
     status: VirtualMachineStatus | None = None
+    undecodable: str = msgspec.field(default="", name="(undecodable)")
 
 
 class ControllerRevision(Struct, frozen=True, gc=False):

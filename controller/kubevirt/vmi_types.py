@@ -90,8 +90,11 @@ class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
+    """`undecodable` is the decoder's message if the API server's object has an unreadable field, or ""."""
+
     metadata: ObjectMeta = ObjectMeta()
     status: VMIStatus | None = None
+    undecodable: str = msgspec.field(default="", name="(undecodable)")
 
 
 class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True):

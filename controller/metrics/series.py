@@ -137,7 +137,7 @@ class InformerSeries:
         )
         self.decode_errors = Counter(
             "vmherd_decode_errors_total",
-            "Objects that were skipped because they could not be decoded.",
+            "Versions of objects with a field that could not be decoded.",
             labels,
             registry=registry,
         )

@@ -28,7 +28,7 @@ from controller.runtime.plan import (
     Unknown,
     Unserved,
 )
-from informers.errors import StatusError
+from informers.errors import Conflict, StatusError
 
 FAILED_SCALE_OUT: Final = "FailedScaleOut"
 FAILED_SCALE_IN: Final = "FailedScaleIn"
@@ -67,8 +67,11 @@ def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *,
 def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
     """Return True if the server rejected the write, does not serve the request, or answered with an error.
 
-    A lost connection is not a failure of the pool, because the write may have succeeded.
+    A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
+    the plan was made, the VM is not deleted. That is no failure either.
     """
+    if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
+        return False
     return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
 
 

@@ -22,6 +22,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.replica_limit import limited, plan_limit
+from controller.kubevirt.undecodable import undecodable_notices
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.advice import plan_advice
@@ -81,6 +82,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
         plan_unready_note(snapshot, intent, revisions),
+        Plan(notices=undecodable_notices([*members, *snapshot.vmis.values()], snapshot.now)),
         healing.plan,
         scaling,
     ]

@@ -226,6 +226,7 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
         why=f"its revision is {name or 'not known'}, the current revision is {revisions.current}",
+        owner_uid=snapshot.owner.metadata.uid,
     )
 
 

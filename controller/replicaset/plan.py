@@ -21,6 +21,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.replica_limit import limited, plan_limit
+from controller.kubevirt.undecodable import undecodable_notices
 from controller.replicaset.back_off import (
     BackOff,
     Creates,
@@ -74,7 +75,15 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     evidence = kept_as_evidence(back_off, creates, missing)
     limit = snapshot.burst - _deletes_of(scaling)
     cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
-    parts = [plan_claims(snapshot, claims), scaling, cleanup, _back_off_notice(back_off, creates, intent), limit_notice]
+    undecodable = Plan(notices=undecodable_notices(claims.kept, snapshot.now))
+    parts = [
+        plan_claims(snapshot, claims),
+        scaling,
+        cleanup,
+        _back_off_notice(back_off, creates, intent),
+        limit_notice,
+        undecodable,
+    ]
     if not claims.adopted and not claims.released and not scaling.stages:
         limit -= _deletes_of(cleanup)
         rollout = plan_rollout(snapshot, intent, active, back_off.failures, limit=limit)

@@ -20,7 +20,7 @@ from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Rejected, Unknown
-from informers.errors import StatusError
+from informers.errors import Conflict, StatusError
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
@@ -95,9 +95,12 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 def _failure_reason(outcome: Outcome) -> str:
     """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error.
 
-    For other actions and for connection errors, return "".
+    For other actions and for connection errors, return "". If a user changed the VMI since the plan was made, the VMI
+    is not deleted. That is no failure.
     """
     match outcome:
+        case Rejected(action=Delete(), error=Conflict()):
+            return ""
         case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
             return "FailedCreate"
         case Rejected(action=Delete(), error=StatusError()) | Unknown(action=Delete(), error=StatusError()):

@@ -101,7 +101,7 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
-    return (is_ready(vmi), phase_of(vmi), node_of(vmi))
+    return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable)
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:

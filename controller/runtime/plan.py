@@ -109,7 +109,8 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
     `old` and `new` are the objects that the old and the new template describe. Only the differences between `old` and
     `new` are changed in the object `key`. The executor first reads the whole object from the server, because no cache
-    contains all fields of the object.
+    contains all fields of the object. If `owner_uid` is not empty, the object is changed only if this owner is its
+    controller.
     """
 
     resource: AnyResource
@@ -118,6 +119,7 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     old: bytes
     new: bytes
     why: str
+    owner_uid: str = ""
 
 
 class Restart(Struct, frozen=True, kw_only=True):

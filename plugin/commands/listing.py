@@ -72,6 +72,8 @@ async def _situations(reader: Reader, targets: Iterable[Target], namespace: str)
         rules = await reader.rules(group[0].kind, resource, [each.owner for each in group], namespace)
         for each in group:
             key: ObjectKey = each.key
-            status_only = situation_from_status(each.kind, resource.group, each.owner)
-            found.append(situation_of(snapshot_of(rules, key)) if rules is not None else status_only)
+            if rules is None:
+                found.append(situation_from_status(each.kind, resource.group, each.owner))
+            else:
+                found.append(situation_of(each.kind, resource.group, snapshot_of(rules, key)))
     return found

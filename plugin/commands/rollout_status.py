@@ -12,7 +12,7 @@ from msgspec import Struct
 from plugin import printing
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import NAME, Flags, Verb, flags_of
-from plugin.printing import note, notes_about_missing, print_value
+from plugin.printing import note, notes_about_missing, print_lines, print_value
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
@@ -45,7 +45,7 @@ class Lines:
 
     def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
         if progress.state is not State.FAILED and progress.message != self._last:
-            print(progress.message, flush=True)
+            print_lines([progress.message])
         self._last = progress.message
 
 
@@ -113,7 +113,7 @@ async def _follow(reader: Reader, target: Target, watching: Watching, flags: Fla
             _print_results(flags, [progress])
         raise Failed(f"error: {progress.message}")
     if isinstance(display, Live):
-        print(progress.message, flush=True)
+        print_lines([progress.message])
     return progress
 
 

@@ -71,7 +71,7 @@ def tree_lines(situation: Situation, now: datetime, *, width: int = 0) -> list[s
         ready,
         "",
         age(situation.created, now),
-        reason_of(situation),
+        reason_of(situation) or "; ".join(situation.failures),
     )
     rows: list[tuple[str, ...]] = [root]
     for number, member in enumerate(situation.members, start=1):

@@ -24,7 +24,7 @@ from controller.pool.steps import is_updated, vmi_revision_of
 from controller.pool.unready import stuck_since
 from controller.pool.update import pending_steps
 from plugin.views.problems import problem_of_vm, status_of_vm
-from plugin.views.situation import Member, Situation, identity_of, is_observed, stall_of
+from plugin.views.situation import Member, Situation, failures_of, identity_of, is_observed, stall_of
 
 PLAIN = 10**9
 
@@ -69,6 +69,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         is_observed=is_observed(owner.metadata, (owner.status or PoolStatus()).observed_generation),
         is_paused=bool(owner.spec.paused),
         is_deleting=owner.metadata.deletion_timestamp is not None,
+        failures=failures_of((owner.status or PoolStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
         stalled=stall_of(plan, members, since, deadline=deadline, now=snapshot.now, all_updated=updated >= target > 0),

@@ -43,10 +43,15 @@ def summary_of(situation: Situation) -> str:
     return f"{this.short}/{this.name} {', '.join(counts)}."
 
 
-def reasons_of(situation: Situation, leader: Leader | None) -> tuple[Reason, ...]:
-    """Return the reasons, the most important one first. `leader` is None if the user may not read leases."""
+def reasons_of(situation: Situation, leader: Leader | None, *, other_writer: str = "") -> tuple[Reason, ...]:
+    """Return the reasons, the most important one first. `leader` is None if the user may not read leases.
+
+    `other_writer` is the evidence that KubeVirt's own controller works on the object, or "". Then vmherd does not.
+    """
     lines: list[tuple[str, str]] = []
-    if leader is not None and not leader.is_alive:
+    if other_writer:
+        lines.append(("leader", f"not vmherd: {other_writer}"))
+    elif leader is not None and not leader.is_alive:
         lines.append(("leader", leader.text))
     if situation.is_deleting:
         lines.append(("held", "the object is being deleted"))
@@ -55,9 +60,9 @@ def reasons_of(situation: Situation, leader: Leader | None) -> tuple[Reason, ...
         lines.append(("held", blocked))
     if situation.plan.held and situation.plan.held not in blocked:
         lines.append(("held", f"{situation.plan.held}{_limit(situation)}"))
-    lines += [("cause", text) for text in _causes(situation)]
+    lines += [("cause", text) for text in (*situation.failures, *_causes(situation))]
     lines += [("next", text) for text in _next(situation.plan)]
-    if leader is not None and leader.is_alive:
+    if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
     lines += [("try", text) for text in _advice(situation)]
     return tuple(Reason(topic=topic, text=text) for topic, text in lines)

@@ -24,7 +24,7 @@ from controller.replicaset.status import next_status
 from controller.replicaset.template import is_updated
 from informers.meta import labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
-from plugin.views.situation import Member, Situation, identity_of, is_observed, stall_of
+from plugin.views.situation import Member, Situation, failures_of, identity_of, is_observed, stall_of
 
 STARTING_PHASES = frozenset({"", "Pending", "Scheduling", "Scheduled", "WaitingForSync"})
 
@@ -75,6 +75,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         is_observed=is_observed(owner.metadata, (owner.status or ReplicaSetStatus()).observed_generation),
         is_paused=bool(owner.spec.paused),
         is_deleting=owner.metadata.deletion_timestamp is not None,
+        failures=failures_of((owner.status or ReplicaSetStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=by_hand,
         stalled=stalled,

@@ -12,12 +12,17 @@ from typing import Any, Final
 
 from msgspec import Struct
 
+from controller.apimachinery.conditions import Condition
 from controller.kinds import Kind
+from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
+from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.runtime.plan import Plan
 from informers.meta import ObjectMeta
 from plugin.views.ages import short
+from plugin.views.tables import printable
 
 ROLLOUT_STALLED: Final = "RolloutStalled"
+FAILURES: Final = frozenset({REPLICA_FAILURE, REPLICA_BACK_OFF, VIRTUAL_MACHINE_FAILURE})
 
 
 class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -64,7 +69,8 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     `target` is the number of members that the rollout will update: fewer than `wanted` with a partition or with update
     selectors. `most_unavailable` is None if no rollout limits the unavailable members. `by_hand` says why outdated
-    members stay outdated until a user acts. `stalled` says which member does not become ready in time.
+    members stay outdated until a user acts. `stalled` says which member does not become ready in time. `failures` are
+    the failures that the status reports, such as a full quota.
     """
 
     identity: Identity
@@ -87,6 +93,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     invalid: str = ""
     by_hand: str = ""
     stalled: str = ""
+    failures: tuple[str, ...] = ()
 
     @property
     def revisions(self) -> str:
@@ -105,6 +112,15 @@ def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
         member="VM" if kind.finalized is not None else "VMI",
         namespace=meta.namespace,
         name=meta.name,
+    )
+
+
+def failures_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
+    """Return the messages of the true conditions that report a failure."""
+    return tuple(
+        f"{condition.type}: {printable(condition.message or condition.reason or '')}"
+        for condition in conditions or ()
+        if condition.status == "True" and condition.type in FAILURES
     )
 
 

@@ -9,11 +9,18 @@ from controller.pool.snapshot import Snapshot as PoolSnapshot
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import Situation, identity_of, is_observed
+from plugin.views.situation import Situation, failures_of, identity_of, is_observed
 
 
-def situation_of(snapshot: PoolSnapshot | SetSnapshot) -> Situation:
-    return situation_of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else situation_of_set(snapshot)
+def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
+    """Return the situation of an object. A kind without a view of its own is shown by its status."""
+    match snapshot:
+        case PoolSnapshot():
+            return situation_of_pool(snapshot)
+        case SetSnapshot():
+            return situation_of_set(snapshot)
+        case _:
+            return situation_from_status(kind, group, snapshot.owner)
 
 
 def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
@@ -36,11 +43,20 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         updated=(total or 0) if updated is None else updated,
         target=wanted,
         unavailable=max(wanted - (ready or 0), 0),
+        revision=_revision(owner, "update_revision"),
+        old_revision=_revision(owner, "current_revision"),
         status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
         is_observed=is_observed(meta, status.observed_generation if status is not None else None),
         is_paused=bool(owner.spec.paused),
         is_deleting=meta.deletion_timestamp is not None,
+        failures=failures_of(status.conditions if status is not None else None),
     )
+
+
+def _revision(owner: Any, field: str) -> str:
+    """Return the number in the name of a revision, `<pool>-<number>`, or "" if the status has no such field."""
+    name: str = getattr(owner.status, field, None) or ""
+    return name.removeprefix(f"{owner.metadata.name}-")
 
 
 def _word(status: Any, wanted: int, total: int, ready: int, *, paused: bool) -> str:

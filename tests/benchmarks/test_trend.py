@@ -55,14 +55,26 @@ def test_a_series_that_falls_is_flat():
     assert judge(TIMES, [float(COUNT - number) for number in range(COUNT)], TOLERANCE).flat
 
 
-def test_a_step_in_the_second_half_is_not_flat():
-    assert not judge(TIMES, [100.0 if number < COUNT / 2 else 150.0 for number in range(COUNT)], TOLERANCE).flat
+def test_a_step_in_the_last_third_is_not_flat():
+    assert not judge(TIMES, [100.0 if number < COUNT * 2 / 3 else 150.0 for number in range(COUNT)], TOLERANCE).flat
+
+
+def test_steps_that_come_again_and_again_are_not_flat():
+    assert not judge(TIMES, [100.0 + 10 * (number // 50) for number in range(COUNT)], TOLERANCE).flat
+
+
+def test_a_series_that_approaches_a_limit_is_flat():
+    verdict = judge(
+        TIMES, [100 - 60 * 0.5 ** (8 * number / COUNT) + each for number, each in enumerate(noise())], TOLERANCE
+    )
+    assert verdict.late - verdict.early > verdict.allowed
+    assert verdict.flat
 
 
 def test_zero_grows_only_above_the_least_tolerance():
     assert judge(TIMES, [0.0] * COUNT, TOLERANCE).flat
-    assert judge(TIMES, [0.0 if number < COUNT / 2 else 0.9 for number in range(COUNT)], TOLERANCE).flat
-    assert not judge(TIMES, [0.0 if number < COUNT / 2 else 1.1 for number in range(COUNT)], TOLERANCE).flat
+    assert judge(TIMES, [0.0 if number < COUNT * 2 / 3 else 0.9 for number in range(COUNT)], TOLERANCE).flat
+    assert not judge(TIMES, [0.0 if number < COUNT * 2 / 3 else 1.1 for number in range(COUNT)], TOLERANCE).flat
 
 
 def test_too_few_samples_are_an_error():

@@ -276,12 +276,15 @@ class _Authors:
         self._by_uid: dict[tuple[str, str], list[Request]] = defaultdict(list)
         self._by_name: dict[tuple[str, str], list[Request]] = defaultdict(list)
         for write in writes:
-            if write.kind and write.revision:
+            if write.kind and write.revision and not _only_tests(write):
                 self._by_revision[write.kind, write.revision].append(write)
             if write.kind and write.succeeded and (uid := _answered_uid(write)):
                 self._by_uid[write.kind, uid].append(write)
             if write.kind and write.code >= 500:
                 self._by_name[write.kind, write.name].append(write)
+        for same in self._by_revision.values():
+            # A write that changes nothing is answered with the revision of an earlier write.
+            same.sort(key=lambda each: each.answered)
         self._used: set[int] = set()
 
     def of(self, observation: Observation, before: Object | None) -> Request | None:
@@ -309,6 +312,11 @@ class _Authors:
             if fits and id(write) not in self._used and 0 <= observation.time - write.time <= UNANSWERED_S:
                 return write
         return None
+
+
+def _only_tests(write: Request) -> bool:
+    """Return True for a JSON patch that changes nothing."""
+    return write.verb == "patch" and isinstance(write.body, list) and all(op.get("op") == "test" for op in write.body)
 
 
 def _deletes(observation: Observation) -> bool:

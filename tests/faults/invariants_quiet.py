@@ -43,7 +43,8 @@ def q1_at_rest_there_are_no_requests_and_no_write_is_in_vain(history: History, r
         yield Violation("Q1", f"{write} changes nothing", (shown(write.body),)) if in_vain else None
     if run.settled_from is None:
         return
-    noise = [each for each in history.ours if each.time >= run.settled_from and not _is_quiet(each)]
+    until = float("inf") if run.ended is None else run.ended
+    noise = [each for each in history.ours if run.settled_from <= each.time <= until and not _is_quiet(each)]
     yield from (Violation("Q1", f"{each} at rest", (shown(each.body),)) for each in noise)
     for verb, resource, most in _frequent_reads(history, run.settled_from):
         yield Violation("Q1", f"{most} requests to {verb} {resource} in a minute, at rest")

@@ -106,7 +106,9 @@ def _constant(timeline: Timeline) -> Iterator[Finding]:
     members = [point.change for point in points if point.change.kind not in OWNERS]
     owners = [point.owner for point in points if point.owner is not None]
     generations = {owner["metadata"].get("generation") for owner in owners}
-    moved = any(_comes_or_goes(change) and not change.ours for change in members)
+    foreign = [change for change in members if not change.ours]
+    moved = any(_comes_or_goes(change) or _changes_sides(change, owners[-1]) for change in foreign)
+    moved = moved or any(map(_is_adopted, members))
     if len(generations) != 1 or moved or any(map(is_deleting, owners)) or any(map(replaces_members, owners)):
         return
     first = points[0]
@@ -117,6 +119,19 @@ def _constant(timeline: Timeline) -> Iterator[Finding]:
         yield Violation("S1", message, tuple(str(change.author) for change in members if change.ours))
     else:
         yield None
+
+
+def _changes_sides(change: Change, owner: Object) -> bool:
+    """Return True if the selector matches the labels only before or only after the change."""
+    if change.before is None or change.after is None:
+        return False
+    return selects(owner, labels_of(change.before)) != selects(owner, labels_of(change.after))
+
+
+def _is_adopted(change: Change) -> bool:
+    """Return True if the object gets its first controller."""
+    both = change.before is not None and change.after is not None
+    return both and not controller_uid(change.before or {}) and bool(controller_uid(change.after or {}))
 
 
 def _comes_or_goes(change: Change) -> bool:

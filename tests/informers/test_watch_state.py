@@ -21,10 +21,12 @@ from informers.errors import (
     Unauthorized,
 )
 from informers.meta import ObjectMeta
+from informers.partial import Partial
 from informers.watch import Applied, Bookmark, Deleted, Undecodable, WatchError
 from informers.watch_effects import (
     Advance,
     Apply,
+    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -33,7 +35,6 @@ from informers.watch_effects import (
     GiveUpStreaming,
     Keep,
     Remove,
-    Rewind,
     Skip,
     Uncollect,
 )
@@ -57,6 +58,7 @@ A5, A9 = config_map("a", 5), config_map("a", 9)
 B6 = config_map("b", 6)
 UNVERSIONED = ConfigMap(ObjectMeta(name="a", namespace="ns"))
 META9 = ObjectMeta(name="bad", namespace="ns", resource_version="9")
+PARTIAL9 = Partial(config_map("bad", 9), ("data",))
 META5 = ObjectMeta(name="bad", namespace="ns", resource_version="5")
 
 REFUSED = TransportError("cannot connect", sent=False)
@@ -116,7 +118,7 @@ ROWS = {
         Listing(older=4),
         PageRead((A5,), "7"),
         Waiting(Listing(older=5), why="the list is older than the cache", at_least_s=1.0, backoff=False),
-        (Discard(), Rewind()),
+        DISCARD,
     ),
     "the sixth list older than the cache": Row(
         Listing(older=5), PageRead((A5,), "7"), Watching("7"), (Collect((A5,)), Commit("7", rewound=True))
@@ -135,6 +137,12 @@ ROWS = {
         PageRead((A5,), "9", "", (Undecodable("bad", META9),)),
         Watching("9"),
         (Collect((A5,)), Skip("bad", META9), Keep(META9), Commit("9")),
+    ),
+    "an object of a page with an unreadable field": Row(
+        Listing(),
+        PageRead((A5,), "9", "", (Undecodable("bad", META9, partial=PARTIAL9),)),
+        Watching("9"),
+        (Collect((A5,)), Skip("bad", META9, partial=True), Keep(META9, PARTIAL9), Commit("9")),
     ),
     "an object of a page that cannot be identified": Row(
         Listing(),
@@ -166,6 +174,12 @@ ROWS = {
     ),
     "undecodable in a streaming list": Row(
         Streaming(), Undecodable("bad", META9), Streaming(), (Skip("bad", META9), Keep(META9))
+    ),
+    "an unreadable field in a streaming list": Row(
+        Streaming(),
+        Undecodable("bad", META9, partial=PARTIAL9),
+        Streaming(),
+        (Skip("bad", META9, partial=True), Keep(META9, PARTIAL9)),
     ),
     "the streaming list is complete": Row(Streaming(), Bookmark("9", initial_end=True), Watching("9"), (Commit("9"),)),
     "a streaming list older than the cache": Row(
@@ -216,6 +230,15 @@ ROWS = {
     ),
     "a bookmark without a version": Row(Watching("8"), Bookmark(""), Watching("8")),
     "undecodable": Row(Watching("8"), Undecodable("bad", META9), Watching("9"), (Skip("bad", META9),)),
+    "a field is unreadable": Row(
+        Watching("8"),
+        Undecodable("bad", META9, partial=PARTIAL9),
+        Watching("9"),
+        (Skip("bad", META9, partial=True), ApplyPartial(PARTIAL9)),
+    ),
+    "a field is unreadable, in an old event": Row(
+        Watching("9"), Undecodable("bad", META9, partial=PARTIAL9), Watching("9")
+    ),
     "undecodable and old": Row(Watching("8"), Undecodable("bad", META5), Watching("8")),
     "undecodable without an identity": Row(Watching("8"), Undecodable("bad"), Watching("8"), (Skip("bad", None),)),
     "an undecodable object was deleted": Row(
@@ -232,15 +255,15 @@ ROWS = {
     "expired, in the stream": Row(Watching("8"), WatchError(EXPIRED), Waiting(Streaming(), why="")),
     "expired, in the answer": Row(Watching("8"), Failed(EXPIRED), Waiting(Streaming(), why="")),
     "version too large": Row(
-        Watching("8"), Failed(TOO_NEW), Waiting(Watching("8"), why="too large", at_least_s=2, backoff=False)
+        Watching("8"), Failed(TOO_NEW), Waiting(Checking("8"), why="too large", at_least_s=2, backoff=False)
     ),
     "version too large, in the stream": Row(
-        Watching("8"), WatchError(TOO_NEW), Waiting(Watching("8"), why="too large", at_least_s=2, backoff=False)
+        Watching("8"), WatchError(TOO_NEW), Waiting(Checking("8"), why="too large", at_least_s=2, backoff=False)
     ),
     "version too large, without a hint": Row(
         Watching("8"),
         Failed(TOO_NEW_WITHOUT_HINT),
-        Waiting(Watching("8"), why="too large", at_least_s=1, backoff=False),
+        Waiting(Checking("8"), why="too large", at_least_s=1, backoff=False),
     ),
     "connection lost": Row(Watching("8"), Failed(LOST), cheap_after(LOST, Watching("8"))),
     "connection refused": Row(Watching("8"), Failed(REFUSED), cheap_after(REFUSED, Watching("8"))),

@@ -40,7 +40,6 @@ from informers.watch_effects import (
     GiveUpStreaming,
     Keep,
     Remove,
-    Rewind,
     Skip,
     Uncollect,
 )
@@ -271,7 +270,6 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             self.stream = None
 
     def perform(self, effect: Effect[ConfigMap]) -> None:
-        assert not isinstance(effect, Rewind), "this server never goes back in time"
         incoming = self.incoming or self.store.begin_replace()
         match effect:
             case Collect(objects=objects):
@@ -284,8 +282,10 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             case Keep(meta=meta):
                 incoming.keep(meta)
                 self.incoming = incoming
-            case Commit(version=version):
+            case Commit(version=version, rewound=rewound):
+                assert not rewound, "this server never goes back in time"
                 self.store.commit(incoming, version)
+                assert not self.store.rewinds, "this server never goes back in time"
                 self.incoming = None
                 for changes in incoming.changes(at_once=3):
                     self.receive(changes)

@@ -359,7 +359,8 @@ def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
     ]
     log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
     with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT)
+        # A process group of its own: Ctrl-C ends the tests first.
+        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, process_group=0)
     try:
         yield
         ended = process.poll()

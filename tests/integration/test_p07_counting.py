@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.integration.controller_process import eventually
+from tests.integration.controller_process import eventually, stays
 from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace
 
 pytestmark = pytest.mark.cluster
@@ -37,3 +37,19 @@ def test_p7_members_that_are_being_deleted_count_until_they_are_gone(pools: Pool
     for name in ("pool-0", "pool-1", "pool-2"):
         pools.let_vm_go(name)
     eventually(lambda: counts(pools) == (1, 1), what="two are gone")
+
+
+def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pools: PoolNamespace) -> None:
+    pools.make_pool(2)
+    pools.wait_ready(2)
+    pools.change_vm_status("pool-1", {"snapshotInProgress": 7})
+    eventually(lambda: pools.reasons()["UndecodableVirtualMachine"], what="an Event names the VM")
+    pools.scale(3)
+    pools.wait_for_vms("pool-0", "pool-1", "pool-2", ready=False)
+    eventually(lambda: counts(pools)[0] == 3)
+    pools.scale(0)
+    eventually(lambda: pools.reasons()["ScaleInHeld"], what="an Event has the reason")
+    eventually(lambda: list(pools.vms()) == ["pool-1"], what="the other VMs are gone")
+    stays(lambda: list(pools.vms()) == ["pool-1"], what="the VM with the unreadable status stays")
+    creates = [record.name for record in pools.requests("create") if record.resource == "virtualmachines"]
+    assert sorted(creates) == ["pool-0", "pool-1", "pool-2"]

@@ -73,7 +73,12 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     assert run(pools, "rollout restart vmirs/herd") == f"{SET} restarted\n"
     run(pools, "rollout status vmirs/herd")
     assert before.isdisjoint(uids(pools.alive()).values())
+    tree = run(pools, "tree vmirs/herd").splitlines()
+    assert tree[1].split()[0] == "vmirs/herd"
+    assert {line.split()[1].removeprefix("vmi/") for line in tree[2:]} == set(pools.alive())
+    assert run(pools, "why vmirs/herd").startswith("vmirs/herd wants 2, has 2, 2 ready, 2 on revision ")
     assert run(pools, "rollout pause vmirs/herd") == f"{SET} paused\n"
+    assert "  held     paused" in run(pools, "why vmirs/herd")
     assert run(pools, "rollout resume vmirs/herd") == f"{SET} resumed\n"
     assert "sets keep no history yet" in run(pools, "rollout history vmirs/herd", code=1)
     assert "sets keep no history yet" in run(pools, "rollout undo vmirs/herd", code=1)
@@ -179,6 +184,22 @@ def test_kubectl_runs_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
     kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
     done = kubectl("vmherd", "rollout", "status", "vmpool/pool", "--timeout=30s")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'vmpool "pool" successfully rolled out')
+
+
+def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
+    pools.make_pool(1, name="web")
+    kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
+    program = kubectl.programs / "kubectl_complete-vmherd"
+    text = (kubectl.programs / "kubectl-vmherd").read_text()
+    program.write_text(text.replace("from plugin.__main__ import main", "from plugin.completion import main"))
+    program.chmod(0o755)
+
+    def complete(*words: str) -> list[str]:
+        return kubectl("__complete", "vmherd", *words).stdout.splitlines()
+
+    assert complete("rollout", "resu") == ["resume\tend a pause", ":4"]
+    assert complete("tree", "vmp") == ["vmpool/\tpools of VMs", ":6"]
+    eventually(lambda: complete("tree", "vmpool/")[0].startswith("vmpool/web\t"), what="the pool has a status")
 
 
 def memory_of(spec: dict[str, Any]) -> Any:

@@ -51,3 +51,21 @@ def test_r3_a_vmi_that_is_being_deleted_is_replaced_while_it_still_shuts_down(se
     sets.change_vmi(leaving, {"metadata": {"finalizers": None}})
     eventually(lambda: len(sets.vmis()) == 1)
     assert not sets.requests("delete")
+
+
+def test_r3_a_vmi_whose_status_cannot_be_decoded_counts_and_does_not_disturb_its_siblings(
+    sets: ReplicaSetNamespace,
+) -> None:
+    sets.make_set(3)
+    bad, lost, _ = sets.wait_for(3)
+    sets.play_all()
+    eventually(lambda: counts(sets) == (3, 3))
+    sets.change_vmi(bad, {"status": {"phase": 7}, "metadata": {"labels": {"seen": "yes"}}})
+    eventually(lambda: sets.reasons()["UndecodableVirtualMachine"], what="an Event names the VMI")
+    sets.delete_vmi(lost)
+    eventually(lambda: len(sets.requests("create")) == 4 and len(sets.alive()) == 3, what="the deleted VMI is replaced")
+    stays(lambda: counts(sets)[0] == 3 and len(sets.requests("create")) == 4, for_s=2, what="three VMIs")
+    assert sets.reasons()["UndecodableVirtualMachine"] <= 6, "one Event each time the age doubles"
+    sets.change_vmi(bad, {"metadata": {"labels": {"app": None}}})
+    eventually(lambda: len(sets.requests("create")) == 5, what="its labels still count")
+    assert not sets.requests("delete")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -13,10 +13,12 @@ import pytest
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.leaderelection.lease import LEASES
+from controller.preflight.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER
 from informers.errors import ApiError, Forbidden
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.cli import main
+from plugin.commands.drain import NODES, PODS
 from plugin.flags import Flags
 from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
@@ -47,11 +49,16 @@ class Cluster:
 
     def __init__(self) -> None:
         self.server = FakeApiServer(
-            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES), has_status=(POOL, SET), latency_s=0
+            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES, KUBEVIRTS, DEPLOYMENTS, NODES, PODS),
+            has_status=(POOL, SET),
+            latency_s=0,
         )
         self.forbidden: set[str] = set()
+        self.has_kubevirt = False
         self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
         self.on_read: list[Any] = []
+        self.evictions: list[str] = []
+        self.on_eviction: Callable[[str], None] = lambda pod: None
 
     def put(self, resource: Resource[Any], *objects: Any) -> None:
         for each in objects:
@@ -71,12 +78,37 @@ class Cluster:
     def put_pool_status(self, name: str, status: Mapping[str, Any]) -> None:
         self.server.change(POOL, ObjectKey("default", name), {"status": dict(status)})
 
+    def install_kubevirt(self, *flags: str) -> None:
+        """Install KubeVirt. Its virt-controller has these flags."""
+        self.has_kubevirt = True
+        place = {"namespace": "kubevirt", "name": "kubevirt"}
+        self.server.put(KUBEVIRTS, {"metadata": place})
+        container = {"name": VIRT_CONTROLLER, "args": list(flags)}
+        spec = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
+        status = {"observedGeneration": 1, "replicas": 2, "updatedReplicas": 2, "availableReplicas": 2}
+        metadata = {"namespace": "kubevirt", "name": VIRT_CONTROLLER, "generation": 1}
+        self.server.put(DEPLOYMENTS, {"metadata": metadata, "spec": spec, "status": status})
+
     def document(self, resource: Resource[Any], name: str) -> Any:
         return self.server.document(resource, ObjectKey("default", name))
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
+        answer = await self._answer(method, path, **more)
+        label, _, value = (more.get("params") or {}).get("labelSelector", "").partition("=")
+        if method != "GET" or not label:
+            return answer
+        page = msgspec.json.decode(answer)
+        items = [each for each in page["items"] if (each["metadata"].get("labels") or {}).get(label) == value]
+        return msgspec.json.encode({**page, "items": items})
+
+    async def _answer(self, method: str, path: str, **more: Any) -> bytes:
+        if path.endswith("/eviction"):
+            self.evictions.append(path.split("/")[-2])
+            self.on_eviction(self.evictions[-1])
+            return b"{}"
         if path.count("/") == 3 and path.startswith("/apis/"):
-            plurals = [each.plural for each in (POOL, SET) if each.group_path == path]
+            served = (POOL, SET, *((KUBEVIRTS,) if self.has_kubevirt else ()))
+            plurals = [each.plural for each in served if each.group_path == path]
             return msgspec.json.encode({"resources": [{"name": plural} for plural in plurals]})
         plural = next((part for part in path.split("/") if part in self.forbidden), None)
         if plural and method == "GET":

@@ -9,8 +9,10 @@ import msgspec
 import pytest
 import yaml
 
+from controller.kubevirt.resources import VMS
 from controller.leaderelection.lease import LEASES
 from informers.meta import ObjectKey
+from plugin.cli import main
 from tests import pool_builders
 from tests.builders import NOW
 from tests.plugin import herds
@@ -48,11 +50,13 @@ def test_the_list_of_all_namespaces_names_them(cluster: Cluster, shell: Shell):
 
 
 def test_the_list_uses_the_counters_of_the_status_without_reading_vms(cluster: Cluster, shell: Shell):
-    status = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1, "printableStatus": "Updating"}
-    cluster.put(POOL, pool_builders.pool(status=status))
+    counters = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1}
+    revisions = {"currentRevision": "web-4", "updateRevision": "web-7"}
+    cluster.put(POOL, pool_builders.pool(status={**counters, **revisions, "printableStatus": "Updating"}))
     cluster.forbidden = {"virtualmachines", "virtualmachineinstances", "controllerrevisions"}
     line = "vmpool/web   Updating   2/3     1         120m"
     assert shell.output("list vmpool").splitlines()[1] == line
+    assert shell.output("list vmpool -o wide").splitlines()[1] == f"{line}   4->7"
 
 
 def test_without_objects_a_note_says_so(shell: Shell):
@@ -122,6 +126,51 @@ def test_why_names_what_waits_its_cause_the_leader_and_what_to_try(cluster: Clus
     ]
 
 
+def test_why_and_tree_name_what_blocks_a_scale_out(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    full = 'virtualmachines.kubevirt.io "web-2" is forbidden: exceeded quota: few'
+    failure = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": full}
+    cluster.server.change(POOL, WEB, {"spec": {"replicas": 3}, "status": {"conditions": [failure]}})
+    assert shell.output("why vmpool/web").splitlines()[:3] == [
+        "vmpool/web wants 3, has 2, 2 ready, 2 on revision 2.",
+        f"  cause    ReplicaFailure: {full}",
+        "  next     create virtualmachines default/web-2: 2 of 3 VMs exist",
+    ]
+    assert shell.output("tree vmpool/web").splitlines()[1].endswith(f"ReplicaFailure: {full}")
+
+
+def test_why_says_that_a_broken_vm_will_be_healed(cluster: Cluster, shell: Shell):
+    pool = pool_builders.pool(replicas=4, autohealing={"startUpFailureThreshold": 2})
+    failing = {"ready": False, "printable": "CrashLoopBackOff", "failures": 3, "ready_for_s": 900}
+    vms = [*pool_builders.vms(pool, 0, 2, 3), pool_builders.vm("web-1", owner=pool, **failing)]
+    vmis = [pool_builders.vmi(vm) for vm in vms[:3]]
+    cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
+    lines = shell.output("why vmpool/web").splitlines()
+    assert lines[2].startswith("  held     stalled for 15m: web-1 CrashLoopBackOff")
+    healing = "healing: 1 virtual machines are replaced in a few seconds (1 of 4 allowed are unavailable)"
+    assert lines[3] == f"  held     {healing}"
+
+
+def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    hostile = {"type": "ReplicaFailure", "status": "True", "message": "full\x1b[2J\nvmpool/web is fine"}
+    cluster.server.change(POOL, WEB, {"status": {"conditions": [hostile], "printableStatus": "\x1b]0;x\x07"}})
+    cluster.server.change(VMS, ObjectKey("default", "web-0"), {"status": {"printableStatus": "Running\x1b[31m"}})
+    for verb in ("list", "tree vmpool/web", "why vmpool/web"):
+        out = shell.output(verb)
+        assert "\x1b" not in out
+        assert "\nvmpool/web is fine" not in out
+
+
+def test_without_a_cluster_the_error_is_one_line(capsys: pytest.CaptureFixture[str]):
+    assert main(["list", "--server=http://127.0.0.1:1"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err.count("\n")) == ("", 1)
+    assert err.startswith("error: ")
+    assert "127.0.0.1:1" in err
+
+
 def test_why_says_first_that_no_controller_works(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster)
     assert shell.output("why vmpool/web").splitlines()[1] == "  leader   no controller has a lease"
@@ -130,6 +179,33 @@ def test_why_says_first_that_no_controller_works(cluster: Cluster, shell: Shell)
         "  leader   no controller renews the lease: the last one was vmherd-7c9f "
         "(lease vmherd-system/vmherd, renewed 10m ago)"
     )
+
+
+def test_why_says_first_that_kubevirts_own_controller_works_on_the_pool(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    cluster.install_kubevirt()
+    assert shell.output("why vmpool/web").splitlines()[1:] == [
+        "  leader   not vmherd: KubeVirt reconciles virtualmachinepools.pool.kubevirt.io "
+        "(Deployment kubevirt/virt-controller has no --pool-controller-threads=0)"
+    ]
+
+
+def test_why_names_the_leader_if_kubevirts_loops_are_stopped(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    cluster.install_kubevirt("--pool-controller-threads=0", "--rs-controller-threads=0")
+    assert "  leader   vmherd-7c9f (lease" in shell.output("why vmpool/web")
+
+
+def test_why_says_if_it_cannot_check_kubevirts_controller(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    lease(cluster)
+    cluster.install_kubevirt()
+    cluster.forbidden = {"kubevirts"}
+    code, out, err = shell("why vmpool/web")
+    assert (code, "  leader   vmherd-7c9f" in out) == (0, True)
+    assert err.startswith("Warning: not everything is shown: whether KubeVirt's own controller works on vmpool")
 
 
 def test_why_works_without_permission_to_read_leases(cluster: Cluster, shell: Shell):

@@ -18,7 +18,7 @@ from controller.runtime.plan import (
     Skipped,
     Unknown,
 )
-from informers.errors import Forbidden
+from informers.errors import Conflict, Forbidden
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import LABELS, pool, revision, vm_spec, vmi, vms
 from tests.pool_healing import break_one
@@ -188,6 +188,7 @@ WITHOUT_SUCCESS = {
     "postponed": ([Postponed(CREATE)], {}),
     "a lost connection": ([Unknown(CREATE, LOST)], {}),
     "a rejected note on the pool": ([Rejected(NOTE, QUOTA)], {}),
+    "a user changed the VM before its delete": ([Rejected(DELETE, Conflict("changed", code=409))], {}),
 }
 
 
@@ -196,11 +197,11 @@ def test_p17_a_pass_without_a_successful_write_keeps_the_failure(outcomes, chang
     assert failure_of(outcomes, before=FAILURE, **changes) == condition(FAILURE)
 
 
-NOT_A_FAILURE = [WITHOUT_SUCCESS["a lost connection"], WITHOUT_SUCCESS["a rejected note on the pool"]]
+NOT_A_FAILURE = ("a lost connection", "a rejected note on the pool", "a user changed the VM before its delete")
 
 
-@pytest.mark.parametrize(("outcomes", "changes"), NOT_A_FAILURE)
-def test_p17_a_lost_connection_or_a_rejected_note_sets_no_failure(outcomes, changes):
+@pytest.mark.parametrize(("outcomes", "changes"), [WITHOUT_SUCCESS[name] for name in NOT_A_FAILURE])
+def test_p17_a_lost_connection_a_rejected_note_or_a_changed_vm_sets_no_failure(outcomes, changes):
     assert failure_of(outcomes, **changes) is None
 
 

@@ -147,6 +147,7 @@ STAYS = {
     "the answer was lost": ([Unknown(CREATE, LOST)], {}),
     "the process was stopping": ([Done(CREATE), Skipped(CREATE)], {}),
     "an adoption failed before the creates": ([Rejected(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
+    "a user changed the VMI before its delete": ([Rejected(DELETE, Conflict("changed", code=409))], {}),
     "the set was not confirmed": ([Rejected(CONFIRM, Conflict("gone", code=409)), Skipped(CREATE)], {}),
 }
 

@@ -20,6 +20,7 @@ from tests.controller.runtime.executor_changes import (
     meddle,
     put_disk,
     put_vm,
+    reference,
     spec_of,
     three_way_merge,
     when,
@@ -28,6 +29,7 @@ from tests.controller.runtime.executor_setup import (
     BUSY,
     IN_DOUBT,
     INVALID,
+    OWNER_UID,
     UNREACHABLE,
     ExecutorSetup,
     key,
@@ -135,6 +137,22 @@ async def test_p12_a_vm_that_is_being_deleted_is_not_changed(moment: str):
     setup.server.fault_for = when(moment, lambda: setup.server.remove(VMIS, key("vm")))
     assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
     assert spec_of(setup) == {"template": 1, "own": "x"}
+
+
+@pytest.mark.parametrize("owners", [None, [reference("other", controller=True)]], ids=["nobody", "another"])
+async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(owners: list[dict[str, object]] | None):
+    setup = ExecutorSetup()
+    action = replace(three_way_merge(put_vm(setup)), owner_uid=OWNER_UID)
+    setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": owners}})
+    assert await setup.outcome_of(action) == Missing(action)
+    assert spec_of(setup) == {"template": 1, "own": "x"}
+
+
+async def test_p12_a_vm_that_the_pool_still_owns_gets_the_new_template():
+    setup = ExecutorSetup()
+    action = replace(three_way_merge(put_vm(setup)), owner_uid=OWNER_UID)
+    assert kinds([await setup.outcome_of(action)]) == ["Done"]
+    assert spec_of(setup) == {"template": 2, "own": "x"}
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])

@@ -58,7 +58,7 @@ def test_r9_after_a_restore_of_etcd_earlier_writes_are_not_awaited():
     setup = ExpectationsSetup()
     setup.record(Done(created("x"), "14"), Done(deleted("y"), "15"), Unknown(created("z"), LOST))
     assert not setup.settled()
-    setup.store.commit(setup.store.begin_replace(scope="a", rewind=True), "7", scope="a", rewound=True)
+    setup.store.commit(setup.store.begin_replace(scope="a"), "7", scope="a", rewound=True)
     assert setup.settled()
     setup.record(Done(created("x"), "9"))
     assert not setup.settled()

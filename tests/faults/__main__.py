@@ -1,0 +1,103 @@
+"""The command `python -m tests.faults` runs the fault matrix. `make faults` runs all of it.
+
+make faults ARGS="--scenario pool-create --fault crash-before --at create/virtualmachines#2"
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import fnmatch
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+import msgspec
+
+from controller import logs
+from sandbox.binaries import find_binaries
+from tests.cluster import running_plane
+from tests.faults.bench import open_bench
+from tests.faults.faults import FAULTS, parse_place
+from tests.faults.matrix import Matrix, Selection, Summary, lines_of
+from tests.faults.scenarios import Scenario, scenarios
+from tests.integration.pool_namespace import simulator
+
+JOBS = 8
+
+
+def arguments(argv: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser("tests.faults", description="Run the fault matrix on a control plane of its own.")
+    parser.add_argument("--scenario", action="append", default=[], metavar="PATTERN", help="only these scenarios")
+    parser.add_argument("--fault", action="append", default=[], metavar="PATTERN", help="only these faults")
+    parser.add_argument("--at", default="", metavar="PLACE", help="only this place, such as create/virtualmachines#2")
+    parser.add_argument("--write", type=int, metavar="K", help="the K-th write of the scenario, whatever it writes")
+    parser.add_argument("--sample", type=int, default=0, metavar="N", help="about N injections, chosen by the seed")
+    parser.add_argument("--seed", type=int, default=1, help="the seed of the choice and of the order")
+    parser.add_argument("--jobs", type=int, default=JOBS, help=f"runs at the same time; the default is {JOBS}")
+    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after this time")
+    parser.add_argument("--list", action="store_true", help="print the scenarios and the faults")
+    parser.add_argument("--report", type=Path, metavar="FILE", help="write all results as JSON")
+    parser.add_argument("--evidence", type=Path, metavar="DIR", help="write the history of each run with a violation")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write the controllers' log lines")
+    chosen = parser.parse_args(argv)
+    if chosen.at:
+        parse_place(chosen.at)
+    return chosen
+
+
+def matching(names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return the names that match one of the patterns, or all names without a pattern. Raises SystemExit for none."""
+    found = tuple(name for name in names if not patterns or any(fnmatch.fnmatch(name, each) for each in patterns))
+    if not found:
+        sys.exit(f"nothing matches {' '.join(patterns)}; --list prints all names")
+    return found
+
+
+async def run(chosen: argparse.Namespace, todo: Sequence[Scenario], selection: Selection) -> Summary:
+    with (
+        running_plane(find_binaries(), audit_level="RequestResponse") as plane,
+        simulator(plane),
+        tempfile.TemporaryDirectory(prefix="vmherd-faults-") as directory,
+    ):
+        async with open_bench(plane, Path(directory), chosen.evidence) as bench:
+            matrix = Matrix(bench, jobs=chosen.jobs, progress=lambda line: print(line, file=sys.stderr, flush=True))
+            running = asyncio.create_task(matrix.run(todo, selection), name="matrix")
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGINT, running.cancel)
+            loop.add_signal_handler(signal.SIGTERM, running.cancel)
+            await asyncio.wait([running])
+            if not running.cancelled() and (error := running.exception()):
+                raise error
+            return matrix.summary()
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    chosen = arguments(sys.argv[1:] if argv is None else argv)
+    every = scenarios()
+    if chosen.list:
+        print("\n".join([*(scenario.name for scenario in every), "", *FAULTS]))
+        return 0
+    names = matching([scenario.name for scenario in every], chosen.scenario)
+    selection = Selection(
+        faults=() if chosen.fault == ["none"] else matching(tuple(FAULTS), chosen.fault),
+        place=f"write#{chosen.write}" if chosen.write else chosen.at,
+        sample=chosen.sample,
+        seed=chosen.seed,
+        stop_after_s=chosen.minutes * 60,
+    )
+    todo = [each for each in every if each.name in names]
+    with (chosen.log or Path(os.devnull)).open("w") as log:
+        logs.configure("info" if chosen.log else "error", "json", stream=log)
+        summary = asyncio.run(run(chosen, todo, selection))
+    print("\n".join(lines_of(summary)))
+    if chosen.report:
+        chosen.report.write_bytes(msgspec.json.encode(summary))
+    return 1 if summary.violations or summary.failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,251 @@
+"""The catalogue of faults of the matrix, and the injections that follow from a reference run.
+
+An injection is one fault at one place of one scenario. Places are counted by what they are: the second create of a VM,
+the third event of the watch of VMIs. So an injection hits the same place in each run.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TypeAlias
+
+from msgspec import Struct
+
+from tests.faults.actions import (
+    Action,
+    Coalesce,
+    CrashAfter,
+    CrashBefore,
+    CutAnswer,
+    CutWatch,
+    EndWatch,
+    Expire410,
+    FailWatch,
+    Hang,
+    HoldWatch,
+    LagWatch,
+    LoseAnswer,
+    OmitEvents,
+    Refuse,
+    RepeatEvent,
+    ReplayWatch,
+    Reset,
+    StallWatch,
+)
+from tests.faults.rules import Match, Rule
+
+
+class WritePlace(Struct, frozen=True, order=True):
+    """The n-th write of this kind, counted from 1. Without a verb, the n-th write of any kind."""
+
+    verb: str
+    resource: str
+    subresource: str
+    number: int
+
+    def __str__(self) -> str:
+        kind = "/".join(filter(None, (self.verb, self.resource, self.subresource)))
+        return f"{kind or 'write'}#{self.number}"
+
+    @property
+    def match(self) -> Match:
+        if not self.verb:
+            return Match("write", besides=("events", "leases"))
+        return Match(self.verb, self.resource, self.subresource)
+
+
+class WatchPlace(Struct, frozen=True, order=True):
+    """The n-th event of the watch of a resource, counted from 1."""
+
+    resource: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"watch/{self.resource}#{self.number}"
+
+    @property
+    def match(self) -> Match:
+        return Match(resource=self.resource, watch=True)
+
+
+Place: TypeAlias = WritePlace | WatchPlace
+
+
+class Fault(Struct, frozen=True, kw_only=True):
+    """A fault of the catalogue."""
+
+    name: str
+    actions: tuple[Action, ...]
+    """What the proxy does at the place. Further actions follow at the next occasion."""
+
+    verbs: tuple[str, ...] = ()
+    """The verbs of the writes to which the fault applies. None means all."""
+
+    times: int = 1
+    released_after_s: float = 0.0
+    """The time after which the runner ends the fault, for a fault that lasts."""
+
+    lasts_s: float = 1.0
+    """The time until the controller sees and reaches the server as usual."""
+
+    loses: bool = False
+    """True if the server may carry out a write whose answer the controller does not get."""
+
+    on_events: bool = False
+    """True if the fault applies to writes of Events too. A lost Event is no failure, so a few faults are enough."""
+
+    @property
+    def crashes(self) -> bool:
+        return isinstance(self.actions[0], CrashBefore | CrashAfter)
+
+
+WRITE_FAULTS = (
+    Fault(name="crash-before", on_events=True, actions=(CrashBefore(),), lasts_s=5.0),
+    Fault(name="crash-after", on_events=True, actions=(CrashAfter(),), lasts_s=5.0),
+    Fault(name="lost-answer", on_events=True, actions=(LoseAnswer(),), loses=True),
+    Fault(name="lost-answer-timeout", actions=(LoseAnswer(hang=True),), lasts_s=7.0, loses=True),
+    Fault(name="half-an-answer", actions=(CutAnswer(),), loses=True),
+    Fault(name="reset", actions=(Reset(),)),
+    Fault(name="hang", on_events=True, actions=(Hang(),), lasts_s=7.0),
+    Fault(name="403", on_events=True, actions=(Refuse(403, message="exceeded quota: by the proxy"),)),
+    Fault(name="404", actions=(Refuse(404),), verbs=("create",)),
+    Fault(name="409", actions=(Refuse(409),)),
+    Fault(name="409-exists", actions=(Refuse(409, reason="AlreadyExists"),), verbs=("create",)),
+    Fault(name="422", actions=(Refuse(422),)),
+    Fault(name="429", actions=(Refuse(429, retry_after="1"),)),
+    Fault(name="429-without-retry-after", actions=(Refuse(429),)),
+    Fault(name="500", on_events=True, actions=(Refuse(500),)),
+    Fault(name="500-thrice", actions=(Refuse(500),), times=3),
+    Fault(name="503", actions=(Refuse(503),)),
+    Fault(name="503-retry-after", actions=(Refuse(503, retry_after="1"),)),
+    Fault(name="504", actions=(Refuse(504),)),
+)
+WATCH_FAULTS = (
+    Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5, lasts_s=2.5),
+    Fault(name="watch-lags", actions=(LagWatch(0.4),), lasts_s=60.0),
+    Fault(name="watch-stalls", actions=(StallWatch(),), lasts_s=12.0),
+    Fault(name="watch-ends", actions=(EndWatch(),)),
+    Fault(name="watch-reset", actions=(EndWatch(clean=False),)),
+    Fault(name="watch-cut", actions=(CutWatch(),)),
+    Fault(name="watch-410", actions=(Expire410(),)),
+    Fault(name="watch-500", actions=(FailWatch(500),)),
+    Fault(name="watch-replayed", actions=(EndWatch(clean=False), ReplayWatch())),
+    Fault(name="event-repeated", actions=(RepeatEvent(),)),
+    Fault(name="event-omitted", actions=(OmitEvents(),)),
+    Fault(name="events-coalesced", actions=(Coalesce(0.5),)),
+)
+FAULTS = {fault.name: fault for fault in (*WRITE_FAULTS, *WATCH_FAULTS)}
+WATCH_NUMBERS = (1, 4)
+"""The events of a watch at which faults begin."""
+
+
+class Injection(Struct, frozen=True):
+    """One fault at one place of one scenario."""
+
+    scenario: str
+    fault: str
+    place: Place
+
+    def rules(self) -> tuple[Rule, ...]:
+        """Return the rules for the proxy."""
+        fault, match = FAULTS[self.fault], self.place.match
+        after = self.place.number - 1
+        first, *others = fault.actions
+        return (
+            Rule(match, first, times=fault.times, after=after),
+            *(Rule(match, action, times=1) for action in others),
+        )
+
+    def __str__(self) -> str:
+        return f"{self.scenario} {self.fault} {self.place}"
+
+    @property
+    def command(self) -> str:
+        """Return the command that repeats this injection."""
+        return f"make faults ARGS='--scenario {self.scenario} --fault {self.fault} --at {self.place}'"
+
+
+class Trace(Struct, frozen=True):
+    """The places of a run: its writes in their order, and how many events each watch delivered."""
+
+    writes: tuple[WritePlace, ...]
+    events: tuple[tuple[str, int], ...]
+
+
+def numbered(writes: Iterable[tuple[str, str, str]]) -> tuple[WritePlace, ...]:
+    """Return the places of these writes, given as verb, resource and subresource."""
+    seen: Counter[tuple[str, str, str]] = Counter()
+    places = []
+    for write in writes:
+        seen[write] += 1
+        places.append(WritePlace(*write, seen[write]))
+    return tuple(places)
+
+
+def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
+    """Derive all injections of a scenario from its reference runs.
+
+    A controller writes its status sooner or later, so the number of these writes differs a little between two runs.
+    Crashes are injected at each write of any reference run. Other faults are injected at the writes of all of them.
+    """
+    every = [set(trace.writes) for trace in traces]
+    for place in dict.fromkeys(place for trace in traces for place in trace.writes):
+        for fault in WRITE_FAULTS:
+            fits = (not fault.verbs or place.verb in fault.verbs) and (fault.on_events or place.resource != "events")
+            if fits and (fault.crashes or all(place in writes for writes in every)):
+                yield Injection(scenario, fault.name, place)
+    counts = [dict(trace.events) for trace in traces]
+    for resource in sorted({resource for each in counts for resource in each}):
+        count = min(each.get(resource, 0) for each in counts)
+        for fault in WATCH_FAULTS:
+            for number in WATCH_NUMBERS:
+                if number <= count:
+                    yield Injection(scenario, fault.name, WatchPlace(resource, number))
+
+
+def injections_at(scenario: str, place: Place) -> Iterator[Injection]:
+    """Return the injections at one place, which need not occur in a reference run."""
+    of_watches = isinstance(place, WatchPlace)
+    for fault in WATCH_FAULTS if of_watches else WRITE_FAULTS:
+        verb = "" if isinstance(place, WatchPlace) else place.verb
+        if not fault.verbs or not verb or verb in fault.verbs:
+            yield Injection(scenario, fault.name, place)
+
+
+def sample(everything: Sequence[Injection], size: int, seed: int) -> tuple[Injection, ...]:
+    """Choose about `size` injections that cover each scenario and each fault at least once. The seed decides which."""
+    chance = random.Random(seed)
+    shuffled = list(everything)
+    chance.shuffle(shuffled)
+    chosen: list[Injection] = []
+    for wanted in ("scenario", "fault"):
+        covered = {getattr(each, wanted) for each in chosen}
+        for injection in shuffled:
+            value = getattr(injection, wanted)
+            if value not in covered:
+                covered.add(value)
+                chosen.append(injection)
+    more = [each for each in shuffled if each not in set(chosen)]
+    return (*chosen, *more[: max(0, size - len(chosen))])
+
+
+_PLACE = re.compile(r"(?P<kind>[^#]+)#(?P<number>[1-9][0-9]*)")
+
+
+def parse_place(text: str) -> Place:
+    """Parse the text of a place. Raises ValueError."""
+    found = _PLACE.fullmatch(text)
+    if found is None:
+        raise ValueError(f"not a place: {text}; examples: create/virtualmachines#2, watch/virtualmachines#1, write#3")
+    kind, number = found["kind"].split("/"), int(found["number"])
+    if kind == ["write"]:
+        return WritePlace("", "", "", number)
+    if kind[0] == "watch" and len(kind) == 2:
+        return WatchPlace(kind[1], number)
+    if 2 <= len(kind) <= 3:
+        verb, resource, subresource = (*kind, "")[:3]
+        return WritePlace(verb, resource, subresource, number)
+    raise ValueError(f"not a place: {text}")

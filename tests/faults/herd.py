@@ -1,0 +1,141 @@
+"""A controller in this process, behind its own fault proxy. A crash replaces it by a new one."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+from typing import Any
+
+from controller.app import serve
+from tests.faults.bench import Bench
+from tests.faults.proxy import Decision, FaultProxy
+from tests.faults.requests import WRITES
+from tests.faults.rules import Rule
+
+STOPPED_WITHIN_S = 10.0
+UNCOUNTED = frozenset(["leases", "selfsubjectaccessreviews"])
+"""Resources whose writes are no part of a reconciliation."""
+
+
+class ControllerEnded(Exception):
+    """The controller ended by itself. `str()` says why."""
+
+
+class Herd:
+    """The controller of one run, in one namespace."""
+
+    def __init__(self, bench: Bench, namespace: str) -> None:
+        self.crashes = 0
+        self.ended: list[str] = []
+        """The errors of controllers that ended by themselves."""
+
+        self._bench = bench
+        self._namespace = namespace
+        self._proxies: list[FaultProxy] = []
+        self._rules: tuple[Rule, ...] = ()
+        self._armed_at = 0
+        self._stuck: list[asyncio.Task[None]] = []
+        self._stop = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._restarting: asyncio.Task[None] | None = None
+
+    @property
+    def proxy(self) -> FaultProxy:
+        return self._proxies[-1]
+
+    @property
+    def fired(self) -> int:
+        """The number of occasions on which a rule acted."""
+        return sum(1 for proxy in self._proxies for decision in proxy.log if decision.rule)
+
+    async def start(self) -> None:
+        proxy = FaultProxy(self._bench.upstream, tls=False)
+        proxy.on_crash = self._crashed
+        self._proxies.append(proxy)
+        await proxy.start()
+        name = f"{self._namespace}-{len(self._proxies)}.kubeconfig"
+        kubeconfig = proxy.write_kubeconfig(self._bench.directory / name, self._bench.token)
+        config = self._bench.config_for(self._namespace, kubeconfig)
+        self._stop = asyncio.Event()
+        self._task = asyncio.create_task(serve(config, self._stop), name=f"controller-{self._namespace}")
+        self._task.add_done_callback(self._note_end)
+
+    def arm(self, *rules: Rule) -> tuple[int, ...]:
+        """Begin with the faults. Writes count from here."""
+        self._armed_at = len(self.proxy.log)
+        return tuple(self.proxy.add(rule) for rule in rules)
+
+    def disarm(self, numbers: tuple[int, ...]) -> None:
+        for number in numbers:
+            self._proxies[0].remove(number)
+
+    def writes(self) -> list[Decision]:
+        """The writes since `arm`, of all controllers of the run."""
+        return [each for each in self.decisions() if each.verb in WRITES and each.request.resource not in UNCOUNTED]
+
+    def requests(self) -> int:
+        """The number of requests, except watches and lists: these belong to the caches."""
+        return sum(each.verb not in ("watch", "list") for proxy in self._proxies for each in proxy.log)
+
+    def decisions(self) -> list[Decision]:
+        """The log of all proxies since `arm`."""
+        first, *others = self._proxies
+        return [*first.log[self._armed_at :], *(each for proxy in others for each in proxy.log)]
+
+    def watched(self) -> set[str]:
+        """The resources that the controller watches."""
+        return {each.request.resource for proxy in self._proxies for each in proxy.log if each.request.watch}
+
+    async def settled(self) -> None:
+        """Wait until a crash that has begun is over, and the next controller runs."""
+        if self._restarting is not None:
+            await self._restarting
+
+    async def restart(self) -> None:
+        """Crash the controller at this moment, and start the next one."""
+        self.proxy.go_dark()
+        self._crashed()
+        await self.settled()
+
+    async def stop(self) -> None:
+        """Stop the controller as SIGTERM does."""
+        await self.settled()
+        if self._stop.is_set():
+            return
+        self._stop.set()
+        if self._task is not None:
+            _, late = await asyncio.wait([self._task], timeout=STOPPED_WITHIN_S)
+            for task in late:
+                self.ended.append(f"the controller did not stop within {STOPPED_WITHIN_S:g} s: {_stack_of(task)}")
+                await self._cancelled(task)
+        for proxy in self._proxies:
+            await proxy.close()
+
+    def _crashed(self) -> None:
+        self.crashes += 1
+        self._restarting = asyncio.create_task(self._replace(), name=f"crash-{self._namespace}")
+
+    async def _replace(self) -> None:
+        if self._task is not None:
+            self._task.remove_done_callback(self._note_end)
+            await self._cancelled(self._task)
+        await self.start()
+
+    async def _cancelled(self, task: asyncio.Task[Any]) -> None:
+        task.cancel()
+        _, late = await asyncio.wait([task], timeout=STOPPED_WITHIN_S)
+        if late:
+            self._stuck.append(task)
+            self.ended.append(f"the cancelled controller still runs: {_stack_of(task)}")
+
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled() or (self._stop.is_set() and task.exception() is None):
+            return
+        self.ended.append(repr(task.exception()))
+
+
+def _stack_of(task: asyncio.Task[Any]) -> str:
+    """Return where a task waits."""
+    text = io.StringIO()
+    task.print_stack(file=text)
+    return text.getvalue()

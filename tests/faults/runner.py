@@ -1,0 +1,235 @@
+"""Runs one scenario with one injection, and judges the run."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+
+import structlog
+from msgspec import Struct
+
+from tests.faults.actions import Refuse
+from tests.faults.bench import Bench, new_namespace
+from tests.faults.chronicle import chronicle
+from tests.faults.faults import FAULTS, Injection, Trace, numbered
+from tests.faults.herd import Herd
+from tests.faults.judge import Answer, Interval, Violation, examine
+from tests.faults.judge import Run as JudgedRun
+from tests.faults.objects import Objects, differences, end_state
+from tests.faults.scenarios import Scenario
+from tests.faults.view import User
+
+READY_WITHIN_S = 60.0
+SETTLED_WITHIN_S = 45.0
+"""The longest time for a step. Retries after errors have delays of a few seconds."""
+
+QUIET_S = 0.7
+QUIET_WITHIN_S = 20.0
+
+
+class Result(Struct, frozen=True, kw_only=True):
+    """The result of one run. `unready` says why the run could not begin."""
+
+    scenario: str
+    injection: Injection | None
+    namespace: str
+    fired: int = 0
+    crashes: int = 0
+    seconds: float = 0.0
+    checks: Mapping[str, int] = {}
+    """The number of checks of each invariant."""
+
+    violations: tuple[Violation, ...] = ()
+    unready: str = ""
+    trace: Trace = Trace((), ())
+    end: Mapping[str, list[str]] = {}
+
+
+class Reference(Struct, frozen=True):
+    """What the runs of a scenario without a fault show: their end state and their places."""
+
+    ends: tuple[Mapping[str, list[str]], ...]
+    traces: tuple[Trace, ...]
+
+
+class Run:
+    """One run of a scenario."""
+
+    def __init__(
+        self, bench: Bench, scenario: Scenario, injection: Injection | None = None, reference: Reference | None = None
+    ) -> None:
+        self._bench = bench
+        self._scenario = scenario
+        self._injection = injection
+        self._reference = reference
+        self._namespace = new_namespace()
+        self._user = User(bench.view, self._namespace)
+        self._herd = Herd(bench, self._namespace)
+        self._violations: list[Violation] = []
+        self._rest: Interval | None = None
+
+    @property
+    def name(self) -> str:
+        return self._injection.command if self._injection else f"{self._scenario.name} without a fault"
+
+    async def go(self) -> Result:
+        """Run the scenario. The result has the findings; an exception means that the run itself failed."""
+        structlog.contextvars.bind_contextvars(run=self._namespace)
+        started = time.monotonic()
+        await self._user.create_namespace()
+        try:
+            unready = await self._prepare()
+            trace = Trace((), ()) if unready else await self._act()
+            await self._herd.stop()
+            if self._herd.ended and not self._violations:
+                self._violation("L1", "the controller ended, or did not stop", *self._herd.ended)
+            end = end_state(self._user.objects)
+            checks = {} if unready else await self._judge()
+            return Result(
+                scenario=self._scenario.name,
+                injection=self._injection,
+                namespace=self._namespace,
+                fired=self._herd.fired,
+                crashes=self._herd.crashes,
+                seconds=time.monotonic() - started,
+                checks=checks,
+                violations=tuple(self._violations),
+                unready=unready,
+                trace=trace,
+                end=end,
+            )
+        finally:
+            # The namespace stays: its deletion would cost the server more than the run.
+            await self._herd.stop()
+            self._bench.view.forget(self._namespace)
+            self._bench.observer.forget(self._namespace)
+
+    async def _prepare(self) -> str:
+        """Bring the given objects to rest. Return what is missing if that takes too long."""
+        await self._herd.start()
+        for plural, body in self._scenario.given:
+            await self._user.create(plural, body)
+        ready = await self._until(self._scenario.ready, READY_WITHIN_S) and await self._quiet(self._scenario.ready)
+        return "" if ready else f"the given objects do not come to rest: {self._user.objects.counts()}"
+
+    async def _act(self) -> Trace:
+        before = self._bench.view.events(self._namespace)
+        rules = self._herd.arm(*(self._injection.rules() if self._injection else ()))
+        releasing = asyncio.create_task(self._release(rules))
+        try:
+            for number, step in enumerate(self._scenario.steps, 1):
+                await step.act(self._user)
+                if not await self._until(step.until, SETTLED_WITHIN_S):
+                    self._stuck(f"step {number} does not reach its condition")
+                    break
+            else:
+                await self._end()
+        finally:
+            releasing.cancel()
+        events = self._bench.view.events(self._namespace) - before
+        watched = self._herd.watched()
+        return Trace(
+            numbered((each.verb, each.request.resource, each.request.subresource) for each in self._herd.writes()),
+            tuple(sorted((resource, count) for resource, count in events.items() if resource in watched)),
+        )
+
+    async def _end(self) -> None:
+        """Wait for the end state of the reference and for rest."""
+        if self._reference is None:
+            if not await self._quiet(self._scenario.settled):
+                self._violation("Q1", "the controller does not come to rest")
+            return
+
+        def at_the_end(objects: Objects) -> bool:
+            return self._scenario.settled(objects) and end_state(objects) in self._reference.ends
+
+        if not await self._until(at_the_end, SETTLED_WITHIN_S):
+            found = differences(self._reference.ends[0], end_state(self._user.objects))
+            self._violation("L1", "the end state differs from that of a run without the fault", *found)
+        elif not await self._quiet(at_the_end):
+            found = differences(self._reference.ends[0], end_state(self._user.objects))
+            self._violation("Q1", "the namespace does not stay at rest", *found, *self._last_writes())
+
+    async def _judge(self) -> Counter[str]:
+        """Check the invariants over the history that the API server has. Return how often each was checked."""
+        history = await self._bench.observer.history(self._namespace)
+        fault = FAULTS[self._injection.fault] if self._injection else None
+        fired = [each.time for each in self._herd.decisions() if each.rule]
+        verdict = examine(
+            history,
+            JudgedRun(
+                namespace=self._namespace,
+                faults=tuple(Interval(start, start + fault.lasts_s) for start in fired) if fault else (),
+                settled_from=self._rest.start if self._rest else None,
+                ended=self._rest.end if self._rest else None,
+                answers=tuple(self._answers()),
+                lost_answers=len(fired) if fault and fault.loses else 0,
+                crashes=self._herd.crashes,
+            ),
+        )
+        self._violations += verdict.violations
+        if self._violations and self._bench.evidence:
+            self._bench.evidence.mkdir(parents=True, exist_ok=True)
+            lines = chronicle(history, self._herd.decisions())
+            found = [f"{each.invariant}: {each.message}" for each in self._violations]
+            (self._bench.evidence / f"{self._namespace}.txt").write_text("\n".join([self.name, *found, *lines]))
+        return Counter({"L1": 1, "Q1": 1}) + Counter(verdict.checks)
+
+    def _answers(self) -> Iterator[Answer]:
+        first = FAULTS[self._injection.fault].actions[0] if self._injection else None
+        demanded = float(first.retry_after) if isinstance(first, Refuse) and first.retry_after else None
+        for each in self._herd.decisions():
+            if each.code:
+                yield Answer(each.time, each.verb, each.path, each.code, demanded if each.rule else None)
+
+    async def _until(self, holds: Callable[[Objects], bool], within_s: float) -> bool:
+        reached = await self._bench.view.until(
+            self._namespace, lambda objects: bool(self._herd.ended) or holds(objects), within_s=within_s
+        )
+        if self._herd.ended:
+            self._violation("L1", "the controller ended", *self._herd.ended)
+            return False
+        return reached
+
+    async def _quiet(self, holds: Callable[[Objects], bool]) -> bool:
+        """Wait until a condition holds and for a while nothing changed and the controller asked for nothing."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + QUIET_WITHIN_S
+        requests, since = self._herd.requests(), loop.time()
+        while loop.time() < give_up:
+            await asyncio.sleep(0.05)
+            if self._herd.requests() != requests:
+                requests, since = self._herd.requests(), loop.time()
+            since = max(since, self._bench.view.changed_at(self._namespace))
+            if loop.time() - since >= QUIET_S and holds(self._user.objects):
+                self._rest = Interval(time.time() - (loop.time() - since), time.time())
+                return True
+        return False
+
+    async def _release(self, rules: tuple[int, ...]) -> None:
+        """End a fault that lasts."""
+        if self._injection is None or not FAULTS[self._injection.fault].released_after_s:
+            return
+        while not self._herd.fired:
+            await asyncio.sleep(0.05)
+        await asyncio.sleep(FAULTS[self._injection.fault].released_after_s)
+        self._herd.disarm(rules)
+
+    def _stuck(self, message: str) -> None:
+        if self._violations:
+            return
+        objects = self._user.objects
+        states = [
+            f"{plural} {name}: deleted={item['metadata'].get('deletionTimestamp', '')} status={item.get('status')}"
+            for plural, items in objects.by_resource.items()
+            for name, item in items.items()
+        ]
+        self._violation("L1", message, *states, *self._last_writes())
+
+    def _last_writes(self) -> list[str]:
+        return [f"{each.verb} {each.path} {each.action} -> {each.code}" for each in self._herd.writes()[-25:]]
+
+    def _violation(self, invariant: str, message: str, *evidence: str) -> None:
+        self._violations.append(Violation(invariant, message, evidence))

@@ -1,0 +1,56 @@
+"""The scenarios of the fault matrix. A scenario is a value: what users do to a few objects, and what must follow.
+
+Each run of a scenario has its own namespace. The objects of `given` exist before the faults begin, and the controller
+has brought them to rest. Then users act in steps. Each step ends when its condition holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeAlias
+
+from msgspec import Struct
+
+from tests.faults.objects import Json, Objects
+from tests.faults.view import User
+
+Act: TypeAlias = Callable[[User], Awaitable[Any]]
+Condition: TypeAlias = Callable[[Objects], bool]
+
+QUICK = {"sim.vmherd.dev/ready-after": "20ms"}
+BEHAVIOR = "sim.vmherd.dev/behavior"
+
+
+class Step(Struct, frozen=True):
+    """What a user does, and the condition that must hold afterwards."""
+
+    act: Act
+    until: Condition
+
+
+class Scenario(Struct, frozen=True, kw_only=True):
+    """A scenario. `name` begins with its kind: `set-` or `pool-`."""
+
+    name: str
+    given: tuple[tuple[str, Json], ...] = ()
+    """The resource and the manifest of each object that exists before the faults."""
+
+    ready: Condition = lambda _objects: True
+    """The condition that holds before the first step."""
+
+    steps: tuple[Step, ...]
+    expected: Json = {}
+    """What the judge may expect in this scenario."""
+
+    @property
+    def settled(self) -> Condition:
+        """The condition of the end: the desired state is reached."""
+        return self.steps[-1].until
+
+
+def scenarios() -> tuple[Scenario, ...]:
+    """All scenarios, in the order of their names."""
+    from tests.faults.scenarios_pools import POOL_SCENARIOS  # noqa: PLC0415 - they import this module
+    from tests.faults.scenarios_sets import SET_SCENARIOS  # noqa: PLC0415
+
+    return tuple(sorted((*SET_SCENARIOS, *POOL_SCENARIOS), key=lambda scenario: scenario.name))

@@ -1,0 +1,189 @@
+"""A property: after a restore of etcd, a list makes the cache equal to the server.
+
+The versions of the restored server may be older than in the cache, may be used again, or may be much newer. Writes
+after the restore may have the same versions as writes that the restore has undone.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TypeAlias
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from structlog.testing import capture_logs
+
+from informers.store import Added, Change, Removed, Replacement, Store, Updated
+from informers.watch_effects import Collect, Commit, Discard
+from informers.watch_state import Listing, PageRead, State, Waiting, Watching, advance
+from tests.informers.scripted import ScriptedClient, following, make_informer, stream
+from tests.informers.subjects import ConfigMap, config_map, failure, key, line, page
+
+Objects: TypeAlias = dict[str, ConfigMap]
+
+WRITES = st.lists(st.tuples(st.sampled_from("abcd"), st.booleans()), max_size=8)
+MOST_LISTS = 10
+
+
+class Server:
+    """A server with one version for all objects. Each write has a new color, so that contents can be compared."""
+
+    def __init__(self) -> None:
+        self.version = 10
+        self.objects: Objects = {}
+        self._colors = 0
+        self._uids = 0
+
+    def write(self, writes: list[tuple[str, bool]]) -> None:
+        for name, deletes in writes:
+            self.version += 1
+            old = self.objects.pop(name, None)
+            if deletes:
+                continue
+            self._colors += 1
+            self._uids += old is None
+            uid = old.metadata.uid if old is not None else f"uid-{self._uids}"
+            self.objects[name] = config_map(name, self.version, uid=uid, color=f"{self._colors}")
+
+    def restore(self, version: int, objects: Objects) -> None:
+        self.version, self.objects = version, dict(objects)
+
+
+class Cache:
+    """A store that follows a server only by lists, and the objects that the handlers know."""
+
+    def __init__(self) -> None:
+        self.store: Store[ConfigMap] = Store()
+        self.told: Objects = {}
+
+    def list(self, server: Server) -> None:
+        """List until the list is used, as the reflector does."""
+        state: State = Listing()
+        replacement: Replacement[ConfigMap] | None = None
+        for _ in range(MOST_LISTS):
+            page = PageRead(tuple(server.objects.values()), str(server.version))
+            state, effects = advance(state, page, relist=Listing(), cached=self.store.version())
+            for effect in effects:
+                match effect:
+                    case Collect(objects=objects):
+                        replacement = replacement or self.store.begin_replace()
+                        for obj in objects:
+                            replacement.put(obj)
+                    case Commit(version=version, rewound=rewound):
+                        assert replacement is not None
+                        self.store.commit(replacement, version, rewound=rewound)
+                        self.receive(replacement)
+                    case Discard():
+                        replacement = None
+            match state:
+                case Waiting(then=Listing() as again):
+                    state = again
+                case Watching(version=version):
+                    assert version == str(server.version)
+                    return
+        raise AssertionError("no list was used")
+
+    def receive(self, replacement: Replacement[ConfigMap]) -> None:
+        for changes in replacement.changes(at_once=2):
+            for change in changes:
+                match change:
+                    case Added(new=new):
+                        assert new.metadata.name not in self.told
+                        self.told[new.metadata.name] = new
+                    case Updated(old=old, new=new):
+                        assert self.told[new.metadata.name] == old
+                        assert old.metadata.uid == new.metadata.uid
+                        self.told[new.metadata.name] = new
+                    case Removed(last_known=last):
+                        assert self.told.pop(last.metadata.name) == last
+
+    @property
+    def objects(self) -> Objects:
+        return {obj.metadata.name: obj for obj in self.store.values()}
+
+
+@given(before=WRITES, lost=WRITES, after=WRITES, bump=st.sampled_from([0, 0, 1, 3, 1000]))
+def test_after_a_restore_and_a_list_the_cache_and_the_handlers_have_the_objects_of_the_server(
+    before: list[tuple[str, bool]], lost: list[tuple[str, bool]], after: list[tuple[str, bool]], bump: int
+) -> None:
+    server, cache = Server(), Cache()
+    server.write(before)
+    backup = server.version, dict(server.objects)
+    server.write(lost)
+    cache.list(server)
+    assert cache.objects == cache.told == server.objects
+    server.restore(backup[0] + bump, backup[1])
+    server.write(after)
+    cache.list(server)
+    assert cache.objects == cache.told == server.objects
+
+
+@given(writes=WRITES, more=WRITES)
+def test_without_a_restore_no_list_counts_as_one(writes: list[tuple[str, bool]], more: list[tuple[str, bool]]) -> None:
+    server, cache = Server(), Cache()
+    server.write(writes)
+    cache.list(server)
+    server.write(more)
+    cache.list(server)
+    assert cache.objects == server.objects
+    assert cache.store.rewinds == 0
+
+
+@pytest.mark.looptime
+async def test_after_a_restore_of_etcd_with_newer_versions_the_list_replaces_the_cache():
+    """The restore options `--bump-revision` and `--mark-compacted` of etcd have this effect."""
+    lost, kept, same = config_map("a", 90, color="lost"), config_map("b", 40), config_map("c", 50)
+    restored = config_map("a", 80, color="restored")
+    client = ScriptedClient(
+        page(lost, kept, same, config_map("d", 95), version=100),
+        stream(0.5, line("ERROR", failure(410, "Expired"))),
+        page(restored, kept, same, version=1_000_100),
+        stream(line("MODIFIED", config_map("a", 1_000_101, color="new"))),
+    )
+    informer = make_informer(client)
+    changes: list[Change[ConfigMap]] = []
+    with capture_logs() as logs:
+        async with following(informer):
+            await asyncio.sleep(0.1)
+            informer.add_handler(changes.append)
+            await asyncio.sleep(10)
+            assert informer.store.rewinds == 1
+    assert changes == [
+        Removed(config_map("d", 95)),
+        Updated(lost, restored),
+        Updated(restored, config_map("a", 1_000_101, color="new")),
+    ]
+    assert [entry["version"] for entry in logs if entry["log_level"] == "error"] == ["1000100"]
+
+
+@pytest.mark.looptime
+async def test_a_version_that_is_reused_after_a_restore_does_not_hide_the_new_contents():
+    before, after = config_map("a", 90, color="before"), config_map("a", 90, color="after")
+    client = ScriptedClient(
+        page(before, config_map("b", 95), version=100),
+        stream(line("ERROR", failure(410, "Expired"))),
+        page(after, config_map("b", 93), version=100),
+        stream(),
+    )
+    informer = make_informer(client)
+    async with following(informer):
+        await asyncio.sleep(10)
+    assert informer.store.get(key("a")) == after
+    assert informer.store.rewinds == 1
+
+
+@pytest.mark.looptime
+async def test_contents_that_change_without_a_new_version_are_taken_over_and_prove_no_restore():
+    """A new default in a definition changes what the server returns, but not the version of the object."""
+    client = ScriptedClient(
+        page(config_map("a", 90), version=100),
+        stream(line("ERROR", failure(410, "Expired"))),
+        page(config_map("a", 90, color="default"), version=120),
+        stream(),
+    )
+    informer = make_informer(client)
+    async with following(informer):
+        await asyncio.sleep(10)
+    assert informer.store.get(key("a")) == config_map("a", 90, color="default")
+    assert informer.store.rewinds == 0

@@ -1,0 +1,161 @@
+"""`kubectl vmherd drain`: what a node's pools and sets lose, and how many VMs leave at the same time."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kubevirt.resources import VMIS
+from informers.errors import TooManyRequests
+from informers.meta import ObjectKey
+from plugin.commands.drain import CREATED_BY, NODE_LABEL, NODES, PODS
+from plugin.views.draining import Budget, Evictee, choose
+from tests import builders, pool_builders
+from tests.plugin.cluster import Cluster, Shell
+
+pytestmark = pytest.mark.timeout(60)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugin.commands.drain.INTERVAL_S", 0.01)
+
+
+def node(cluster: Cluster, name: str = "node-1") -> None:
+    cluster.server.put(NODES, {"metadata": {"name": name, "namespace": ""}, "spec": {}})
+
+
+def pool_on_one_node(cluster: Cluster, number: int = 3) -> None:
+    """A pool whose VMs all run on node-1, with their Pods. One VM may be unavailable."""
+    node(cluster)
+    pool = pool_builders.pool(replicas=number, maxUnavailable=1)
+    vms = pool_builders.vms(pool, *range(number))
+    vmis = [pool_builders.vmi(vm) for vm in vms]
+    cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
+    for vmi in vmis:
+        put_pod(cluster, vmi.metadata.name, vmi.metadata.uid)
+
+
+def put_pod(cluster: Cluster, name: str, uid: str) -> None:
+    """The label of the node on a VMI, and the launcher Pod of the VMI."""
+    cluster.server.change(VMIS, ObjectKey("default", name), {"metadata": {"labels": {NODE_LABEL: "node-1"}}})
+    cluster.server.put(PODS, {"metadata": {"name": f"pod-{name}", "namespace": "default", "labels": {CREATED_BY: uid}}})
+
+
+def restarts_elsewhere(cluster: Cluster) -> list[int]:
+    """Make an evicted VMI unready, and ready on another node at the next read. Return the number of unready VMIs."""
+    unready: list[int] = []
+
+    def evict(pod: str) -> None:
+        key = ObjectKey("default", pod.removeprefix("pod-"))
+        gone = {"conditions": [{"type": "Ready", "status": "False"}]}
+        cluster.server.change(VMIS, key, {"status": gone})
+        states = [each["status"]["conditions"][0]["status"] for each in cluster.server.documents(VMIS).values()]
+        unready.append(states.count("False"))
+        ready = {"nodeName": "node-2", "conditions": [{"type": "Ready", "status": "True"}]}
+        moved = {"metadata": {"labels": {NODE_LABEL: "node-2"}}, "status": ready}
+        cluster.on_read = [lambda: None, lambda: None, lambda: cluster.server.change(VMIS, key, moved)]
+
+    cluster.on_eviction = evict
+    return unready
+
+
+def test_a_drain_takes_no_more_from_a_pool_than_its_limit(cluster: Cluster, shell: Shell):
+    pool_on_one_node(cluster)
+    unready = restarts_elsewhere(cluster)
+    lines = shell.output("drain node-1").splitlines()
+    assert lines[:3] == [
+        "NAMESPACE   OWNER        LOSES   MAY BE UNAVAILABLE   VMS",
+        "default     vmpool/web   3       1 (0 now)            web-0, web-1, web-2",
+        "node/node-1 cordoned",
+    ]
+    assert lines[-1] == "node/node-1 drained"
+    assert [line for line in lines if line.startswith("evicting")] == [
+        f"evicting vmi default/web-{number}" for number in range(3)
+    ]
+    assert unready == [1, 1, 1]
+    assert cluster.server.document(NODES, ObjectKey("", "node-1"))["spec"] == {"unschedulable": True}
+
+
+def test_a_dry_run_only_shows_the_losses(cluster: Cluster, shell: Shell):
+    pool_on_one_node(cluster)
+    lines = shell.output("drain node-1 --dry-run=client").splitlines()
+    assert lines[2:] == ["node/node-1 cordoned (dry run)", "node/node-1 drained (dry run)"]
+    assert (cluster.writes, cluster.evictions) == ([], [])
+
+
+def test_a_vmi_that_nothing_starts_again_needs_force(cluster: Cluster, shell: Shell):
+    node(cluster)
+    cluster.put(VMIS, builders.vmi("alone", labels={NODE_LABEL: "node-1"}))
+    put_pod(cluster, "alone", "uid-alone")
+    cluster.on_eviction = lambda pod: cluster.server.remove(VMIS, ObjectKey("default", "alone"))
+    error = "error: nothing starts these VMIs again: default/alone; --force evicts them too"
+    assert shell.error("drain node-1") == error
+    assert cluster.evictions == []
+    assert "evicting vmi default/alone" in shell.output("drain node-1 --force")
+
+
+def test_a_timeout_says_how_many_vmis_are_left(cluster: Cluster, shell: Shell):
+    pool_on_one_node(cluster)
+    code, _, err = shell("drain node-1 --timeout=200ms")
+    assert (code, err) == (1, "error: timed out: 3 VMIs are still on node-1\n")
+    assert cluster.evictions == ["pod-web-0"]
+
+
+def test_a_denied_eviction_is_repeated_and_a_migration_is_not(cluster: Cluster, shell: Shell):
+    pool_on_one_node(cluster, 1)
+    denials = [
+        TooManyRequests("Cannot evict pod as it would violate the pod's disruption budget.", code=429),
+        TooManyRequests('Eviction triggered evacuation of VMI "default/web-0"', code=429),
+    ]
+
+    def deny(pod: str) -> None:
+        if len(denials) == 1:
+            moved = {"metadata": {"labels": {NODE_LABEL: "node-2"}}, "status": {"nodeName": "node-2"}}
+            cluster.server.change(VMIS, ObjectKey("default", "web-0"), moved)
+        raise denials.pop(0)
+
+    cluster.on_eviction = deny
+    lines = shell.output("drain node-1").splitlines()
+    assert lines[3].startswith("waiting: the eviction of default/web-0 is denied: Cannot evict pod")
+    assert lines[4:] == ["migrating vmi default/web-0", "node/node-1 drained"]
+
+
+def test_an_unknown_node_gets_a_suggestion(cluster: Cluster, shell: Shell):
+    node(cluster)
+    assert shell.error("drain node1") == 'Error from server (NotFound): nodes "node1" not found; did you mean "node-1"?'
+
+
+def test_an_empty_node_is_only_cordoned(cluster: Cluster, shell: Shell):
+    node(cluster)
+    assert shell.output("drain node-1").splitlines() == ["node/node-1 cordoned", "node/node-1 drained"]
+
+
+EVICTEES = st.lists(
+    st.builds(
+        lambda number, owner, ready: Evictee(
+            namespace="a", name=f"vm-{number}", uid=str(number), owner=owner, is_ready=ready
+        ),
+        st.integers(0, 20),
+        st.sampled_from(["", "x", "y"]),
+        st.booleans(),
+    ),
+    max_size=10,
+    unique_by=lambda each: each.uid,
+)
+
+
+@given(EVICTEES, st.integers(1, 4), st.integers(0, 4), st.sets(st.integers(0, 20).map(str)))
+def test_no_round_exceeds_a_limit(evictees: list[Evictee], limit: int, unavailable: int, evicted: set[str]):
+    budgets = {owner: Budget(limit, unavailable) for owner in ("x", "y")}
+    round_ = choose(evictees, budgets, evicted)
+    for owner in budgets:
+        leaving = [each for each in round_.now if each.owner == owner and each.is_ready]
+        begun = [each for each in evictees if each.owner == owner and each.is_ready and each.uid in evicted]
+        assert not leaving or unavailable + len(begun) + len(leaving) <= limit
+    chosen = {each.uid for each in round_.now}
+    assert not chosen & evicted
+    assert {each.uid for each in evictees if not each.is_ready} <= chosen | evicted
+    waiting = len(evictees) - len(chosen) - len({each.uid for each in evictees} & evicted)
+    assert sum(round_.waiting.values()) == waiting
