@@ -91,6 +91,17 @@ lock:  ## pin the dependencies after a change of pyproject.toml
 	@build/lock/bin/python -m pip --quiet install '$(PIP_TOOLS)'
 	@build/lock/bin/python .ci/lock.py
 
+AUDIT := build/audit
+
+$(AUDIT)/.installed: .ci/requirements-audit.txt
+	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear $(AUDIT)
+	@$(AUDIT)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: audit
+audit: $(AUDIT)/.installed  ## look for known vulnerabilities in the pinned packages
+	@$(AUDIT)/bin/python .ci/audit.py
+
 .PHONY: clean
 clean:  ## remove all files that the targets above created here
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache

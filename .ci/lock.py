@@ -6,6 +6,7 @@ It writes these files:
     .ci/requirements-build.txt    the packages that build the image
     .ci/requirements-dev.txt      both of these, the sandbox, and the tools for tests and lint
     .ci/requirements-checkov.txt  a tool with its own environment
+    .ci/requirements-audit.txt    a tool with its own environment
 
 The files contain no address of a package index. pip uses its configured index, and the hashes ensure that every index
 supplies the same packages.
@@ -38,6 +39,7 @@ def main() -> int:
         wanted + optional["sandbox"] + project["dependency-groups"]["dev"] + project["build-system"]["requires"],
     )
     lock("checkov", project["dependency-groups"]["checkov"])
+    lock("audit", project["dependency-groups"]["audit"])
     return 0
 
 

@@ -10,11 +10,13 @@
         │                                                   └── ServerTimeout 504 (and ResourceVersionTooLarge)
         └── StatusError itself: any other status
 
-The text of a StatusError is the server's message. A longer message is cut to 1,024 characters. No error contains the
-body of an answer or a token.
+The text of a StatusError is the server's message. A longer message is cut to 1,024 characters. A JSON or Go dump of an
+object in the message is left out. No error contains the body of an answer or a token.
 """
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 from msgspec import Struct
@@ -159,6 +161,14 @@ _BY_CODE: dict[int, type[StatusError]] = {
     504: ServerTimeout,
 }
 
+_LONGEST_READ = 16 * MESSAGE_LIMIT
+_DUMP = re.compile(
+    # JSON and Go's %v and %#v begin with one of these texts. If the end was cut off, the dump reaches to the end.
+    r"""(?:map\[|&?\w*[\w.]*\{\s*(?:\\?["']|\w+:)|\[\s*\{).*(?:[\]}]|$)""",
+    re.DOTALL,
+)
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]+")
+
 _decode_status = msgspec.json.Decoder(Status).decode
 
 
@@ -187,12 +197,20 @@ def from_status(status: Status, *, code: int | None = None, retry_after: str | N
     details = status.details or StatusDetails()
     reason = status.reason or ""
     return _class_for(number, reason)(
-        (status.message or reason or f"the server answered HTTP {number}")[:MESSAGE_LIMIT],
+        without_dumps(status.message or reason or f"the server answered HTTP {number}")[:MESSAGE_LIMIT],
         code=number,
         reason=reason,
         retry_after_s=_seconds(retry_after, details.retry_after_seconds),
         causes=tuple(cause.reason or "" for cause in details.causes or ()),
     )
+
+
+def without_dumps(message: str) -> str:
+    """Return the message with "{...}" in place of each dump of an object, and without control characters.
+
+    A webhook may quote the whole object in its message. The object may contain passwords.
+    """
+    return _CONTROL.sub(" ", _DUMP.sub("{...}", message[:_LONGEST_READ]))
 
 
 def _class_for(code: int, reason: str) -> type[StatusError]:

@@ -169,7 +169,7 @@ def test_the_licence_is_the_one_that_the_project_names():
     assert "END OF TERMS AND CONDITIONS" in text
 
 
-@pytest.mark.parametrize("name", ["run", "dev"])
+@pytest.mark.parametrize("name", ["run", "dev", "audit"])
 def test_the_pins_have_hashes_and_name_no_address(name):
     text = (ROOT / ".ci" / f"requirements-{name}.txt").read_text()
     pins = re.split(r"\n(?=\S+==)", text)[1:]

@@ -121,8 +121,8 @@ KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
     "ready_replicas": (REPLICA_GAUGES["ready"], attrgetter("ready")),
     "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
 }
-"""The help text and the value of each replica gauge, by the end of the gauge's name. KubeVirt has proposed these names
-for pools.
+"""The help text and the value of each replica gauge. The key is the end of the gauge's name. KubeVirt has proposed the
+names of these gauges for pools.
 """
 
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
@@ -160,7 +160,7 @@ class _Row(NamedTuple):
 
 
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:
-    """Return the families as text, in the OpenMetrics format or in Prometheus' text format. Leave out families without
+    """Return the metrics as text, in the OpenMetrics format or in Prometheus' text format. Leave out metrics without
     lines.
     """
     parts = []

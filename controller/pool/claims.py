@@ -18,12 +18,13 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
-from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import POOL_FINALIZER
+from controller.kubevirt.early_release import is_young, release_delay
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.disks import owner_removals, owner_removals_of_left_behind
+from controller.pool.intent import Intent
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import labels_of
@@ -31,13 +32,14 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMs that stay in the pool, and the VMs that are released."""
+    """The VMs that stay in the pool, the VMs that are released, and the VMs that are too young for a release."""
 
     kept: tuple[VirtualMachine, ...]
     released: tuple[VirtualMachine, ...]
+    held: tuple[VirtualMachine, ...] = ()
 
 
-def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
+def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     """Separate the pool's VMs into kept and released VMs.
 
     A VM is kept if the selector matches its labels. A terminating VM is never released, because it leaves the pool
@@ -45,10 +47,18 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
     """
     kept: list[VirtualMachine] = []
     released: list[VirtualMachine] = []
+    held: list[VirtualMachine] = []
+    # A released VM keeps its name. So each lost VM increases the ordinals of later VMs.
+    highest = max((snapshot.ordinal_of(vm) or 0 for vm in snapshot.members), default=0)
+    delay = release_delay(highest + 1 - len(snapshot.members), intent.wanted)
     for vm in by_name(snapshot.members):
-        is_kept = is_deleting(vm) or selector.matches(labels_of(vm.metadata))
-        (kept if is_kept else released).append(vm)
-    return Claims(tuple(kept), tuple(released))
+        if is_deleting(vm) or intent.selector.matches(labels_of(vm.metadata)):
+            kept.append(vm)
+        elif is_young(vm.metadata, snapshot.now, delay):
+            held.append(vm)
+        else:
+            released.append(vm)
+    return Claims(tuple(kept), tuple(released), tuple(held))
 
 
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
@@ -86,7 +96,7 @@ def remove_finalizers(
 ) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` of these VMs.
 
-    With `preserve`, an earlier stage removes the owner references from the disks of the terminating VMs.
+    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs.
     """
     batch = tuple(vms)[: snapshot.limits.burst]
     keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
@@ -97,8 +107,8 @@ def remove_finalizers(
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` VMs that no longer belong to the pool.
 
-    With `preserve`, the disks of terminating VMs are kept too. Such a VM may still have belonged to the pool when its
-    deletion was requested.
+    With `preserve`, the disks of terminating VMs are kept too. The deletion of such a VM may have been requested while
+    the VM still belonged to the pool.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"

@@ -24,8 +24,9 @@ from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.claims import by_name, remove_finalizers, remove_finalizers_of_strays
 from controller.pool.disks import add_finalizers, is_safe_to_delete, preserves_disks
 from controller.pool.revisions import delete_left_over
+from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Delete, Patch, Plan, Stage
+from controller.runtime.plan import Patch, Plan, Stage
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
@@ -54,9 +55,9 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next reconciliation of a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions,
-    because nothing else would delete the revisions. If the plan has nothing else to write, the pool loses its own
-    finalizer.
+    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The
+    garbage collector does not delete these revisions. If nothing else is to write, the plan removes the finalizer from
+    the pool.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
@@ -102,7 +103,7 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
         )
         for vm in vms
     )
-    deletes = tuple(Delete(resource=VMS, key=vm.metadata.key, uid=vm.metadata.uid, why=why) for vm in vms)
+    deletes = tuple(delete_of(vm, why) for vm in vms)
     return (Stage(guards), Stage(deletes, essential=False))
 
 

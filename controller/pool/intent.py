@@ -55,7 +55,9 @@ def parse_intent(owner: Pool) -> Intent | FieldError:
     if isinstance(template, FieldError):
         return template
     if not selector.matches(template.labels):
-        return FieldError(f'spec.selector "{selector}" does not match spec.virtualMachineTemplate.metadata.labels')
+        return FieldError(
+            f"spec.selector {quoted(str(selector))} does not match spec.virtualMachineTemplate.metadata.labels"
+        )
     amount = _parse_max_unavailable(spec.max_unavailable)
     if isinstance(amount, FieldError):
         return amount

@@ -21,6 +21,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.early_release import plan_held, wanted_beside
 from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
 from controller.kubevirt.vm_types import VirtualMachine
@@ -68,16 +69,18 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
     The caller checks first that the caches show all earlier writes for this pool.
     """
-    claims = choose_claims(snapshot, intent.selector)
+    claims = choose_claims(snapshot, intent)
     members = claims.kept
     limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.limits.max_replicas)
-    intent = replace(intent, wanted=limited(intent.wanted, len(members), snapshot.limits.max_replicas))
+    wanted = wanted_beside(len(claims.held), intent.wanted, len(members))
+    intent = replace(intent, wanted=limited(wanted, len(members), snapshot.limits.max_replicas))
     revisions = read_revisions(snapshot, intent.template)
     healing = plan_healing(snapshot, intent, members)
     scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=healing.uids)
     parts = [
         _finalizer_removals(snapshot),
         plan_releases(snapshot, claims.released),
+        plan_held(snapshot.owner.metadata, claims.held),
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
@@ -101,14 +104,15 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out, changed so that failed creates do not stop later stages."""
+    """Return the plan of a scale-out with optional creates. Failed optional creates do not stop later stages."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False if the pool has too many VMs and one of its VMs is terminating.
+    """Return True if the number of VMs does not block an update.
 
-    Without a terminating VM, surplus VMs are accepted, because the scale-in policy may keep them (P8, P9).
+    While a VM is terminating, too many VMs block an update. Without a terminating VM, surplus VMs are accepted, because
+    the scale-in policy may keep them (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

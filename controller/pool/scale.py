@@ -26,7 +26,7 @@ from controller.pool.rollout import partition_of, template_for
 from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, controller_of
 
 MAX_NOTICES: Final = 10
 """The maximum number of Events about surplus VMs in one reconciliation."""
@@ -58,8 +58,17 @@ def plan_scale(
 
 
 def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False, cause: Cause = Cause.UNSPECIFIED) -> Delete:
-    meta = vm.metadata
-    return Delete(resource=VMS, key=meta.key, uid=meta.uid, why=why, foreground=foreground, cause=cause)
+    meta, pool = vm.metadata, controller_of(vm.metadata)
+    return Delete(
+        resource=VMS,
+        key=meta.key,
+        uid=meta.uid,
+        version=meta.resource_version,
+        owner_uid=pool.uid if pool is not None else "",
+        why=why,
+        foreground=foreground,
+        cause=cause,
+    )
 
 
 def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing: int) -> Plan:

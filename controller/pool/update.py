@@ -53,7 +53,7 @@ class Choice(Struct, frozen=True):
     """The update steps of one reconciliation.
 
     `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
-    of their own VM, for example during a snapshot.
+    of the VM itself, for example during a snapshot.
     """
 
     steps: list[PendingStep]
@@ -242,7 +242,8 @@ def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Rest
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
     why = f"its template is older than revision {revision}"
     if after_stop(pending.vm) is AfterStop.STARTS:
-        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, why=why)
+        version = vmi.resource_version
+        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=version, owner_uid=vm.uid, why=why)
     return Restart(
         resource=VMS,
         key=vm.key,

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.apimachinery.label_selectors import Selector
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
+from controller.kubevirt.early_release import is_young, plan_held, release_delay
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
-from controller.runtime.plan import Confirm, Patch, Plan, Stage
+from controller.replicaset.template import is_updated
+from controller.runtime.plan import Confirm, Patch, Plan, Stage, join
 from informers.meta import ObjectMeta, labels_of
 from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMIs of a set in three groups: kept, adopted and released VMIs."""
+    """The VMIs of a set in four groups: kept, adopted and released VMIs, and VMIs that are too young for a release."""
 
     kept: tuple[VirtualMachineInstance, ...]
     adopted: tuple[VirtualMachineInstance, ...]
     released: tuple[VirtualMachineInstance, ...]
+    held: tuple[VirtualMachineInstance, ...] = ()
 
 
-def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
-    """Separate the VMIs into kept, adopted and released VMIs. The choice depends on the labels and the selector.
+def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
+    """Separate the VMIs into groups. The choice depends on the labels and the selector.
 
     A VMI that is being deleted is neither adopted nor released.
     """
-    kept, released = [], []
+    selector = intent.selector
+    kept, released, held = [], [], []
+    lost = sum(is_updated(vmi, intent.template.hash) for vmi in snapshot.orphans)
+    delay = release_delay(lost, intent.wanted)
     for vmi in snapshot.members:
         if selector.matches(labels_of(vmi.metadata)) or vmi.metadata.deletion_timestamp is not None:
             kept.append(vmi)
+        elif is_updated(vmi, intent.template.hash) and is_young(vmi.metadata, snapshot.now, delay):
+            held.append(vmi)
         else:
             released.append(vmi)
     adopted = [
@@ -37,7 +45,7 @@ def choose_claims(snapshot: Snapshot, selector: Selector) -> Claims:
         for vmi in snapshot.orphans
         if vmi.metadata.deletion_timestamp is None and selector.matches(labels_of(vmi.metadata))
     ]
-    return Claims(tuple(kept), _by_name(adopted), _by_name(released))
+    return Claims(tuple(kept), _by_name(adopted), _by_name(released), _by_name(held))
 
 
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
@@ -66,7 +74,8 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
     if patches:
         stages.append(Stage(tuple(patches)))
     left = len(claims.adopted) - snapshot.burst
-    return Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
+    claimed = Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
+    return join((claimed, plan_held(owner, claims.held)))
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

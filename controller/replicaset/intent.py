@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.replicaset.template import Template, parse_template
@@ -38,5 +38,5 @@ def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
     if isinstance(template, FieldError):
         return template
     if not selector.matches(template.labels):
-        return FieldError(f'spec.selector "{selector}" does not match spec.template.metadata.labels')
+        return FieldError(f"spec.selector {quoted(str(selector))} does not match spec.template.metadata.labels")
     return Intent(wanted=wanted, selector=selector, template=template)

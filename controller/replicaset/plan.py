@@ -20,6 +20,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.early_release import wanted_beside
 from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
 from controller.replicaset.back_off import (
@@ -51,19 +52,20 @@ def plan(snapshot: Snapshot) -> Plan:
     if not snapshot.settled:
         return Plan(held="the cache does not show all of our own writes yet")
     if owner.spec.paused:
-        claims = plan_claims(snapshot, choose_claims(snapshot, intent.selector))
+        claims = plan_claims(snapshot, choose_claims(snapshot, intent))
         return replace(claims, held="paused")
     return _plan_changes(snapshot, intent)
 
 
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
-    claims = choose_claims(snapshot, intent.selector)
+    claims = choose_claims(snapshot, intent)
     kept = split_active_and_spent(claims.kept)
     # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
     adopted = split_active_and_spent(claims.adopted)
     active = kept.active + adopted.active
     limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas)
-    intent = replace(intent, wanted=limited(intent.wanted, len(active), snapshot.max_replicas))
+    wanted = wanted_beside(len(claims.held), intent.wanted, len(active))
+    intent = replace(intent, wanted=limited(wanted, len(active), snapshot.max_replicas))
     missing = intent.wanted - len(active)
     back_off = find_back_off(snapshot.now, intent.template.hash, active, kept.spent)
     creates = choose_creates(back_off, missing, burst=snapshot.burst, now=snapshot.now)

@@ -82,7 +82,15 @@ def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *,
 
 
 def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Delete:
-    return Delete(resource=snapshot.vmis, key=vmi.metadata.key, uid=vmi.metadata.uid, why=why)
+    meta, owner_uid = vmi.metadata, snapshot.owner.metadata.uid
+    return Delete(
+        resource=snapshot.vmis,
+        key=meta.key,
+        uid=meta.uid,
+        version=meta.resource_version,
+        owner_uid=owner_uid,
+        why=why,
+    )
 
 
 def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:

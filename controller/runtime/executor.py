@@ -18,14 +18,14 @@ and so finds the objects that were already created.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Protocol, TypeAlias, assert_never
 
 from controller.apimachinery.three_way_merge import PLAIN
+from controller.runtime.deletes import perform_delete
 from controller.runtime.expectations import Expectations, Write
-from controller.runtime.patches import Merge, owner_removal, template_change
+from controller.runtime.patches import Merge, owner_removal, template_change, without_content
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -55,15 +55,13 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
-"""The maximum number of parallel tasks for one stage. More tasks would only wait for the client's own limit."""
+"""The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
 
 LOOKUPS = 10
 """The maximum number of parallel requests for writes whose answers were lost."""
 
 ATTEMPTS = 4
 """The maximum number of attempts to read and patch an object. Another writer may change the object after each read."""
-
-_UID_PRECONDITION = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions of one stage, each with its index in the stage."""
@@ -230,15 +228,7 @@ class Executor:
                 case Create():
                     return await self._create(action)
                 case Delete():
-                    propagation = "Foreground" if action.foreground else "Background"
-                    answer = await self._client.delete(
-                        action.resource,
-                        action.key,
-                        uid=action.uid,
-                        propagation=propagation,
-                        version=action.version,
-                    )
-                    return Done(action, read_meta(answer).resource_version)
+                    return await perform_delete(self._client, action)
                 case Patch():
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
@@ -253,7 +243,7 @@ class Executor:
                 case _:
                     assert_never(action)
         except ApiError as error:
-            return _outcome_of(action, error)
+            return _outcome_of(action, without_content(action, error))
 
     async def _create(self, action: Create) -> Outcome:
         if await self._predecessor_owns_disks(action):
@@ -267,7 +257,7 @@ class Executor:
     async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Return True if an earlier object of the same name still owns a disk of the new object.
 
-        Return True also if a disk is being deleted. The new object must not use this disk.
+        Return True also if a disk is being deleted. The new object must not use such a disk.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -286,8 +276,8 @@ class Executor:
         If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
         answer was lost. Otherwise return `Rejected`.
 
-        Return `AlreadyThere` even if the existing object is being deleted. Then the next plan waits until the cache
-        shows the deletion.
+        The result is `AlreadyThere` even if the existing object is being deleted. In this case, the next plan waits
+        until the cache shows the deletion.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))
@@ -350,8 +340,6 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
         case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge() | Restart()) as write, NotFound():
             return Missing(write)
-        case Delete() as delete, Conflict() as conflict if _is_uid_mismatch(conflict):
-            return Missing(delete)
         case (Confirm(), _):
             return Rejected(action, error)
         case (_, TransportError(sent=True) | ServerError()):
@@ -376,15 +364,6 @@ def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
 
 def _waits(action: Action, blocked: frozenset[str]) -> bool:
     return isinstance(action, Patch) and action.after_owner in blocked
-
-
-def _is_uid_mismatch(error: Conflict) -> bool:
-    """Return True if a delete failed because the UID of the object differs from the UID in the delete.
-
-    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
-    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
-    """
-    return _UID_PRECONDITION.search(str(error)) is not None
 
 
 def _is_owned_by(meta: ObjectMeta, uid: str) -> bool:

@@ -1,4 +1,6 @@
-"""The patches for the actions that first read the object: `RemoveOwnerReference` and `ThreeWayMerge`."""
+"""Makes the patches of two actions: `RemoveOwnerReference` and `ThreeWayMerge`. For these actions, the executor first
+reads the object.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,18 @@ from typing import TypeAlias
 import msgspec
 
 from controller.apimachinery.owner_references import release_patch
-from controller.runtime.plan import Done, Missing, Outcome, Rejected, RemoveOwnerReference, ThreeWayMerge
+from controller.apimachinery.redaction import redacted
+from controller.runtime.plan import (
+    Action,
+    Create,
+    Done,
+    Missing,
+    Outcome,
+    Patch,
+    Rejected,
+    RemoveOwnerReference,
+    ThreeWayMerge,
+)
 from informers.errors import ApiError
 from informers.meta import ObjectMeta, controller_of
 
@@ -39,6 +52,18 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
     return Done(action, meta.resource_version) if patch is None else patch
+
+
+def without_content(action: Action, error: ApiError) -> ApiError:
+    """Return the error with a message that does not quote the confidential parts of the written object."""
+    match action:
+        case Create(body=body) | Patch(body=body):
+            error.args = (redacted(str(error), body),)
+        case ThreeWayMerge(old=old, new=new):
+            error.args = (redacted(str(error), old, new),)
+        case _:
+            pass
+    return error
 
 
 def _has_left(meta: ObjectMeta, owner_uid: str) -> bool:

@@ -90,7 +90,7 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
     plan = plan_pool(snapshot)
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    kept = choose_claims(snapshot, intent.selector).kept
+    kept = choose_claims(snapshot, intent).kept
     staying = [vm for vm in kept if not is_deleting(vm)]
     surplus = len(staying) - intent.wanted
     if surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:

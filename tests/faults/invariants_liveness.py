@@ -120,7 +120,7 @@ def l2_the_status_equals_a_recount(history: History, run: Run) -> Iterator[Findi
         if not is_deleting(owner):
             wrong = _miscounted(history.end, owner)
             yield (
-                Violation("L2", f"the status of {name_of(owner)}: {wrong}", (shown(owner["status"]),))
+                Violation("L2", f"the status of {name_of(owner)}: {wrong}", (shown(status_of(owner)),))
                 if wrong
                 else None
             )

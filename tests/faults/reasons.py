@@ -60,8 +60,8 @@ def states_of(step: Step, run: Run) -> list[Object]:
 
 
 def replaces_members(owner: Object) -> bool:
-    """Return True if the owner replaces members that are unready or outdated."""
-    return owner["kind"] == POOL or bool({REPLACE_UNREADY, ROLLING_UPDATE} & annotations_of(owner).keys())
+    """Return True if the owner replaces unready members, or outdated members of an earlier spec."""
+    return _heals(owner) or ROLLING_UPDATE in annotations_of(owner)
 
 
 def _set_reason(step: Step, run: Run, owners: list[Object], states: list[Object]) -> str:
@@ -109,8 +109,8 @@ def _disks(pool_spec: Object) -> list[Object]:
     return ((pool_spec.get("virtualMachineTemplate") or {}).get("spec") or {}).get("dataVolumeTemplates") or []
 
 
-def _heals(pool: Object) -> bool:
-    return (pool.get("spec") or {}).get("autohealing") is not None or REPLACE_UNREADY in annotations_of(pool)
+def _heals(owner: Object) -> bool:
+    return (owner.get("spec") or {}).get("autohealing") is not None or REPLACE_UNREADY in annotations_of(owner)
 
 
 def _problem(step: Step, run: Run, reason: str, owners: list[Object], states: list[Object]) -> str:

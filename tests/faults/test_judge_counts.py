@@ -59,6 +59,14 @@ def test_s1_one_create_too_many_for_a_constant_number_is_found() -> None:
     assert_broken(made, "S1", "lacks 3 members: 4 creates, 1 deletes")
 
 
+def test_s1_one_create_too_many_for_a_pool_with_a_constant_number_is_found() -> None:
+    made = Made()
+    owner = pool_of(made, 2)
+    assert_kept(made, "S1")
+    made.create(vm("pool-2", owner), by=OURS)
+    assert_broken(made, "S1", "lacks 2 members: 3 creates, 0 deletes")
+
+
 def test_s1_a_delete_of_a_surplus_member_has_a_reason() -> None:
     made = Made()
     scale(made, set_of(made, 3), 2)

@@ -24,7 +24,7 @@ def test_q1_a_request_at_rest_is_found() -> None:
     set_of(made, 1)
     run = Run(settled_from=made.now)
     made.read(SET, "herd")
-    assert_broken(made, "Q1", "get virtualmachineinstancereplicasets/herd -> 200 at rest", run)
+    assert_broken(made, "Q1", "1 requests at rest, the first is get virtualmachineinstancereplicasets/herd -> 200", run)
 
 
 def test_q1_a_resource_that_is_listed_again_and_again_is_found() -> None:
@@ -95,6 +95,15 @@ def test_q3_a_second_delete_of_a_member_is_found() -> None:
     for _ in range(2):
         made.delete(VM, "pool-1", by=OURS)
     assert_broken(made, "Q3", "2 requests to delete, allowed are 1")
+
+
+def test_q3_a_delete_that_lost_a_race_is_sent_again() -> None:
+    made = Made()
+    scale(made, set_of(made, 2), 1)
+    uid = {"preconditions": {"uid": made.get(VMI, "herd-a")["metadata"]["uid"]}}
+    made.fail("delete", VMI, "herd-a", 409, body=uid)
+    made.delete(VMI, "herd-a", by=OURS)
+    assert_kept(made, "Q3")
 
 
 def test_q3_a_second_attempt_is_allowed_after_a_lost_answer() -> None:

@@ -107,6 +107,25 @@ def test_r9_a_stale_cache_leads_to_no_second_delete(
     assert proxied.working
 
 
+def test_g3_a_vmi_that_its_user_has_just_detached_is_not_deleted(
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    """The cache of the controller does not show yet that the VMI has left. A VMI that does not run is deleted first."""
+    idle_namespace.make_set(2)
+    detached, running = idle_namespace.wait_for(2)
+    idle_namespace.play(running)
+    eventually(lambda: idle_namespace.status().get("readyReplicas") == 1, what="the cache shows which VMI runs")
+    held = proxy.add(Rule(Match("watch", VMIS), HoldWatch(), times=None))
+    idle_namespace.change_vmi(detached, {"metadata": {"ownerReferences": None, "labels": {"app": "other"}}})
+    idle_namespace.change_set({"spec": {"replicas": 1}})
+    eventually(lambda: idle_namespace.requests("delete"), what="the controller tries to delete the VMI")
+    proxy.remove(held)
+    eventually(lambda: idle_namespace.status().get("replicas") == 1, what="the set has one VMI")
+    assert idle_namespace.alive().keys() == {detached, running}
+    assert [(each.name, each.code) for each in idle_namespace.requests("delete")] == [(detached, 409)]
+    assert proxied.working
+
+
 def test_r9_a_watch_cut_in_the_middle_of_a_line_continues_without_a_gap(
     idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:

@@ -134,7 +134,7 @@ def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster:
     intent = parse_intent(owner)
     assert isinstance(intent, Intent)
     vmis = [VMIS.decode(shell_json(cluster, VMIS, name)) for name in ("test0", "test1")]
-    claims = choose_claims(builders.snapshot(owner, vmis), intent.selector)
+    claims = choose_claims(builders.snapshot(owner, vmis), intent)
     assert [vmi.metadata.name for vmi in claims.kept] == ["test1"]
     assert claims.adopted == ()
 

@@ -126,7 +126,7 @@ def test_similar_events_are_separate_again_after_ten_minutes():
 
 
 def test_similar_events_at_a_low_rate_are_never_combined():
-    """At most ten Events in ten minutes stay separate."""
+    """If at most ten similar Events come in ten minutes, each Event is sent separately."""
     correlator = Correlator()
     recorded = [record(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
     assert not any(series.combined for series in recorded)
@@ -226,6 +226,18 @@ def test_the_number_of_buckets_is_bounded():
     for n in range(1000):
         spam_filter.admit(ref(f"web-{n}"), "c", START)
     assert len(spam_filter) == 50
+
+
+def test_a_bucket_that_is_full_again_is_forgotten():
+    spam_filter = SpamFilter()
+    for n in range(100):
+        spam_filter.admit(ref(f"web-{n}"), "c", START)
+    for _ in range(3):
+        spam_filter.admit(ref("often"), "c", START + SECOND)
+    spam_filter.admit(ref("last"), "c", START + REFILL)
+    assert len(spam_filter) == 2
+    spam_filter.admit(ref("last"), "c", START + 3 * REFILL + SECOND)
+    assert len(spam_filter) == 1
 
 
 def test_an_occasion_is_reported_after_it_was_marked():

@@ -1,0 +1,60 @@
+"""Removes the content of objects from error messages.
+
+The message of a rejected write may quote the written object, for example its cloud-init user data. Logs and Events have
+other readers than the object. So they must not contain such a quote.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any, Final
+
+import msgspec
+
+HIDDEN: Final = "[hidden]"
+
+CONFIDENTIAL_FIELDS: Final = frozenset(
+    {"annotations", "userData", "userDataBase64", "networkData", "networkDataBase64", "kernelArgs", "serial", "env"}
+)
+"""All texts below these fields are confidential."""
+
+LONG_TEXT: Final = 100
+"""A text of at least this length, or with several lines, is confidential in every field. No name is so long."""
+
+SHORTEST_WORD: Final = 4
+PLAIN_WORD: Final = re.compile(r"[A-Za-z]{1,7}")
+"""Short words of a language. They are part of many messages, so they are shown."""
+
+_WORD: Final = re.compile(r"[^\s\"'`\\,;:()\[\]{}<>=|]+")
+
+
+def redacted(message: str, *bodies: bytes) -> str:
+    """Return the message without words that occur in a confidential text of one of the written bodies."""
+    texts = "\0".join(text for body in bodies for text in _confidential_texts(body))
+    if not texts:
+        return message
+
+    def hide(word: re.Match[str]) -> str:
+        text = word[0].strip(".!?")
+        shown = len(text) < SHORTEST_WORD or PLAIN_WORD.fullmatch(text) or text not in texts
+        return word[0] if shown else HIDDEN
+
+    return _WORD.sub(hide, message)
+
+
+def _confidential_texts(body: bytes) -> Iterable[str]:
+    """Yield the confidential texts of a JSON document. A document that cannot be decoded has none."""
+    try:
+        todo: list[tuple[Any, bool]] = [(msgspec.json.decode(body), False)]
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return
+    while todo:
+        value, confidential = todo.pop()
+        match value:
+            case str() if confidential or len(value) >= LONG_TEXT or "\n" in value:
+                yield value
+            case dict():
+                todo += [(each, confidential or name in CONFIDENTIAL_FIELDS) for name, each in value.items()]
+            case list():
+                todo += [(each, confidential) for each in value]

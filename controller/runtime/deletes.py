@@ -1,0 +1,70 @@
+"""Deletes of objects that must still belong to their owner (G3).
+
+The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete has the
+resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the server. It
+deletes the new version only if the object still has its owner.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from controller.runtime.plan import Delete, Done, Missing, Outcome, Rejected
+from informers.errors import ApiError, Conflict, NotFound
+from informers.meta import ObjectMeta, controller_of
+from informers.objects import ObjectClient, read_meta
+
+ATTEMPTS: Final = 4
+"""The maximum number of deletes. Another writer may change the object after each read."""
+
+_UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
+
+
+async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
+    """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
+
+    Raise ApiError if a delete fails. A delete that fails because the object has changed is tried again.
+    """
+    version = action.version
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            return await _delete(client, action, version)
+        except Conflict as error:
+            if is_uid_mismatch(error):
+                return Missing(action)
+            if not (action.owner_uid and version and attempts_left):
+                raise
+        try:
+            found = read_meta(await client.get(action.resource, action.key))
+        except NotFound:
+            return Missing(action)
+        except ApiError as error:
+            # Only the read failed, so nothing was deleted, even if the answer was lost.
+            return Rejected(action, error)
+        if not _is_deletable(found, action):
+            return Missing(action)
+        version = found.resource_version
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:
+    propagation = "Foreground" if action.foreground else "Background"
+    answer = await client.delete(action.resource, action.key, uid=action.uid, propagation=propagation, version=version)
+    return Done(action, read_meta(answer).resource_version)
+
+
+def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
+    """Return True if this is still the object of the action, with its owner and without a deletion."""
+    owner = controller_of(found)
+    is_owned = owner is not None and owner.uid == action.owner_uid
+    return is_owned and found.uid == action.uid and found.deletion_timestamp is None
+
+
+def is_uid_mismatch(error: Conflict) -> bool:
+    """Return True if a delete failed because the UID of the object differs from the UID in the delete.
+
+    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
+    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
+    """
+    return _UID_PRECONDITION.search(str(error)) is not None

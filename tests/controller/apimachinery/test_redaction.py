@@ -1,0 +1,46 @@
+"""Error messages do not quote the confidential parts of an object."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from controller.apimachinery.redaction import HIDDEN, redacted
+
+SECRET = "s3cr3t-Marker-7f3a"
+BODY = json.dumps(
+    {
+        "metadata": {"name": "web-abcde", "annotations": {"kubevirt.io/ignitiondata": '{"passwd":"hunter-22"}'}},
+        "spec": {
+            "domain": {"memory": "64X", "firmware": {"kernelBoot": {"kernelArgs": "console=ttyS0 token=k3rn3l"}}},
+            "volumes": [
+                {"name": "disk0", "persistentVolumeClaim": {"claimName": "a-claim-with-a-long-name"}},
+                {"name": "init", "cloudInitNoCloud": {"userData": f"#cloud-config\npassword: {SECRET}\n"}},
+                {"name": "other", "unknown": {"text": "x" * 200 + SECRET}},
+            ],
+        },
+    }
+).encode()
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        (f"userData is wrong: password: {SECRET}", f"userData is wrong: {HIDDEN}: {HIDDEN}"),
+        (f'spec.x: Invalid value: "{SECRET}": no', f'spec.x: Invalid value: "{HIDDEN}": no'),
+        (f"bad part 7f3a of {SECRET[:9]}", f"bad part {HIDDEN} of {HIDDEN}"),
+        ("ignition: hunter-22!", f"ignition: {HIDDEN}"),
+        ("kernel argument token=k3rn3l", f"kernel argument token={HIDDEN}"),
+        ('memory: Invalid value: "64X": not a quantity', 'memory: Invalid value: "64X": not a quantity'),
+        ('claim "a-claim-with-a-long-name" not found', 'claim "a-claim-with-a-long-name" not found'),
+        ('virtualmachineinstances "web-abcde" is forbidden', 'virtualmachineinstances "web-abcde" is forbidden'),
+    ],
+)
+def test_only_words_of_confidential_texts_are_hidden(message: str, shown: str) -> None:
+    assert redacted(message, BODY) == shown
+
+
+@pytest.mark.parametrize("body", [b"", b"not json", b"[" * 5000, b"\xff", b"{}"])
+def test_a_body_that_cannot_be_read_changes_nothing(body: bytes) -> None:
+    assert redacted("a message", body) == "a message"

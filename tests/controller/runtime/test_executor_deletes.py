@@ -1,0 +1,108 @@
+"""Deletes of members: an object that has left its owner is not deleted (G3)."""
+
+from __future__ import annotations
+
+import pytest
+
+from controller.kubevirt.resources import VMIS
+from controller.runtime.deletes import ATTEMPTS
+from controller.runtime.plan import Delete, Missing
+from tests.controller.runtime.executor_changes import meddle, reference, when
+from tests.controller.runtime.executor_setup import (
+    MODIFIED,
+    OWNER_UID,
+    UNREACHABLE,
+    ExecutorSetup,
+    document,
+    key,
+    kinds,
+)
+from tests.fakes.requests import Request
+
+pytestmark = pytest.mark.looptime
+
+
+def with_member(*, finalizers: tuple[str, ...] = ()) -> tuple[ExecutorSetup, Delete]:
+    """A member, and its delete in the version that the cache shows."""
+    setup = ExecutorSetup()
+    made = setup.server.put(VMIS, document("vm", finalizers=list(finalizers)))["metadata"]
+    setup.cache.catch_up()
+    version, uid = made["resourceVersion"], made["uid"]
+    return setup, Delete(resource=VMIS, key=key("vm"), uid=uid, version=version, owner_uid=OWNER_UID, why="surplus")
+
+
+async def test_g3_a_member_that_has_not_changed_is_deleted_with_one_request():
+    setup, delete = with_member()
+    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
+    assert setup.sent == ["delete vm"]
+
+
+async def test_g3_a_member_that_has_changed_is_read_and_deleted():
+    setup, delete = with_member()
+    meddle(setup, VMIS, "vm")()
+    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
+    assert setup.sent == ["delete vm", "get vm", "delete vm"]
+    assert setup.names == []
+
+
+@pytest.mark.parametrize("owners", [[], [reference("other", controller=True)]])
+async def test_g3_an_object_that_has_left_its_owner_is_not_deleted(owners: list[dict[str, object]]):
+    setup, delete = with_member()
+    setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": owners}})
+    assert await setup.outcome_of(delete) == Missing(delete)
+    assert setup.names == ["vm"]
+
+
+async def test_g3_the_next_plan_waits_until_the_cache_shows_that_the_object_has_left():
+    setup, delete = with_member()
+    setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": []}})
+    await setup.outcome_of(delete)
+    assert not setup.settled
+    setup.cache.catch_up()
+    assert setup.settled
+
+
+async def test_g3_an_object_that_leaves_between_the_read_and_the_second_delete_is_not_deleted():
+    setup, delete = with_member()
+    meddle(setup, VMIS, "vm")()
+    deletes = 0
+
+    def fault_for(request: Request) -> None:
+        nonlocal deletes
+        deletes += request.verb == "delete"
+        if deletes == 2:
+            setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": []}})
+
+    setup.server.fault_for = fault_for
+    assert await setup.outcome_of(delete) == Missing(delete)
+    assert setup.names == ["vm"]
+
+
+async def test_a_member_that_another_client_deletes_first_is_missing():
+    setup, delete = with_member(finalizers=("some/finalizer",))
+    setup.server.remove(VMIS, key("vm"))
+    assert await setup.outcome_of(delete) == Missing(delete)
+    assert setup.sent == ["delete vm", "get vm"]
+
+
+async def test_a_member_that_changes_all_the_time_is_rejected_after_some_attempts():
+    setup, delete = with_member()
+    setup.server.fault_for = when("delete", meddle(setup, VMIS, "vm"), times=100)
+    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
+    assert setup.sent.count("delete vm") == ATTEMPTS
+
+
+async def test_a_failed_read_after_a_conflict_leaves_no_doubt_about_the_delete():
+    setup, delete = with_member()
+    meddle(setup, VMIS, "vm")()
+    setup.fail(UNREACHABLE, verb="get")
+    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
+    assert setup.unresolved == ()
+
+
+async def test_a_conflict_of_a_delete_without_a_version_is_rejected():
+    setup, delete = with_member()
+    setup.fail(MODIFIED)
+    plain = Delete(resource=delete.resource, key=delete.key, uid=delete.uid, why="surplus")
+    assert kinds([await setup.outcome_of(plain)]) == ["Rejected"]
+    assert setup.sent == ["delete vm"]

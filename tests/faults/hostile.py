@@ -1,0 +1,229 @@
+"""A cluster for hostile input: kinds without validation, and one controller for all tests of a file.
+
+A quiet namespace contains a set of a well-behaved neighbour. Each test checks that the controller still serves it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from informers.nesting import cut_deep_values
+from sandbox.admin import Admin
+from sandbox.audit import AuditRecord
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.integration.controller_process import ControllerProcess, controller_process, eventually
+from tests.manifests.documents import POOLS, REPLICASETS
+
+GROUP, POOL_GROUP = "hostile.vmherd.dev", "pool.hostile.vmherd.dev"
+SET, POOL = "virtualmachineinstancereplicasets", "virtualmachinepools"
+VMI, VM = "virtualmachineinstances", "virtualmachines"
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+PATHS = {
+    SET: f"/apis/{GROUP}/v1/namespaces",
+    POOL: f"/apis/{POOL_GROUP}/v1beta1/namespaces",
+    VMI: "/apis/kubevirt.io/v1/namespaces",
+    VM: "/apis/kubevirt.io/v1/namespaces",
+    "events": "/api/v1/namespaces",
+    "persistentvolumeclaims": "/api/v1/namespaces",
+    "controllerrevisions": "/apis/apps/v1/namespaces",
+    "secrets": "/api/v1/namespaces",
+}
+KINDS = {
+    SET: "VirtualMachineInstanceReplicaSet",
+    POOL: "VirtualMachinePool",
+    VMI: "VirtualMachineInstance",
+    VM: "VirtualMachine",
+    "persistentvolumeclaims": "PersistentVolumeClaim",
+    "controllerrevisions": "ControllerRevision",
+    "secrets": "Secret",
+}
+MERGE = "application/merge-patch+json"
+HOT_PER_S = 10.0
+"""More requests of the controller in a second for one namespace at rest are a hot loop."""
+
+FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP, "--leader-election-id", "hostile")
+
+
+def vmi_template(labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"labels": labels or {"app": "x"}}, "spec": {"domain": {}, **spec}}
+
+
+def vm_template(labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    spec = {"runStrategy": "Always", "template": vmi_template(labels), **spec}
+    return {"metadata": {"labels": labels or {"app": "x"}}, "spec": spec}
+
+
+class Tenant:
+    """One namespace and its objects, written as the administrator. The bodies may be of any form."""
+
+    def __init__(self, plane: ControlPlane, name: str) -> None:
+        self.plane, self.name = plane, name
+        self.admin = Admin(plane.kubeconfig)
+        self.kubectl = Kubectl(plane.kubeconfig, name)
+        self.since = plane.audit_position()
+
+    def create(self, kind: str, name: str, spec: Any = None, *, meta: Any = None, **fields: Any) -> dict[str, Any]:
+        version = PATHS[kind].removeprefix("/apis/").removeprefix("/api/").removesuffix("/namespaces")
+        body = {"apiVersion": version, "kind": KINDS[kind], "metadata": {"name": name, **(meta or {})}, **fields}
+        if spec is not None:
+            body["spec"] = spec
+        return self.send("POST", kind, "", body)
+
+    def make_set(self, name: str = "herd", replicas: Any = 1, *, meta: Any = None, **spec: Any) -> dict[str, Any]:
+        whole = {"replicas": replicas, "selector": {"matchLabels": {"app": "x"}}, "template": vmi_template(), **spec}
+        return self.create(SET, name, whole, meta=meta)
+
+    def make_pool(self, name: str = "pool", replicas: Any = 1, *, meta: Any = None, **spec: Any) -> dict[str, Any]:
+        selector = {"matchLabels": {"app": "x"}}
+        whole = {"replicas": replicas, "selector": selector, "virtualMachineTemplate": vm_template(), **spec}
+        return self.create(POOL, name, whole, meta=meta)
+
+    def patch(self, kind: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self.send("PATCH", kind, name, change)
+
+    def replace_spec(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        steps = json.dumps([{"op": "replace", "path": "/spec", "value": spec}]).encode()
+        self.admin.send("PATCH", self.path(kind, name), steps, "application/json-patch+json")
+
+    def delete(self, kind: str, name: str) -> None:
+        self.admin.send("DELETE", self.path(kind, name))
+
+    def list(self, kind: str) -> dict[str, dict[str, Any]]:
+        items = json.loads(cut_deep_values(self.admin.send("GET", self.path(kind))))["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.admin.get(self.path(kind, name))
+        return found
+
+    def children(self, owner: str) -> list[str]:
+        """The names of the VMs and VMIs that the set or pool with this name controls and that are not terminating."""
+        return [
+            name
+            for kind in (VMI, VM)
+            for name, item in self.list(kind).items()
+            if "deletionTimestamp" not in item["metadata"]
+            and any(each["name"] == owner and each.get("controller") for each in owners_of(item))
+        ]
+
+    def reasons(self) -> dict[str, Counter[str]]:
+        """For each object with Events: the number of Events for each reason, repeats included."""
+        found: dict[str, Counter[str]] = {}
+        for event in self.admin.get(self.path("events"))["items"]:
+            counted = found.setdefault(event["involvedObject"]["name"], Counter())
+            counted[event["reason"]] += event.get("count") or 1
+        return found
+
+    def requests(self, since: int | None = None) -> list[AuditRecord]:
+        """The requests of the controller in this namespace, with those for Events."""
+        records = self.plane.audit_records(self.since if since is None else since)
+        return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
+
+    def rate(self, *, for_s: float = 1.5) -> float:
+        """The requests of the controller in a second from now on, in this namespace."""
+        since = self.plane.audit_position()
+        time.sleep(for_s)
+        return len(self.requests(since)) / for_s
+
+    def is_quiet(self) -> bool:
+        return self.rate() <= HOT_PER_S
+
+    def path(self, kind: str, name: str = "") -> str:
+        return f"{PATHS[kind]}/{self.name}/{kind}" + (f"/{name}" if name else "")
+
+    def send(self, method: str, kind: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        encoded = json.dumps(body).encode()
+        content_type = MERGE if method == "PATCH" else "application/json"
+        answer: dict[str, Any] = json.loads(self.admin.send(method, self.path(kind, name), encoded, content_type))
+        return answer
+
+
+def owners_of(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return item["metadata"].get("ownerReferences") or []
+
+
+class HostileCluster:
+    """The control plane, the controller, and the neighbour."""
+
+    def __init__(self, plane: ControlPlane, program: ControllerProcess) -> None:
+        self.plane, self.program = plane, program
+        self.neighbour = self.tenant("neighbour")
+        self.neighbour.make_set("calm", 1)
+        self._wanted = 1
+        eventually(lambda: len(self.neighbour.children("calm")) == 1, what="the neighbour's set works")
+
+    def tenant(self, name: str = "") -> Tenant:
+        """Create a namespace."""
+        name = name or f"hostile-{uuid.uuid4().hex[:8]}"
+        body = json.dumps({"metadata": {"name": name}}).encode()
+        Admin(self.plane.kubeconfig).send("POST", "/api/v1/namespaces", body, "application/json")
+        return Tenant(self.plane, name)
+
+    def serves_the_neighbour(self, *, within_s: float = 10.0) -> float:
+        """Scale the neighbour's set and return the time in seconds until its VMIs exist."""
+        self._wanted = 3 - self._wanted
+        started = time.monotonic()
+        self.neighbour.patch(SET, "calm", {"spec": {"replicas": self._wanted}})
+        eventually(
+            lambda: len(self.neighbour.children("calm")) == self._wanted,
+            within_s=within_s,
+            what="the neighbour is served",
+        )
+        return time.monotonic() - started
+
+    def faults(self) -> list[dict[str, Any]]:
+        """The log lines about unexpected exceptions."""
+        return [line for line in self.program.lines(level="error") if "exception" in line]
+
+    def worst_lag_s(self) -> float:
+        """The longest delay of the controller's event loop since the last call, in seconds."""
+        found = re.search(r"^vmherd_event_loop_lag_max_seconds (\S+)$", self.program.metrics(), re.MULTILINE)
+        assert found is not None
+        return float(found[1])
+
+    def check(self) -> None:
+        """The controller is alive, and no reconciliation has raised an unexpected exception."""
+        assert self.program.working
+        assert self.program.health("healthz")[0] == 200
+        assert self.faults() == []
+
+
+def unchecked(definition: Path, group: str) -> dict[str, Any]:
+    """The definition of a kind in another group and without validation."""
+    document: dict[str, Any] = yaml.safe_load(definition.read_text())
+    spec = document["spec"]
+    document["metadata"]["name"] = f"{spec['names']['plural']}.{group}"
+    spec["group"] = group
+    spec["names"] |= {"shortNames": [], "categories": []}
+    for version in spec["versions"]:
+        properties = {"spec": ANYTHING, "status": ANYTHING}
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    return document
+
+
+@contextmanager
+def hostile_cluster(plane: ControlPlane, directory: Path, *flags: str) -> Iterator[HostileCluster]:
+    """Define the kinds without validation, and run one controller for them while the block runs."""
+    kubectl = Kubectl(plane.kubeconfig)
+    definitions = [unchecked(REPLICASETS, GROUP), unchecked(POOLS, POOL_GROUP)]
+    kubectl.apply(*definitions)
+    for each in definitions:
+        kubectl("wait", "--for=condition=Established", "crd", each["metadata"]["name"])
+    with controller_process(plane, directory, *FLAGS, *flags) as program:
+        yield HostileCluster(plane, program)
+
+
+def all_of(checks: dict[str, Callable[[], object]], *, within_s: float = 60.0) -> None:
+    """Wait until each check returns a true value. A failure names the checks that do not."""
+    eventually(lambda: not [name for name, check in checks.items() if not check()], within_s=within_s)
