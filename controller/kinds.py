@@ -3,8 +3,8 @@
 All parts of the program that handle several kinds read `KINDS`: flags, modes, permissions, checks before the start,
 metrics, commands and wiring. docs/adding-a-kind.md shows how to add a kind.
 
-A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, this package
-is imported only when the rules are needed.
+A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, the package
+of a kind is imported only when its rules are needed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ READ: Final = ("get", "list", "watch")
 
 
 class Access(Struct, frozen=True):
-    """The API verbs that a kind needs on one other resource, such as VMs, or on its subresource."""
+    """The API verbs that a kind needs on another resource, for example on VMs, or on a subresource of this resource."""
 
     resource: Resource[Any]
     verbs: tuple[str, ...]
@@ -82,7 +82,9 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     short_names: tuple[str, ...]
     own_short_names: tuple[str, ...]
-    """The short names for kubectl in the API group `own_group`. The field `short_names` has the names in `group`."""
+    """The short names for kubectl in the API group `own_group`. The field `short_names` contains the short names for
+    kubectl in the API group `group`.
+    """
 
     component: str
     """The source component of the kind's Events."""
@@ -91,8 +93,8 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """The prefix of all metrics that have one series for each object of the kind."""
 
     writes: tuple[tuple[str, tuple[Resource[Any], ...]], ...]
-    """The writes that metrics count. Each verb in the past tense, such as `created`, maps to the resources that the
-    kind's controller writes in this way.
+    """The writes that metrics count. Each entry has a verb in the past tense, such as `created`, and the resources of
+    the objects that the kind's controller creates, updates or deletes.
 
     Metrics show each of these writes from the start, with the count 0.
     """
@@ -117,7 +119,9 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """
 
     finalized: Resource[Any] | None = None
-    """The resource of the children with the same finalizer, or None if there are no such children."""
+    """The resource of the children that get the same finalizer as the kind's objects, or None if no children get the
+    finalizer.
+    """
 
     has_tally: bool = False
     """True if each object of the kind has counters for the VMs that were started, stopped and healed."""

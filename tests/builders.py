@@ -37,7 +37,7 @@ OWNER_REFERENCE = {
     "controller": True,
     "blockOwnerDeletion": True,
 }
-"""The reference to `replicaset()` in its VMIs, as JSON."""
+"""The owner reference of a VMI that `replicaset()` owns, as JSON."""
 
 
 def seconds_ago(seconds: float) -> datetime:

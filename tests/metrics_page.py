@@ -58,7 +58,6 @@ def talkative(kind: str) -> SetFigures:
 
 
 def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = tuple) -> None:
-    """Record a value in every metric."""
     metrics.show_queue(HangingQueue())
     metrics.show_unsettled("replicaset", lambda: 3.0)
     metrics.show_replicas(figures)

@@ -1,7 +1,7 @@
 """Finds the definitions of the Prometheus operator's kinds in the operator's Go module.
 
 `.ci/monitoring` pins the module and its checksum. Go downloads the module into its own cache the first time. Nothing is
-compiled. `python -m tests.monitoring_kinds` does the same and prints the folder.
+compiled. `python -m tests.monitoring_kinds` finds or downloads the definitions and prints their folder.
 """
 
 from __future__ import annotations

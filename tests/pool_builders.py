@@ -46,7 +46,9 @@ def vm_spec(
     volumes: Iterable[Json] = (),
     run_strategy: str = "Always",
 ) -> Json:
-    """A VM spec that boots a container image. Each name in `disks` gives a dataVolumeTemplate, a volume and a disk."""
+    """A VM spec that boots a container image. For each name in `disks`, it has a dataVolumeTemplate, a volume and a
+    disk.
+    """
     disks = tuple(disks)
     all_volumes = [
         {"name": "root", "containerDisk": {"image": image}},
@@ -172,8 +174,8 @@ def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ..
 def vmi(of: VirtualMachine, *, revision: str | None = "", **changes: Any) -> VirtualMachineInstance:
     """The VMI of this VM.
 
-    Without `revision`, the VMI has the revision of the VM. `revision=None` leaves out the label. The other keywords are
-    those of `builders.vmi`.
+    By default, the VMI has the revision of the VM. With `revision=None`, the VMI has no revision label. The other
+    keywords are those of `builders.vmi`.
     """
     revision_label = (of.metadata.labels or {}).get(REVISION_NAME) if revision == "" else revision
     labels = {**LABELS, **({REVISION_NAME: revision_label} if revision_label is not None else {})}
@@ -239,8 +241,8 @@ def snapshot(
     """The snapshot of a pool in a cluster with exactly these objects.
 
     By default, each VM has a VMI that became ready or unready at the same time as the VM. The default revision stores
-    the pool's spec and has the number 1. The VMs have its name in their label. `unready_before` are the unready periods
-    of an earlier snapshot.
+    the pool's spec and has the number 1. The revision label of the VMs has the name of the revision. `unready_before`
+    are the unready periods of an earlier snapshot.
     """
     vms = tuple(vms)
     if vmis is None:
@@ -261,14 +263,12 @@ def snapshot(
 
 
 def intent_of(owner: Pool) -> Intent:
-    """The parsed spec of a valid pool."""
     intent = parse_intent(owner)
     assert isinstance(intent, Intent), intent
     return intent
 
 
 def revisions_of(seen: Snapshot) -> Revisions:
-    """The revisions in the snapshot of a valid pool."""
     return read_revisions(seen, intent_of(seen.owner).template)
 
 

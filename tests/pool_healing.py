@@ -54,7 +54,7 @@ def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 
 def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
-    """The healing part of the plan for these VMs, 3 seconds after the announcement of their deletions."""
+    """The healing part of a plan for these VMs. The deletions of the VMs were announced 3 seconds before."""
     first = announce(owner, *machines, **more)
     return announce(announced(owner, record_of(first)), *machines, **more) if is_announced(first) else first
 
@@ -66,7 +66,7 @@ def announced(owner: Pool, records: Json) -> Pool:
 
 
 def announced_for(owner: Pool, *machines: VirtualMachine) -> Pool:
-    """The pool 3 seconds after the deletions of these VMs were announced."""
+    """The pool after the deletions of these VMs were announced. The announcement is 3 seconds old."""
     return annotated(owner, HEALED, {ordinal_of(each): [each.metadata.uid, 1, at(3)] for each in machines})
 
 
@@ -89,12 +89,10 @@ def is_announced(todo: Plan) -> bool:
 
 
 def healed(todo: Plan) -> list[str]:
-    """The names of the VMs that the plan deletes."""
     return [each.key.name for each in todo.actions if isinstance(each, Delete)]
 
 
 def record_of(todo: Plan) -> Json:
-    """The healing records that the plan writes."""
     [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.is_note]
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][HEALED])
 

@@ -97,11 +97,9 @@ class PoolSimulation:
 
     @property
     def actions(self) -> list[Action]:
-        """The actions that were tried so far."""
         return self.process.actions
 
     def of(self, resource: AnyResource) -> dict[str, Document]:
-        """The objects of a resource by name."""
         return self.server.documents(resource)
 
     def key(self, name: str) -> ObjectKey:
@@ -116,12 +114,10 @@ class PoolSimulation:
         return [name for name in self.members() if "deletionTimestamp" not in self.vms[name]["metadata"]]
 
     def template(self) -> Document:
-        """The VM spec in the pool's template."""
         spec: Document = self.pool["spec"]["virtualMachineTemplate"]["spec"]
         return spec
 
     def snapshot(self, *, settled: bool = True) -> Snapshot:
-        """The snapshot for a reconciliation at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key(self.name), now=self.now, settled=settled)
         assert seen is not None
@@ -170,11 +166,10 @@ class PoolSimulation:
         collect_garbage(self.server)
 
     def change(self, **fields: Any) -> None:
-        """Replace fields of the pool's spec, as a user does. None removes a field."""
+        """Replace fields of the pool's spec, as a user does. A value of None removes the field."""
         self.server.replace(POOLS, {**self.pool, "spec": without_nulls({**self.pool["spec"], **fields})})
 
     def annotate(self, **annotations: str) -> None:
-        """Annotate the pool, as a user does."""
         self.server.change(POOLS, self.key(self.name), {"metadata": {"annotations": annotations}})
 
     def edit_vm(self, name: str, *, metadata: Document | None = None, spec: Document | None = None) -> None:

@@ -18,7 +18,7 @@ BYSTANDERS = ("web-1", "web-7", "other")
 """Names of VMs with other owners in the pool's namespace. Two of the names look like names of the pool's VMs."""
 
 OTHERS = Resource(Listener, group="example.org", version="v1", plural="others", kind="Other")
-"""A kind whose objects own VMs too."""
+"""A kind that is not a pool. Its objects can own VMs."""
 
 BYSTANDING = {"bystander": "true"}
 
@@ -84,9 +84,7 @@ GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt"
 
 @st.composite
 def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = EDITS) -> str:
-    """One edit by a user of the pool or of one of its VMs. The kind of the edit is returned for the output of a failed
-    test.
-    """
+    """A user changes the pool or one of its VMs. The kind of the change is returned for the output of a failed test."""
     kind = draw(st.sampled_from(kinds))
     names = simulation.running()
     if kind == "scale" or not names:

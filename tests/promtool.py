@@ -1,7 +1,8 @@
 """Finds or fetches the programs of Prometheus: the server, and `promtool`, which checks metrics pages and rules.
 
 The PATH and the cache are searched first. If both lack a program, Debian's package is downloaded and unpacked into the
-cache. This needs no root, and nothing is installed. `python -m tests.promtool` does the same.
+cache. This needs no root, and nothing is installed. `python -m tests.promtool` finds or fetches the programs from the
+command line.
 """
 
 from __future__ import annotations

@@ -42,7 +42,9 @@ def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, An
 
 
 def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """One rule for each resource, with all its verbs. A create has no names, because RBAC cannot limit it by name."""
+    """One rule for each resource, with all verbs of the resource. RBAC cannot limit a create to names, so a create has
+    none.
+    """
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for wanted in permissions:
         resource = f"{wanted.resource}/{wanted.subresource}" if wanted.subresource else wanted.resource

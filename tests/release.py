@@ -40,7 +40,9 @@ A_DAY_S = 86_400
 
 IN_FORCE_WITHIN_S = 20.0
 HARMLESS = frozenset([("get", "customresourcedefinitions")])
-"""If a kind is not served at the start, this request looks for the reason. The refusal of this request is no error."""
+"""If the API server does not serve a kind at the start, the controller sends this request to find the reason. A refusal
+does no harm.
+"""
 
 
 class Pod(Struct, frozen=True):
@@ -59,12 +61,11 @@ class Pod(Struct, frozen=True):
         return "JTI=" + str(json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["jti"])
 
     def requests(self, since: int = 0) -> Iterator[AuditRecord]:
-        """The requests with this token."""
         credential = self.credential
         return (record for record in self.plane.audit_records(since) if record.credential == credential)
 
     def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
-        """The verb, resource and subresource of each refused request after `since` that no role allows.
+        """The verb, resource and subresource of each request after `since` that was refused because no role allows it.
 
         A new server refuses all requests until it has read its roles, so each permission is checked again.
         """
@@ -94,7 +95,7 @@ def pod_that_may(plane: ControlPlane, permissions: Iterable[Permission]) -> Pod:
 
 
 def settings(plane: ControlPlane, *flags: str) -> Config:
-    """The configuration of a release with these flags in addition to its own."""
+    """The configuration of a release. These flags are added to the arguments of the release."""
     arguments, environment, _ = _installed(plane)
     return parse([*arguments, *flags], environment)
 
@@ -161,7 +162,7 @@ def _user(account: str) -> str:
 
 
 def _first_of(rule: Mapping[str, Any], namespace: str) -> dict[str, str]:
-    """The first request that a rule allows."""
+    """The attributes of the first request that an RBAC rule allows."""
     resource, _, subresource = rule["resources"][0].partition("/")
     name = rule.get("resourceNames", [""])[0]
     what = {"group": rule["apiGroups"][0], "resource": resource, "subresource": subresource, "name": name}
@@ -169,7 +170,7 @@ def _first_of(rule: Mapping[str, Any], namespace: str) -> dict[str, str]:
 
 
 def _attributes(record: AuditRecord) -> dict[str, str]:
-    """The attributes of a request for an access review."""
+    """The attributes of a request, as a SubjectAccessReview needs them."""
     fields = ("group", "resource", "subresource", "name", "verb", "namespace")
     return {field: getattr(record, field) for field in fields}
 

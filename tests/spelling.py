@@ -1,7 +1,7 @@
 """Makes templates that KubeVirt's types allow, other spellings of a template, and templates with another meaning.
 
-The source is `tests/recordings/api-types.json`, which records how Go's types treat empty values. The controller has its
-own table, which this module does not use.
+The source is `tests/recordings/api-types.json`, which records how Go's types treat empty values. The controller has
+another table with the same facts. This module does not use the controller's table.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def paths_where_presence_matters() -> list[tuple[str, ...]]:
 
 
 def with_presence(spec: Json, path: tuple[str, ...]) -> Json:
-    """The spec with an empty object at the path, if nothing is there yet."""
+    """The spec with an empty object at the path. If the path already has a value, the spec does not change."""
     first, *rest = path
     held = spec.get(first)
     if not rest:

@@ -88,7 +88,6 @@ def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstanc
 
 @st.composite
 def populations(draw: st.DrawFn, owner: ReplicaSet, *, max_size: int = 12) -> tuple[VirtualMachineInstance, ...]:
-    """The VMIs of a namespace."""
     size = draw(st.integers(0, max_size))
     return tuple(draw(vmis(f"vm-{number}", owner)) for number in range(size))
 

@@ -19,7 +19,6 @@ REASON = re.compile(
 
 
 def reasons() -> set[str]:
-    """All reasons of Events and conditions in the code."""
     sources = "\n".join(path.read_text() for path in (ROOT / "controller").rglob("*.py"))
     return {first or second for first, second in REASON.findall(sources)}
 

@@ -1,4 +1,4 @@
-"""The cache index that finds objects by their owner, and the type of the names that are in use."""
+"""A cache index that finds objects by owner, and a type for the names of the existing objects in a namespace."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def by_owner_uid(thing: KubeObject) -> Iterable[str]:
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names of all objects of a kind in a namespace, with any owner.
+    """The names of all objects of a kind in a namespace, whoever owns the objects.
 
     `name in names` is True if an object has this name.
     """

@@ -83,8 +83,9 @@ Without a limit, a user could make the controller spend seconds on one selector.
 class Selector(Struct, frozen=True):
     """A parsed label selector. Labels match if all equalities and requirements are true.
 
-    `equalities` are the `matchLabels`, sorted by key. `needed` and `refused` contain the same conditions, by label key:
-    the label must have one of the needed values, and must not have one of the refused values.
+    `equalities` are the `matchLabels`, sorted by key. `needed` and `refused` contain the conditions of `equalities` and
+    `requirements` by label key. A label must have one of the needed values, and must not have one of the refused
+    values.
     """
 
     equalities: tuple[tuple[str, str], ...] = ()
@@ -166,7 +167,9 @@ class SelectorCache:
         self._parsed: dict[Hashable, tuple[LabelSelector, Selector | FieldError]] = {}
 
     def parse(self, owner: Hashable, wire: LabelSelector) -> Selector | FieldError:
-        """Return the parsed selector of this owner. `wire` is the same object as before if it has not changed."""
+        """Return the parsed selector of this owner. If the selector has not changed, `wire` must be the same Python
+        object as in the previous call.
+        """
         known = self._parsed.pop(owner, None)
         if known is None or known[0] is not wire:
             known = (wire, parse_selector(wire))

@@ -40,7 +40,7 @@ class FieldType(Protocol):
 
 
 class Untyped:
-    """An unknown type. The types of the fields and elements of such a value are unknown too."""
+    """An unknown type. The fields and the elements of an unknown type have unknown types too."""
 
     def field(self, name: str) -> FieldType:
         return self
@@ -162,10 +162,10 @@ class MergeRules(Struct, frozen=True):
         return [merged[name] for name in _in_order(merged, current, old, new)]
 
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
-        """Return the merged element with only one of the fields that exclude each other.
+        """Return the merged element with at most one of the fields that exclude each other.
 
-        If one of these fields differs between `old` and `new`, remove the fields that `new` does not have. Otherwise
-        the element is returned unchanged.
+        If one of these fields differs between `old` and `new`, all of these fields that `new` does not have are
+        removed. Otherwise the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
         if all(self.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
@@ -217,7 +217,8 @@ def _mutable(document: Fields) -> Fields:
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
-    A name that only the other list (`new` or `current`) has is inserted after its predecessor in that list.
+    Some names are missing in the chosen list. Such a name is inserted after its predecessor in the other list (`new` or
+    `current`).
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

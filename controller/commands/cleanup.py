@@ -1,4 +1,4 @@
-"""`vmherd cleanup`: removes our finalizers from pools and VMs, so that users can delete these objects.
+"""`vmherd cleanup`: removes vmherd's finalizers from pools and VMs, so that users can delete these objects.
 
 Use the command after the controller is uninstalled. A running controller removes its finalizers itself.
 
@@ -43,7 +43,9 @@ from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
 ROUNDS: Final = 3
-"""The number of attempts. An attempt fails if another client changes an object between our read and our write."""
+"""The number of attempts. An attempt fails if another client changes an object between the read and the write of the
+command.
+"""
 
 
 T = TypeVar("T", bound=KubeObject)
@@ -86,7 +88,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
 @click.command("cleanup", cls=Command, groups=GROUPS)
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:
-    """Remove our finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay."""
+    """Remove vmherd's finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay."""
     carry_out(Settings(**with_groups(chosen(ctx))), run)
 
 

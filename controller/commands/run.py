@@ -1,7 +1,7 @@
 """`vmherd run`: runs the controller until SIGTERM or SIGINT.
 
-The event loop and the HTTP client are slow to import, so they are imported only when the controller starts. Help and
-error messages about flags need no import.
+The event loop and the HTTP client are slow to import. They are imported only when the controller starts, so that
+`--help` and messages about wrong flags appear at once.
 """
 
 from __future__ import annotations

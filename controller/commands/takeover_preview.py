@@ -44,8 +44,8 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """List the objects of the cluster. For each kind in `TAKEN_OVER`, yield the rules that make the plans for its
-    objects.
+    """List the objects of the cluster. For each kind in `TAKEN_OVER`, yield the rules that plan for the objects of the
+    kind.
     """
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())

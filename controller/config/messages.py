@@ -46,8 +46,7 @@ def describe(error: click.UsageError) -> str:
 def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
     """Return one line for each environment variable that starts with VMHERD_ and has no flag.
 
-    Most of these variables are typing errors. They do not stop the start, because a later version may know the
-    variables.
+    Most of these variables are typing errors. The program still starts, because a later version may know the variable.
     """
     names = {option.variable for option in options if option.variable}
     unknown = (

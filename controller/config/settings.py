@@ -308,7 +308,7 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def groups_in(mode: str) -> dict[str, str]:
-    """Return the API groups of all kinds in a mode, by the name of the setting."""
+    """Return the API group of each kind in a mode. The keys are the names of the settings, for example `pool_group`."""
     return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
 
 

@@ -8,8 +8,8 @@ The rules are the same as in client-go, so that the output of `kubectl describe`
   combined Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
 - Each pair of object and source component has a token bucket of 25 requests. Every five minutes, one request is added.
 
-If the token bucket prevents a request, the next request for the Event contains the full count. After ten minutes
-without a repeat, the count of an Event starts again.
+The token bucket may prevent a request for a repeat. The next request for the Event then contains the full count. After
+ten minutes without a repeat, the count of an Event starts again.
 
 The code in this module does not wait, does not send requests and does not read a clock. The argument `at` is always the
 time at which the Event occurred.
@@ -135,7 +135,10 @@ class Correlator:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """Each group, with the time of its last Event. The least recent group is first."""
+        """Each group, with the time of its last Event.
+
+        The group that has had no Event for the longest time is first.
+        """
         self._stamp = 0
 
     def __len__(self) -> int:
@@ -170,8 +173,8 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the least recent
-        group.
+        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the group that
+        has had no Event for the longest time.
         """
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))
@@ -209,7 +212,7 @@ class SpamFilter:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """The number of remaining requests and the time of the last use of each used bucket.
+        """For each used bucket: the number of remaining requests, and the time of the last use.
 
         The least recently used bucket is first. A bucket without an entry is full.
         """

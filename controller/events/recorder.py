@@ -57,7 +57,7 @@ RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 """The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
 
 DROP_REASONS = ("queue_full", "spam", "namespace_gone", "refused", "unreachable", "not_leader", "failed", "shutdown")
-"""The reasons for dropped Events, as explained at the start of this module."""
+"""The reasons for dropped Events. The docstring of this module explains each reason."""
 
 
 class EventSink(Protocol):
@@ -259,7 +259,6 @@ class EventRecorder:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Return True if the error is temporary, so that a retry may succeed."""
     return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
@@ -270,7 +269,7 @@ def _retry_after_s(error: Exception) -> float:
 
 
 def _drop_reason(error: Exception) -> str:
-    """Return the reason for an Event that was dropped because of this error, as one of `DROP_REASONS`."""
+    """Return the drop reason of this error, one of `DROP_REASONS`."""
     match error:
         case NotFound():
             return "namespace_gone"

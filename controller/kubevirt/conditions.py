@@ -38,8 +38,8 @@ def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *
 def without_failure(status: Any) -> object:
     """Return the status without the condition `ReplicaFailure`. Callers compare the result with another status.
 
-    The message of `ReplicaFailure` may differ after each failure. A change of the message must not start a new
-    reconciliation of the set or pool. An early reconciliation would shorten the backoff.
+    The message of `ReplicaFailure` may differ after each failure. If a change of the message started a new
+    reconciliation of the set or pool, the reconciliation would start before the end of the backoff.
     """
     if status is None:
         return None

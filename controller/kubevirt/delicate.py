@@ -6,8 +6,8 @@ too. Two states are not such moments:
 - A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
   `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
 - The VM's field `status.volumeUpdateState` keeps its value after a successful volume migration. So this field alone
-  does not show a volume migration that is running. The condition `VolumesChange` and the VMI's field
-  `status.migratedVolumes` do show this, and KubeVirt clears both at the end.
+  does not show whether a volume migration is running. The condition `VolumesChange` and the VMI's field
+  `status.migratedVolumes` show this. KubeVirt clears this condition and this field at the end of the migration.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def delicate_reason(
     """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
     `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason to
-    wait: a restart also gives the VM its new size. The text of a reason stays the same while the reason lasts. So a
+    wait. A restart also gives the VM the new size. The text of a reason stays the same while the reason lasts. So a
     caller can report each reason once.
     """
     return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
@@ -44,7 +44,7 @@ def delicate_reason(
 def needs_manual_recovery(vm: VirtualMachine) -> bool:
     """Return True if a volume migration of the VM was interrupted.
 
-    KubeVirt does not start the VM again before a user corrects the volumes. `delicate_reason` covers this case, too.
+    KubeVirt does not start the VM again before a user corrects the volumes.
     """
     return _is_true(_conditions_of_vm(vm), MANUAL_RECOVERY_REQUIRED)
 
@@ -65,7 +65,10 @@ def _reason_of_vm(vm: VirtualMachine) -> str:
 
 
 def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool = False) -> str:
-    """Return the reason that the VMI's own status shows (see `delicate_reason`)."""
+    """Return the reason why the VM must not be restarted, deleted or healed now, or "".
+
+    Only the VMI is checked. `delicate_reason` checks the VM too.
+    """
     if vmi.undecodable:
         return UNREADABLE
     status = vmi.status

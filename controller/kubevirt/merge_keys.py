@@ -1,7 +1,7 @@
-"""The rules for applying a template change to a VirtualMachine (P12). The rules name the lists with named elements, the
-exclusive fields, and the objects that are always replaced completely.
+"""The rules for applying a template change to a VirtualMachine (P12). The rules contain the lists whose elements have
+names, the fields that exclude each other, and the objects that are always replaced completely.
 
-Some fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
+These fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
 rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
 the group are removed. KubeVirt sets a firmware UUID in each VM. The VM keeps this UUID even if the new template has no
 firmware any more. Two spellings of the same value are not a change (`normal_form`).
@@ -42,9 +42,9 @@ def _is_source(field: str) -> bool:
 def _with_power(merged: Fields, current: Fields, old: Fields, new: Fields) -> Fields:
     """Return the merged VM spec with only one of the fields `running` and `runStrategy`.
 
-    The VM keeps its current setting if the settings of the old and the new template have the same meaning. The VM also
-    keeps its current setting if the old template has no setting. Then a user has made the current setting, for example
-    to stop the VM. In all other cases the VM gets the setting of the new template.
+    If the settings of the old and the new template have the same meaning, the VM keeps its current setting. If the old
+    template has no setting, a user has made the current setting, for example to stop the VM. The VM keeps this setting,
+    too. In all other cases, the VM gets the setting of the new template.
     """
     vm_strategy, old_strategy, new_strategy = (strategy_of(spec) for spec in (current, old, new))
     is_set_by_user = vm_strategy not in (None, old_strategy) and old_strategy is None

@@ -53,8 +53,8 @@ class GoType(Struct, frozen=True):
     """The Go type of one field.
 
     `kind` names the rule for comparing values, for example "struct", "collection" or "quantity". It is "" for a pointer
-    field and for a field that is not in the table. `fields` contains the types of an object's fields by name. For a
-    list, the key `[]` contains the type of the elements. For a map, the key `{}` contains the type of the values.
+    field and for a field that is not in `api_types.json`. `fields` contains the types of an object's fields by name.
+    For a list, the key `[]` contains the type of the elements. For a map, the key `{}` contains the type of the values.
     """
 
     kind: str = ""

@@ -1,7 +1,8 @@
 """The limit for the replicas of one set or pool.
 
 Without the limit, a wrong number, for example 2147483647, would fill the API server's storage. The time of a
-reconciliation grows with the number of replicas. So one very large object would also delay all other objects.
+reconciliation grows with the number of replicas. Without the limit, one very large object would also delay all other
+objects.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ def limited(wanted: int, existing: int, most: int) -> int:
 def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
     """Return a plan with a notice if the set or pool wants more than `most` replicas.
 
-    Each generation is reported once.
+    The notice is sent once for each generation of the set or pool.
     """
     if not most or wanted <= most:
         return Plan()

@@ -1,4 +1,4 @@
-"""The API resources of the objects that the kinds own or use: group, version and plural.
+"""The API resources that the kinds own or use. A resource has a group, a version and a plural.
 
 The API groups of these resources are constants. The API groups of pools and replica sets are settings: see
 `controller.kinds`.

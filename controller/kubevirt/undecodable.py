@@ -1,7 +1,7 @@
 """Events about VMs and VMIs with a field that cannot be decoded (R3, P7).
 
-Such an object counts by its metadata and by its readable fields. The Events of one object come at growing intervals:
-when the object is seen first, and each time its age has doubled.
+The controller still counts such an object, and reads its metadata and its readable fields. The Events of one object
+come at growing intervals: when the object is seen first, and each time its age has doubled.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from controller.runtime.plan import Notice
 UNDECODABLE: Final = "UndecodableVirtualMachine"
 
 MAX_NOTICES: Final = 10
-"""The maximum number of these Events in one reconciliation."""
+"""The maximum number of Events about undecodable objects in one reconciliation."""
 
 
 def undecodable_notices(

@@ -76,7 +76,8 @@ class StateChangeRequest(Struct, frozen=True, gc=False):
 class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     """The status of a VM, with the conditions in `KEPT_CONDITIONS` only.
 
-    The messages of the other conditions would take a quarter of the cache's memory.
+    If the cache also kept the messages of the other conditions, these messages would take a quarter of the cache's
+    memory.
     """
 
     printable_status: str | None = None

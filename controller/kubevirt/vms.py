@@ -40,7 +40,7 @@ def is_deleting_with_disks(vm: VirtualMachine) -> bool:
 
 
 def has_pool_finalizer(vm: VirtualMachine) -> bool:
-    """Return True if the VM has our finalizer, which stops the API server from removing the VM (P6)."""
+    """Return True if the VM has the pool finalizer. The API server does not remove a VM with this finalizer (P6)."""
     return POOL_FINALIZER in (vm.metadata.finalizers or ())
 
 
@@ -98,7 +98,7 @@ def is_meant_to_run(vm: VirtualMachine) -> bool:
 class AfterStop(Enum):
     """What KubeVirt does with a VM whose VMI was deleted.
 
-    With STARTS, KubeVirt starts the VM again. With WAITS, KubeVirt starts the VM after a request only. With STAYS, the
+    With STARTS, KubeVirt starts the VM again. With WAITS, KubeVirt starts the VM only after a request. With STAYS, the
     VM stays stopped until a user changes the run strategy.
     """
 

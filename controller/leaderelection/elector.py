@@ -1,12 +1,12 @@
 """Leader election: of several processes, only one works, and the other processes (standbys) wait to replace it.
 
-    async with elector.elected(stop) as leading:
+async with elector.elected(stop) as leading:
         if leading:
             await work_until(stop)
 
 Deadline: the block is cancelled if the lease is lost. This happens at most `renew_deadline_s` after the start of the
-last successful renewal. For other processes, the lease expires `lease_duration_s - renew_deadline_s` seconds later. In
-this time, the cancelled block has to end its work.
+last successful renewal. Other processes treat the lease as expired only `lease_duration_s - renew_deadline_s` seconds
+after this deadline. In this time, the cancelled block has to end its work.
 
 Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
@@ -17,9 +17,9 @@ the lease at least once in `retry_period_s`, and takes the released lease. If th
 may still be in flight. So the lease is then not released, and a standby has to wait until the lease expires.
 
 Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
-renewal. Standbys that know the leader wait until the deleted lease would have expired. A process that starts before
-this renewal does not know the leader, and becomes leader too. The old leader notices the new leader at its next renewal
-and stops.
+renewal. A standby that has read the deleted lease waits for the rest of the lease duration. A process that starts
+before this renewal has not read the deleted lease, and becomes leader too. The old leader notices the new leader at its
+next renewal and stops.
 """
 
 from __future__ import annotations
@@ -81,7 +81,10 @@ After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 SHORTEST_ATTEMPT_S = 1.0
-"""The shortest timeout of an attempt, in seconds. But the timeout is never longer than half of the renew deadline."""
+"""The shortest timeout of an attempt, in seconds.
+
+If half of the renew deadline is shorter, that time is the timeout.
+"""
 
 NEVER = float("-inf")
 """The deadline of a process without the lease: a time in the past."""
@@ -140,7 +143,7 @@ class LeaderElector:
         """`client` should serve only the lease, so that other requests do not delay a renewal.
 
         `wall_clock` returns the times that are written to the lease. Only users read these times, and no decision
-        depends on them. `chance` returns a random number from 0 to 1, which varies the pauses between requests.
+        depends on them. `chance` returns a random number from 0 to 1. This number varies the pauses between requests.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
@@ -272,8 +275,8 @@ class LeaderElector:
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
         """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
 
-        The time of a failed attempt shortens the next pause. So after an attempt that hangs, the next one follows at
-        once.
+        The time of a failed attempt shortens the next pause. So the next attempt follows at once after an attempt that
+        hangs.
         """
         loop = asyncio.get_running_loop()
         failed_s = 0.0
@@ -314,7 +317,7 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        The attempts end after half of the renew deadline. If none of them succeeds, the lease expires later.
+        The attempts end after half of the renew deadline. If no attempt succeeds, the lease expires later.
         """
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):

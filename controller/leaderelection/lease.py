@@ -75,7 +75,7 @@ def observe(before: Observed | None, lease: Lease | None, *, now: float, usual_d
 
     `lease` is None if the lease does not exist. If the record has no duration, `usual_duration_s` is used. Any change
     of the lease, by any client, starts the lease duration again. If the lease is deleted, the last holder counts as the
-    holder until the lease duration ends. It may create the lease again.
+    holder until the lease duration ends, because the last holder may create the lease again.
     """
     if lease is None:
         return Observed(
@@ -96,7 +96,7 @@ class Create(Struct, frozen=True):
 
 
 class Renew(Struct, frozen=True):
-    """The decision to renew the lease, because the deciding process is the holder."""
+    """The decision to renew the lease. The deciding process is the holder."""
 
     lease: Lease
 
@@ -108,7 +108,7 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait at least until the time `until`, because another process is the holder."""
+    """The decision to wait until the time `until` or longer. Another process holds the lease."""
 
     until: float
 
@@ -146,7 +146,10 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """Return the record of a released lease, as client-go writes it. Any process may take a released lease."""
+    """Return the record of a released lease. client-go writes the same record.
+
+    Any process may take a released lease.
+    """
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 

@@ -1,7 +1,8 @@
 """Chooses the namespace of the lease for a process outside a cluster.
 
 A controller in the cluster usually has its lease in its own namespace. A second process, for example on the computer of
-a developer, must use the same lease. With another lease both processes would lead, and both would write.
+a developer, must use the same lease. If the second process used another lease, two processes would lead and write at
+the same time.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ RESULTS = ("success", "error", "requeue", "requeue_after")
 """The results of a reconciliation."""
 
 LIST_REASONS = ("start", "expired", "failure")
-"""The reasons for a complete list."""
+"""The reasons why an informer lists all objects of its resource."""
 
 WATCH_END_REASONS = ("end", "expired", "silent")
 """The reasons for the end of a watch."""
@@ -112,7 +112,7 @@ class Metrics:
         self._leases: dict[str, bool] = {}
         """For each lease, by name: True if this process holds the lease."""
         self._progress_at: dict[str, float] = {}
-        """The time of `clock` at which a list or watch of each resource last delivered data."""
+        """For each resource, the time of `clock` at which a list or watch last delivered data."""
         self._worst_lag_s = 0.0
         """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 
@@ -122,7 +122,8 @@ class Metrics:
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Add a gauge to the page: the time that a controller has waited for its cache to show its own writes.
+        """Add a gauge to the page: the time that a controller has waited until its cache shows the writes of the
+        controller.
 
         `oldest_s` is called at each scrape. It must return the longest wait of all objects, in seconds, or 0 if the
         cache shows all writes. `Expectations.oldest_s` is such a function.
@@ -163,7 +164,7 @@ class Metrics:
         return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
-        """Return the seconds since each resource last received data or a bookmark from a list or watch."""
+        """For each resource, return the time since a list or watch last delivered data or a bookmark, in seconds."""
         now = self._clock()
         return {resource: now - at for resource, at in self._progress_at.items()}
 
@@ -268,7 +269,7 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the attempts of a reconciliation of this set or pool to create, delete or update VMs and VMIs."""
+        """Count the creates, deletes and updates of VMs and VMIs that a reconciliation of this owner has tried."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
@@ -280,8 +281,9 @@ class Metrics:
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:
-        """Count a reconciliation that continued after the time limit, although the cache did not show the previous
-        writes.
+        """Count a reconciliation that did not wait for the cache any longer.
+
+        The cache did not show the previous writes within the time limit.
         """
         self._reconcile_series.gave_up.labels(controller).inc()
 

@@ -96,7 +96,7 @@ def remove_finalizers(
 ) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` of these VMs.
 
-    With `preserve`, an earlier stage removes the owner references from the disks of the terminating VMs.
+    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs.
     """
     batch = tuple(vms)[: snapshot.limits.burst]
     keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
@@ -107,8 +107,8 @@ def remove_finalizers(
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` VMs that no longer belong to the pool.
 
-    With `preserve`, the disks of terminating VMs are kept too. Such a VM may still have belonged to the pool when its
-    deletion was requested.
+    With `preserve`, the disks of terminating VMs are kept too. The deletion of such a VM may have been requested while
+    the VM still belonged to the pool.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"

@@ -71,7 +71,8 @@ def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the pool must keep the VM's disks, and only a running controller can keep them.
 
     This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
-    and its disks. A VM that is already terminating needs no controller, because the cleanup itself keeps its disks.
+    and its disks. The result is False for a VM that is already terminating, because the cleanup itself keeps the disks
+    of this VM.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

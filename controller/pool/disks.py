@@ -6,8 +6,8 @@ The controller finds disks by name. It uses the disk names from the VM's spec an
 names are needed because a new template can rename a disk. The VM's spec then has the new name at once. But the VM owns
 and uses the old disk until the VM is recreated.
 
-Only the disks of terminating VMs lose the owner reference. For any other VM, KubeVirt's VM controller would restore the
-owner reference.
+Only the disks of terminating VMs lose the owner reference. If a VM is not terminating, KubeVirt's VM controller
+restores a removed owner reference.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def failing_vms(
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
-    """Return the pool's VMs that fail, including VMs that may not be replaced yet."""
+    """Return the failing VMs of the pool. The replacement of some VMs may have to wait."""
     found = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
@@ -99,14 +99,13 @@ def failing_vms(
 def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the VM or its VMI is ready.
 
-    Both are checked, because the VM's status may be older than the status of its VMI.
+    The function also checks the VMI, because the status of the VM may be older than the status of the VMI.
     """
     vmi = snapshot.vmi_of(vm)
     return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
 
 
 def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
-    """Yield the failures of a VM that fails to start."""
     failures, state = start_failures_of(vm), printable_status_of(vm)
     since = unready_since(snapshot, vm)
     unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0

@@ -42,7 +42,10 @@ KubeVirt's pool controller does not set this condition.
 """
 
 LONGEST_CAUSE: Final = 300
-"""The maximum length of a VM's message within the message of `VirtualMachineFailure`."""
+"""The message of `VirtualMachineFailure` contains the message of one VM.
+
+This is the maximum length of the VM's message.
+"""
 
 
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
@@ -118,7 +121,8 @@ def _is_halted(vm: VirtualMachine) -> bool:
 
 
 def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
-    """Return the reason and the first words of the message of `ReplicaFailure` after a failed action.
+    """Return two texts for the condition `ReplicaFailure` after a failed action: the reason, and the first words of the
+    message.
 
     Return None if the failure sets no condition.
     """

@@ -55,9 +55,9 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next reconciliation of a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions,
-    because nothing else would delete the revisions. If the plan has nothing else to write, the pool loses its own
-    finalizer.
+    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The
+    garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes the finalizer
+    from the pool.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)

@@ -75,11 +75,12 @@ class _Sorted(Struct, frozen=True):
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
-    The plan requests another reconciliation for the next time at which something may change. This is the time when a VM
-    may be replaced, or when a recreated VM becomes available or exceeds `START_TIMEOUT`.
+    The plan requests another reconciliation for the time of the next change. At this time, a VM may be replaced, or a
+    recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
-    rollout restarts, because a failing VM is already unavailable. The rollout counts healed VMs as unavailable.
+    rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout
+    counts healed VMs as unavailable.
     """
     setting = replace_unready_after(snapshot.owner.metadata)
     if intent.healing is None and setting.after is None:
@@ -112,7 +113,6 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
 
 
 def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
-    """Return a plan that runs the next reconciliation at the first of these times."""
     first = min(times, default=None)
     return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
 

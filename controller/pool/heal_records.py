@@ -32,7 +32,7 @@ START_TIMEOUT: Final = timedelta(minutes=5)
 """The time limit for a recreated VM to become available. After this time, the VM no longer delays other healings."""
 
 ANNOUNCEMENT: Final = timedelta(seconds=3)
-"""The time between the record of a healing and the deletion of the VM."""
+"""The time between the announcement of a healing and the deletion of the VM."""
 
 ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
 """The time after which an announcement is void. The deletion then needs a new announcement."""
@@ -54,7 +54,7 @@ class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
     `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the next time at which
-    `number` can decrease, or None. Then a recreated VM becomes available or exceeds `START_TIMEOUT`.
+    `number` can decrease, or None. At this time, a recreated VM becomes available or exceeds `START_TIMEOUT`.
     """
 
     number: int

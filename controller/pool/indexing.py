@@ -45,7 +45,9 @@ SECRETS: Final[tuple[Path, ...]] = (
 """
 SYSPREP_CONFIG_MAPS: Final[tuple[Path, ...]] = (("sysprep", "configMap", "name"),)
 SYSPREP_SECRETS: Final[tuple[Path, ...]] = (("sysprep", "secret", "name"),)
-"""The paths of references that get the ordinal only if the pool has the annotation `INDEX_SYSPREP` (P5)."""
+"""The paths of Secret names in `sysprep` volumes (P5). The controller adds the ordinal at the `SYSPREP` paths only if
+the pool has the annotation `INDEX_SYSPREP`.
+"""
 
 
 def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:

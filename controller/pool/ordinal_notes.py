@@ -24,7 +24,7 @@ annotations.
 """
 
 VALID_NUMBERS: Final = range(10**9)
-"""The valid ordinals and counts in an entry."""
+"""The valid values of an ordinal or a count in an entry."""
 
 Entry = TypeVar("Entry", bound=Struct)
 

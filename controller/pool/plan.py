@@ -104,14 +104,15 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out, changed so that failed creates do not stop later stages."""
+    """Return the plan of a scale-out with optional creates. Failed optional creates do not stop later stages."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
 
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
-    """Return False if the pool has too many VMs and one of its VMs is terminating.
+    """Return True if the number of VMs does not block an update.
 
-    Without a terminating VM, surplus VMs are accepted, because the scale-in policy may keep them (P8, P9).
+    While a VM is terminating, too many VMs block an update. Without a terminating VM, surplus VMs are accepted, because
+    the scale-in policy may keep them (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

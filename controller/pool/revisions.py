@@ -53,7 +53,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no current revision exists, the name is a new name.
+    If no revision is current, the name is a new name.
     """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
@@ -104,7 +104,8 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan the deletion of revisions that no VM and no VMI uses, at most `burst` in a reconciliation.
+    """Plan the deletion of unused revisions, at most `burst` in a reconciliation. No VM and no VMI uses an unused
+    revision.
 
     The newest `revision_history` unused revisions stay, so that a user can undo a change of the template.
     """
@@ -124,8 +125,9 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
-    These are the revisions that the garbage collector would keep. If `orphans` is True, a user deletes the pool with
-    `--cascade=orphan`. Then the garbage collector would keep all revisions of the pool.
+    The stage deletes the revisions without a controller, because the garbage collector does not delete them. If
+    `orphans` is True, a user deletes the pool with `--cascade=orphan`. In this case the garbage collector deletes no
+    revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
@@ -141,7 +143,7 @@ def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, 
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision of all outdated VMs.
+    """Return the name of the oldest revision that an outdated VM has.
 
     If no VM is outdated, return the current revision.
     """

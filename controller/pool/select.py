@@ -28,8 +28,8 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 class Candidates(Struct, frozen=True):
     """The result of a choice for deletion.
 
-    - `ranked`: the VMs that may be deleted, in the order of deletion.
-    - `delicate`: for the UID of each VM that must not be deleted now, the reason.
+    - `ranked`: the candidates, in the order of deletion.
+    - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.
     - `protected`: the number of VMs with a protecting annotation.
     - `unselected`: the number of VMs that the selectors do not match.
     - `notices`: warnings about invalid deletion costs.
@@ -58,11 +58,11 @@ def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMach
 
 
 def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> Candidates:
-    """Return the VMs that may be deleted, in the order of deletion (P8).
+    """Return the candidates for a deletion, in the order of deletion (P8).
 
-    VMs that a user marked for removal come first. The other VMs are sorted by deletion cost, lowest first. The sort
-    policy orders VMs with the same cost. VMs that must not be deleted now come last in any case. Protected VMs and VMs
-    that the selectors do not match are left out.
+    Protected VMs and VMs that the selectors do not match are left out. VMs that a user marked for removal come first.
+    The other VMs are sorted by deletion cost, lowest first. The sort policy orders VMs with the same cost. VMs that
+    must not be deleted now come last, even if a user marked them.
     """
     key = _sort_key(snapshot, selection.sort)
     vms = tuple(vms)

@@ -58,9 +58,9 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 
 
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """Return the revision without foreign annotations. If no pool controls the revision, its data is removed too.
+    """Return the revision without parts that the controller does not read, to save memory.
 
-    That saves memory.
+    These parts are the annotations of other programs. If no pool controls the revision, its data is such a part too.
     """
     owner = controller_of(revision.metadata)
     revision = without_foreign_annotations(revision)
@@ -97,7 +97,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `strays`: former members that still have the pool finalizer (P2).
     - `vmis`: the VMIs of the members, by name.
     - `revisions`: the ControllerRevisions that the pool controls.
-    - `orphaned_revisions`: former revisions of the pool without a controller.
+    - `orphaned_revisions`: former revisions of the pool that have no controller now.
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of all ControllerRevisions in the namespace.
     - `unready`: the unready periods of the members, by the name of the VM (P15).

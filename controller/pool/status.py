@@ -203,7 +203,7 @@ def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMach
 def _is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if both the VM and its VMI are ready.
 
-    Both are checked, because the VM's status can be older than the status of its VMI.
+    The function also checks the VMI, because the status of the VM can be older than the status of the VMI.
     """
     vmi = snapshot.vmi_of(vm)
     return is_ready(vm) and vmi is not None and vmis.is_ready(vmi)

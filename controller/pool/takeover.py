@@ -52,7 +52,7 @@ def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
 def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pending: Iterable[PendingStep]) -> Plan:
     """Return the given update, or a plan that blocks the update until the user allows it.
 
-    `pending` are all update steps. `update` contains only the first steps. If the state of the takeover has changed,
+    `pending` are all update steps. `update` contains only the first of these steps. If the takeover has a new state,
     the plan writes the state to the pool.
     """
     if not snapshot.limits.takes_over:
@@ -96,7 +96,7 @@ def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Rev
 def _revision_before(change: PendingStep) -> str:
     """Return the revision that the update step replaces.
 
-    This is the VMI's revision if the VM is already updated, else the VM's revision.
+    If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM.
     """
     return vmi_revision_of(change.vmi) if change.begun and change.vmi is not None else revision_of(change.vm)
 

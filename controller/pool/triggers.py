@@ -64,7 +64,9 @@ def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
 
 
 def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualMachine]) -> Iterable[Wake]:
-    """Return the pools of the VM with the VMI's name. Only changes in `_rollout_fields` count."""
+    """Return the pools of the VM with the VMI's name. If an update changes no value in `_rollout_fields`, return
+    nothing.
+    """
 
     def pools(vmi: VirtualMachineInstance) -> Iterable[ObjectKey]:
         vm = vms.get(vmi.metadata.key)
@@ -81,9 +83,12 @@ def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
     """Return the pool itself, if the change affects a plan or the status.
 
-    A changed status triggers the pool after a delay, because another client may have overwritten the status. A change
-    of only the condition `ReplicaFailure` triggers nothing, because its message can change with each failed
-    reconciliation. A trigger would start the next reconciliation before the end of the backoff.
+    A change of the status triggers the pool too, because another client may have overwritten the status. This trigger
+    has a delay.
+
+    A change of only the condition `ReplicaFailure` triggers nothing. The message of this condition can change with each
+    failed reconciliation. If such a change triggered the pool, the next reconciliation would start before the end of
+    the backoff.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
@@ -139,8 +144,8 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the fields of a VMI that a rollout depends on.
 
-    The UID is included, because a VMI can be deleted and created again while the watch is interrupted. The cache then
-    reports this as one update.
+    The UID is included, because a VMI can be deleted and created again while the watch is interrupted. After such an
+    interruption, the cache reports one update of the VMI.
     """
     ready = vmis.ready_condition(vmi)
     return (
@@ -157,13 +162,11 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
-    """Return the fields of a revision that a plan depends on."""
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 
 
 def _pool_fields(owner: Pool) -> tuple[object, ...]:
-    """Return the fields of a pool that a plan depends on."""
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

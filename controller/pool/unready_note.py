@@ -1,4 +1,4 @@
-"""The controller stores old unready periods of VMs in the pool's annotation `vmherd.dev/unready` (P15).
+"""The controller stores long unready periods of VMs in the pool's annotation `vmherd.dev/unready` (P15).
 
 An unready period is a time during which a VM is not ready. After a restart, the controller reads the starts of the
 periods from the annotation. These rules limit the number of writes:
@@ -68,7 +68,7 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
 
 
 def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
-    """Return the unready periods of the pool's VMs that have not ended, by ordinal."""
+    """Return the unready periods that have not ended, by the ordinal of the VM."""
     found = {}
     for vm in snapshot.members:
         period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)
@@ -83,7 +83,7 @@ def _note_of(period: UnreadyPeriod) -> UnreadyNote:
 
 
 def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
-    """Return a plan that requests a reconciliation for the time when an entry becomes necessary or stale."""
+    """Return a plan that requests the next reconciliation. At that time, an entry becomes necessary or stale."""
     times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
     times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
     waits = [(time - now).total_seconds() for time in times if time > now]

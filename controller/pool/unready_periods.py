@@ -2,10 +2,10 @@
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
 `Ready` does not show how long a VM has been in a crash loop. An unready period shows this, because a short ready time
-does not end the period. The period ends when the VM has been ready for `STEADY`. It belongs to the UID of a VM.
+does not end the period. The period ends when the VM has been ready for `STEADY`. A period belongs to the UID of a VM.
 
-The new periods of a pool are computed from the old periods and the present VMs and VMIs. The controller keeps the
-periods in memory, and writes old periods to the pool's annotation `vmherd.dev/unready`. So the ages survive a restart
+The periods of a pool are computed from the previous periods and the present VMs and VMIs. The controller keeps the
+periods in memory, and writes long periods to the pool's annotation `vmherd.dev/unready`. So the ages survive a restart
 of the controller.
 """
 
@@ -32,7 +32,9 @@ STEADY: Final = timedelta(seconds=30)
 """After a VM has been ready for this time, its unready period ends."""
 
 ABSENCE: Final = timedelta(minutes=5)
-"""The unready period of a deleted VM is kept for this time, for a recreated VM with the same name."""
+"""The controller keeps the unready period of a deleted VM for this time. A new VM with the same name and the same
+revision continues the time of the deleted VM.
+"""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
@@ -79,8 +81,8 @@ def next_periods(
     """Return the unready periods of these VMs, by the name of the VM.
 
     `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
-    period is kept until the VM's entry in the annotation is removed. Otherwise the stale entry would start another
-    period.
+    period is kept until the VM's entry in the annotation is removed. Without the ended period, the stale entry would
+    start another period.
     """
     notes = read_notes(pool, now)
     after: dict[str, UnreadyPeriod] = {}

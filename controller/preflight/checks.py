@@ -3,14 +3,14 @@
 The checks are, in this order:
 
 1. The API server answers and accepts the credentials.
-    2. The controller has all permissions that it needs.
-    3. The API server serves the kinds that the controller reads and writes.
-    4. The installed KubeVirt is new enough for the mode.
-    5. No other controller reconciles the same objects.
-    6. No vmherd with another lease leads, if this process runs outside the cluster.
+2. The controller has all permissions that it needs.
+3. The API server serves the kinds that the controller reads and writes.
+4. The installed KubeVirt is new enough for the mode.
+5. No other controller reconciles the same objects.
+6. No vmherd with another lease leads. This check runs only outside the cluster.
 
 The problems from the checks 2 to 6 are reported together, each with a remedy. If the API server does not answer, the
-program waits for a limited time and then exits with an error. So `kubectl get pods` shows the problem.
+program waits for a limited time and then exits with an error. `kubectl get pods` then shows the failed Pod.
 """
 
 from __future__ import annotations
@@ -296,8 +296,8 @@ async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Pro
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
     """Log a warning if the cluster does not serve the optional kind.
 
-    Return a problem if the cluster serves another supported version of the kind. This can happen if the API server did
-    not answer when the version was chosen. After a new start, the controller uses the served version.
+    Return a problem if the cluster serves another supported version of the kind. A possible cause: the API server did
+    not answer when the version was chosen. The next start of the controller chooses the served version.
     """
     if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
         return ()
@@ -331,8 +331,8 @@ _decode_definition = msgspec.json.Decoder(_Definition).decode
 async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -> tuple[Problem, ...]:
     """Return the problem with a kind that is not served, or an empty tuple if the kind is served.
 
-    If the kind is not installed, return at once. If the kind may be served soon, wait until `deadline`. `deadline` is a
-    time of the running loop. If the API server does not answer, raise ApiError.
+    If the kind is not installed, return at once. If the kind may be served soon, wait for the kind, at most until
+    `deadline`. `deadline` is a time of the running loop. If the API server does not answer, raise ApiError.
     """
     reported = False
     while not await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
@@ -347,10 +347,10 @@ async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
-    """Return the reason why the kind is not served, and True if a wait is useless.
+    """Return the reason why the kind is not served, and whether a wait is useless.
 
-    A wait is useless if the kind is not installed. A wait is useful if the CustomResourceDefinition of the kind exists,
-    or if the controller has no permission to read it.
+    If the kind is not installed, a wait is useless. If the CustomResourceDefinition of the kind exists, a wait is
+    useful. A wait is also useful if the controller has no permission to read the CustomResourceDefinition.
     """
     path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
     try:

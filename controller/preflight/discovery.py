@@ -117,7 +117,10 @@ async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deploym
 
 
 async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
-    """Return the last write of a status in a collection by this manager, or None if there is none."""
+    """Return the last status write by the field manager `manager`, or None.
+
+    `path` is the URL path of a collection. The function reads all objects of the collection.
+    """
     latest: Write | None = None
     params = {"limit": PAGE}
     while True:

@@ -1,8 +1,8 @@
 """Checks whether another vmherd leads with another lease, before a vmherd outside the cluster starts.
 
-Two processes must use the same lease, or both would lead, and both would write. A process in a Pod has its lease in a
-fixed namespace. A process outside the cluster, for example on the computer of a developer, may choose another
-namespace.
+All processes must use the same lease. With two leases, two processes would lead and write at the same time. A process
+in a Pod has its lease in a fixed namespace. A process outside the cluster, for example on the computer of a developer,
+may choose another namespace.
 
 A lease has a live holder if the lease changes while this process looks. The timestamps in a lease are not read, because
 the clocks of machines differ.
@@ -26,7 +26,9 @@ PAUSE_S = 1.0
 """The time between two looks at the leases, in seconds."""
 
 MARGIN_S = 2 * PAUSE_S
-"""The check looks longer than the duration of the lease by this time in seconds, because a look takes some time."""
+"""A time in seconds. The check lasts this much longer than the duration of the lease, because each read of the leases
+takes some time.
+"""
 
 LIST_LEASES = Permission(LEASES.group, LEASES.plural, "list")
 
@@ -50,8 +52,8 @@ class OtherLeader(Struct, frozen=True):
 async def find_other_leader(client: Requests, config: Config) -> OtherLeader | None:
     """Return a live holder of a lease of the same name in another namespace, or None.
 
-    A live holder renews its lease while this function looks. The function looks for the duration of a lease that has a
-    holder.
+    A live holder renews its lease while this function waits. The function waits for the longest duration of the leases
+    that have a holder.
 
     In a Pod, return None without a request. Return None also if the lease of this configuration has a live holder,
     because this process then waits for that lease. Raise ApiError or msgspec.DecodeError if a request fails.
@@ -94,7 +96,7 @@ def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:
 
 
 def _has_changed(before: Lease | None, now: Lease | None) -> bool:
-    """Return True if the lease was written between the two looks and still has a holder."""
+    """Return True if the lease changed between the two reads and still has a holder."""
     if now is None:
         return False
     return before is None or before.metadata.resource_version != now.metadata.resource_version

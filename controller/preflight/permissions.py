@@ -129,7 +129,10 @@ def scrape_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def _owner_permissions(group: str, plural: str) -> Iterable[tuple[str, str, str, str]]:
-    """Yield group, resource, subresource and verb of each permission for the objects of a kind that is reconciled."""
+    """Yield the permissions for the objects of a reconciled kind.
+
+    Each permission is a tuple of group, resource, subresource and verb.
+    """
     yield from ((group, plural, "", verb) for verb in READ)
     yield group, plural, "status", "patch"
     # If OwnerReferencesPermissionEnforcement is enabled, only users with this permission may set blockOwnerDeletion.

@@ -9,7 +9,7 @@ fact                                                   result
     KubeVirt is not installed, or no kind is shared        no second writer
     the permission to read KubeVirt's objects is missing   second writer after a recent write, otherwise unknown
     the Deployment virt-controller does not exist          second writer after a recent write, otherwise none
-    by its flags, a loop for a shared kind has workers     second writer
+    its flags give workers to a loop for a shared kind     second writer
     at the deadline, the Deployment is still rolling out   second writer, because Pods with other flags may still run
     all other cases                                        no second writer
 
@@ -39,7 +39,7 @@ from informers.errors import Forbidden, NotFound
 log = structlog.get_logger()
 
 RECENT: Final = timedelta(minutes=10)
-"""A write is recent if it is newer than this. The check then assumes that the writer still runs."""
+"""The maximum age of a recent write. After a recent write, the check assumes that the writer still runs."""
 
 PAUSE_S: Final = 1.0
 """The time between two requests for a Deployment that is rolling out, in seconds."""
@@ -48,8 +48,8 @@ PAUSE_S: Final = 1.0
 class SecondWriter(Struct, frozen=True):
     """Another controller reconciles the same kinds, or may do so.
 
-    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of virt-controller:
-    then only Pods from before the rollout may reconcile the same kinds.
+    `evidence` is the fact that shows the other controller. `is_certain` is False during a rollout of virt-controller.
+    During the rollout, some old Pods may still reconcile the same kinds.
     """
 
     evidence: str

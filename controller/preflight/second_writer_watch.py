@@ -1,8 +1,9 @@
 """Looks for a second writer every minute while this process works. A second writer is another controller that
-reconciles the same objects. While there is one, this process writes nothing.
+reconciles the same objects. While a second writer runs, this process writes nothing.
 
-KubeVirt's loops can come back after the check before the start. For example, an administrator removes the flags of
-virt-controller, or an upgrade undoes the takeover. Then two controllers would delete each other's VMs.
+KubeVirt's loops can come back after the check before the start. For example, an administrator may remove the flags of
+virt-controller, or an upgrade may undo the takeover. If this process then continued to write, two controllers would
+delete each other's VMs.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ INTERVAL_S: Final = 60.0
 """The time between two checks, in seconds."""
 
 TELL_WITHIN_S: Final = 2.0
-"""The time, in seconds, in which the Event has to be sent. After this time, all writes stop, also those of Events."""
+"""The time, in seconds, to send the Event. After this time, the process writes nothing any more, not even Events."""
 
 FOUND: Final = "SecondWriter"
 GONE: Final = "SecondWriterGone"

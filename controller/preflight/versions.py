@@ -23,7 +23,7 @@ from informers.resource import Resource
 async def with_served_versions(client: Requests, config: Config) -> Config:
     """Return the configuration with the API versions that the cluster serves.
 
-    Only kinds with more than one API version need this. If a request fails, return `config` unchanged. The checks
+    A kind with only one API version keeps this version. If a request fails, return `config` unchanged. The checks
     before the start then report the problem.
     """
     versions = {}

@@ -35,13 +35,13 @@ the kind's loop.
 """
 
 PATCHES: Final = "/spec/customizeComponents/patches"
-"""The path of the list of patches in a KubeVirt object, for a JSON patch."""
+"""The path of the list of component patches in a KubeVirt object. The path is a JSON pointer."""
 
 Step: TypeAlias = dict[str, object]
 
 
 class ComponentPatch(Struct, frozen=True, rename="camel"):
-    """A patch for an object that virt-operator installs. virt-operator applies the patch."""
+    """A patch in the KubeVirt object. virt-operator applies the patch to an object that virt-operator installs."""
 
     resource_name: str = ""
     resource_type: str = ""
@@ -110,7 +110,8 @@ def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """Return the command and the arguments of the container virt-controller, or of the first container.
+    """Return the command and the arguments of the container virt-controller. If no container has this name, take the
+    first container.
 
     Flags in `customizeComponents.flags` become part of the command, so the command is needed too.
     """
@@ -155,7 +156,10 @@ def stop_patch() -> ComponentPatch:
 
 
 def take_over(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that adds our patch to the KubeVirt object, or None if our patch is already there."""
+    """Return a JSON patch that adds vmherd's patch to the KubeVirt object.
+
+    Return None if the KubeVirt object already contains vmherd's patch.
+    """
     if any(map(_is_ours, patches_of(kubevirt))):
         return None
     ours = stop_patch()
@@ -171,7 +175,10 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
 
 
 def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
-    """Return a JSON patch that removes only our patch from the KubeVirt object, or None if there is none."""
+    """Return a JSON patch that removes vmherd's patch from the KubeVirt object and keeps all other patches.
+
+    Return None if the KubeVirt object does not contain vmherd's patch.
+    """
     patches = patches_of(kubevirt)
     indexes = [index for index, patch in enumerate(patches) if _is_ours(patch)]
     if not indexes:
@@ -188,7 +195,7 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 
 
 def _is_ours(patch: ComponentPatch) -> bool:
-    """Return True if this patch does the same as `stop_patch()`, even if a user has formatted it differently."""
+    """Return True if this patch has the same effect as `stop_patch()`. The formatting of the patch does not matter."""
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)
     if subject != (ours.resource_type.lower(), ours.resource_name, ours.type):

@@ -96,7 +96,9 @@ class BackOff(Struct, frozen=True):
 
 
 class Creates(Struct, frozen=True):
-    """The VMIs that a reconciliation may create: a replacement for each VMI in `replaced`, and `fresh` other VMIs.
+    """The VMIs that a reconciliation may create.
+
+    There is one replacement for each VMI in `replaced`. There are also `fresh` VMIs that replace no failed VMI.
 
     `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None.
     """
@@ -155,7 +157,7 @@ def choose_creates(back_off: BackOff, missing: int, *, burst: int, now: datetime
 
 
 def kept_as_evidence(back_off: BackOff, creates: Creates, missing: int) -> frozenset[str]:
-    """Return the UIDs of the failed VMIs that must stay, because this reconciliation does not replace them."""
+    """Return the UIDs of the failed VMIs that must stay. This reconciliation does not replace these VMIs."""
     places = missing - creates.number
     if back_off.one_at_a_time:
         places = min(places, MAX_EVIDENCE)
@@ -190,9 +192,9 @@ def trial_of(vmi: VirtualMachineInstance) -> Trial:
 
 
 def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    """Return the creation time of the first VMI in the series of failed VMIs that this VMI replaces.
+    """If this VMI replaces failed VMIs, return the creation time of the first failed VMI in the series.
 
-    Without such failures, return the creation time of this VMI.
+    Otherwise, return the creation time of this VMI.
     """
     return min(trial_of(vmi).since or _created(vmi), _created(vmi), now)
 
@@ -236,7 +238,9 @@ def is_proven(vmi: VirtualMachineInstance, now: datetime) -> bool:
 
 
 def annotation_of(failures: int, since: datetime, now: datetime) -> str:
-    """Return the annotation of a replacement after this number of failures in a row."""
+    """Return the value of the annotation on a replacement. `failures` is the number of failures in a row before the
+    replacement.
+    """
     trial = Trial(failures, since.astimezone(UTC).replace(microsecond=0), now.astimezone(UTC).replace(microsecond=0))
     return msgspec.json.encode(trial).decode()
 

@@ -25,8 +25,8 @@ _by_rank = itemgetter(0)
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
 
-    The result contains no protected VMIs. But `active` must contain them, because they count in the number of VMIs on a
-    node.
+    The result contains no protected VMIs. But `active` must contain the protected VMIs, because they count in the
+    number of VMIs on a node.
 
     The sort criteria are, in this order: removal mark, state, deletion cost, number of VMIs on the node, age.
     """
@@ -47,7 +47,7 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
-    """Return the first part of the sort key: the criteria of R6 that come before "VMIs on the same node".
+    """Return the first part of the sort key: in R6, the criteria before "VMIs on the same node".
 
     The VMI with the smaller key is deleted first.
     """
@@ -63,7 +63,7 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
 
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
-    """Return the last part of the sort key: the criteria of R6 that come after "VMIs on the same node".
+    """Return the last part of the sort key: in R6, the criteria after "VMIs on the same node".
 
     The VMI that became ready later is deleted first. With the same time, the younger VMI is deleted first.
     """

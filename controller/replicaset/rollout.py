@@ -6,7 +6,8 @@ template do not become ready, the rollout stops. A VMI that replaces an early fa
 it has been ready for ten minutes. So a crash loop stops the rollout, too.
 
 If no VMI of the template becomes ready within the progress deadline, the controller sends an Event. The Event is sent
-once for each template. If failed VMIs are replaced, the time still begins with the creation of the first failed VMI.
+once for each template. If failed VMIs are replaced, the deadline still counts from the creation of the first failed
+VMI.
 """
 
 from __future__ import annotations
@@ -113,7 +114,9 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with a requeue at the time when the first of these VMIs has been ready for ten minutes."""
+    """Return the plan with a request for the next reconciliation. At that time, the first of these VMIs has been ready
+    for ten minutes.
+    """
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
         return plan

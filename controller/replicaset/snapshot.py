@@ -39,10 +39,10 @@ REQUIRED_LABEL: Final = "required-label"
 
 
 def by_required_label(owner: ReplicaSet) -> Iterable[str]:
-    """An index function for sets. Return one required label of the set's selector, once for each allowed value.
+    """An index function for sets. With the index, the controller finds the sets that may adopt a VMI.
 
-    If the selector requires no label, return the namespace. The index finds the sets that may adopt a VMI with these
-    labels.
+    The function chooses one label that the selector of the set requires, and returns a key for each allowed value of
+    this label. If the selector requires no label, the function returns the namespace.
     """
     selector = owner.spec.selector or LabelSelector()
     namespace = owner.metadata.namespace

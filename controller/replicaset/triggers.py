@@ -1,4 +1,6 @@
-"""Triggers: the replica sets that must be reconciled after a change in a cache, and the delay before that (R16)."""
+"""Triggers: the replica sets that must be reconciled after a change in a cache, and the delay before the reconciliation
+(R16).
+"""
 
 from __future__ import annotations
 
@@ -46,8 +48,9 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     status. Second, the next status write waits until the cache shows this change. So each status write of this
     controller causes one more reconciliation.
 
-    A change of only the condition `ReplicaFailure` starts no reconciliation. Its message can change with each failed
-    reconciliation, so the next one would start before the end of the backoff.
+    A change of only the condition `ReplicaFailure` starts no reconciliation. The message of this condition can change
+    with each failed reconciliation. If such a change started a reconciliation, the reconciliation would start before
+    the end of the backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
@@ -105,7 +108,6 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
-    """Return the values of a set that a plan depends on."""
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

@@ -43,7 +43,9 @@ class UnreadyVMI(Struct, frozen=True):
 
 
 def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
-    """Plan to replace at most `limit` VMIs that are not ready for longer than the annotation of the set allows.
+    """Plan to replace VMIs that have not been ready for too long, at most `limit` VMIs.
+
+    An annotation of the set contains the time limit.
 
     Deletes come before creates, so the number of active VMIs does not grow.
     """

@@ -3,7 +3,7 @@ reconciled again.
 
 The queue ensures that no key is reconciled twice at the same time. If a reconciliation raises an unexpected exception,
 the exception is logged and counted. The key is retried with backoff, and the process continues. After a failure of the
-API server, the key is retried, but its own backoff does not grow (see `Outage`).
+API server, the key is retried, but the backoff of the key does not grow (see `Outage`).
 
 Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
 otherwise. A conflict with another writer is not a failure.
@@ -54,8 +54,8 @@ class Controller:
         instruments: ReconcileInstruments,
         share: LoopShare | None = None,
     ) -> None:
-        """Create the controller of a kind. `share` limits the time of each namespace, and is the same for all kinds.
-        Without `share`, there is no limit.
+        """Create the controller of a kind. `share` limits the time that each namespace may use on the event loop. All
+        kinds have the same `share`. If `share` is None, there is no limit.
         """
         self.name = name
         self.queue = queue

@@ -55,7 +55,7 @@ from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, PatchType, read_meta
 
 PARALLEL = 50
-"""The maximum number of parallel tasks for one stage. More tasks would only wait for the client's own limit."""
+"""The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
 
 LOOKUPS = 10
 """The maximum number of parallel requests for writes whose answers were lost."""
@@ -257,7 +257,7 @@ class Executor:
     async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Return True if an earlier object of the same name still owns a disk of the new object.
 
-        Return True also if a disk is being deleted. The new object must not use this disk.
+        Return True also if a disk is being deleted. The new object must not use such a disk.
         """
         for resource, key in action.reusable_disks:
             try:
@@ -276,8 +276,8 @@ class Executor:
         If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
         answer was lost. Otherwise return `Rejected`.
 
-        Return `AlreadyThere` even if the existing object is being deleted. Then the next plan waits until the cache
-        shows the deletion.
+        The result is `AlreadyThere` even if the existing object is being deleted. In this case, the next plan waits
+        until the cache shows the deletion.
         """
         try:
             found = read_meta(await self._client.get(action.resource, action.key))

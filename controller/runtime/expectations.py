@@ -12,8 +12,8 @@ resourceVersion that cannot be parsed is ignored. If no store has the resource, 
 write is recorded only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
-settled. If the cache does not show all writes then, a warning is logged. Without this limit, an object might never be
-reconciled again.
+settled. If the cache does not show all writes after this time, a warning is logged. Without this limit, an object might
+never be reconciled again.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 
 
 class _Awaited:
-    """The writes of one key that the cache does not show yet.
+    """The writes of one key. The cache does not show these writes yet.
 
     The writes belong to the set or pool with the UID `owner_uid`. A new set or pool of the same name has another UID.
     `since` is the time of the last write.
@@ -69,9 +69,10 @@ class _Awaited:
 
 
 class Expectations:
-    """The writes of each key that the cache does not show yet. `now` returns the time of a monotonic clock, in seconds.
+    """For each key, the writes that the cache does not show yet. `now` returns the time of a monotonic clock, in
+    seconds.
 
-    A `RemoveOwnerReference` is not recorded. No cache contains the changed objects, and the action can be repeated
+    A `RemoveOwnerReference` is not recorded, because no cache contains the changed objects. This action can be repeated
     without harm.
     """
 

@@ -14,10 +14,12 @@ SHARE: Final = 0.5
 """The share of the time that one namespace may use permanently."""
 
 ALLOWANCE_S: Final = 1.0
-"""The time, in seconds, that a namespace may use at once, in addition to its share. Usual namespaces use less."""
+"""The time, in seconds, that a namespace may use in addition to its share before its reconciliations wait. Usual
+namespaces use less.
+"""
 
 MAX_NAMESPACES: Final = 10_000
-"""If more namespaces are stored, the namespaces without a debt are removed."""
+"""The maximum number of stored namespaces. Above this number, namespaces with a used time of 0 are removed."""
 
 
 class LoopShare:
@@ -26,8 +28,8 @@ class LoopShare:
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now
         self._used: dict[str, tuple[float, float]] = {}
-        """For each namespace: the used time in seconds, and the time of its computation. The used time shrinks by SHARE
-        each second.
+        """For each namespace: the used time in seconds, and the time at which this value was computed. The used time
+        shrinks by SHARE each second.
         """
 
     def spend(self, namespace: str, seconds: float) -> None:

@@ -12,8 +12,9 @@ rules apply:
 - The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then
   retried within `LONGEST_S`, one after the other.
 
-If the server has served another key within `RECENT_S`, there is no outage. Then the failure concerns only the failed
-key, and the key has its own backoff. So the failures of one object do not delay the retries of other objects.
+If the server has served another key within `RECENT_S`, there is no outage. In this case, the failure concerns only the
+failed key, and the key is retried with its usual backoff. So the failures of one object do not delay the retries of
+other objects.
 """
 
 from __future__ import annotations
@@ -31,14 +32,16 @@ PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
 """The number of probes in a second, and the number of probes that may start at once."""
 
 RECENT_S = 5.0
-"""If the server has served another key within this time, in seconds, a failure concerns only its own key."""
+"""A time in seconds. If the server has served another key within this time, a failure concerns only the failed key."""
 
 SINGLE_FAILURE_S = 1.0
 """The shortest delay of a key, in seconds, after a server-side failure that concerns only this key."""
 
 
 PROBED = float("inf")
-"""A value in `_waiting` for a key that is being probed now, that is, reconciled to test the server."""
+"""The value in `_waiting` of a key that is being probed now. A probe is a reconciliation that tests whether the server
+answers.
+"""
 
 
 class Outage:
@@ -50,8 +53,8 @@ class Outage:
         self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
-        """The earliest time of the next probe of each waiting key. A key whose error had a Retry-After does not wait
-        here. Such a key is retried at the time of the Retry-After, even if the outage ends earlier.
+        """The earliest time of the next probe of each waiting key. A key whose error had a Retry-After is not in this
+        dict. Such a key is retried at the time of the Retry-After, even if the outage ends earlier.
         """
 
         self._timer: asyncio.TimerHandle | None = None
@@ -98,7 +101,6 @@ class Outage:
             self._timer = None
 
     def _schedule_probe(self) -> None:
-        """Set the timer to the time of the next probe."""
         first = min(self._waiting.values(), default=PROBED)
         if first == PROBED:
             return
@@ -110,7 +112,7 @@ class Outage:
         self._timer = loop.call_at(max(first, self._probe_from), self._probe)
 
     def _probe(self) -> None:
-        """Queue the key with the fewest failures. Skip keys whose own delay has not ended yet."""
+        """Queue the key with the fewest failures. Skip keys whose next probe is not due yet."""
         self._timer = None
         now = asyncio.get_running_loop().time()
         ready = [key for key, at in self._waiting.items() if at <= now]

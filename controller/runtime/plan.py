@@ -1,11 +1,11 @@
 """Plans and outcomes. The rules of a kind return a plan. The executor carries out the plan and returns outcomes.
 
-A plan lists the writes of one reconciliation, the order of the writes and the reason for each write. A plan without
-writes may give the reason for that. A plan is a plain value: it contains no function, no task and no clock. So a plan
-can be printed, compared and counted, and the same snapshot gives the same plan.
+A plan lists the writes of one reconciliation, the order of the writes and the reason for each write. If a plan leaves
+out writes, the plan can contain the reason. A plan is a plain value: it contains no function, no task and no clock. So
+a plan can be printed, compared and counted, and the same snapshot gives the same plan.
 
-Every write can be sent twice without harm. A create has a fixed name. A delete has the UID of the object. A patch has
-the expected state of the object. So a write whose answer was lost can be repeated.
+Every write can be sent twice without harm. A create contains a fixed name. A delete contains the UID of the object. A
+patch contains the expected state of the object. So a write whose answer was lost can be repeated.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class Create(Struct, frozen=True, kw_only=True):
 
     The controller of the new object is the owner with the UID `owner_uid`.
 
-    `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left such
-    disks. The create is postponed while a disk belongs to the earlier object or is being deleted. The garbage collector
-    will delete such a disk.
+    `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
+    disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the create
+    waits until no disk belongs to the earlier object and no disk is being deleted.
     """
 
     resource: AnyResource
@@ -77,8 +77,8 @@ class Patch(Struct, frozen=True, kw_only=True):
 
     `body` contains the preconditions of the patch: a uid, a resourceVersion or JSON patch tests.
 
-    `after_owner` is a UID, or empty. The patch is skipped if an earlier stage failed to remove an ownerReference with
-    this UID. So a failure for one VM stops the later steps for that VM only (P10).
+    `after_owner` is the UID of an owner, or empty. If an earlier stage failed to remove an ownerReference with this
+    UID, the patch is skipped. Patches for other owners are not skipped (P10).
 
     `is_note` is true if the patch only stores data on the set or pool for later reconciliations. A dry run does not
     report such a patch.
@@ -220,8 +220,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the sets or pools that the plan does not change, because only a running controller can
-    keep the disks of their VMs.
+    `left` contains the keys of the sets or pools that the plan does not change. Only a running controller can keep the
+    disks of their VMs.
     """
 
     plan: Plan

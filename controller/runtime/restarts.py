@@ -1,6 +1,6 @@
 """Requests restarts through a subresource, and detects that the cluster does not serve the subresource.
 
-An aggregated API server serves the subresource, such as KubeVirt's virt-api. The API server answers 404 if no such
+An aggregated API server, such as KubeVirt's virt-api, serves the subresource. The API server answers 404 if no such
 server is registered, and 503 if the registered server cannot be reached. After such an answer, no further request is
 sent for `REMEMBERED_S` seconds. So reconciliations of many owners do not load the API server.
 """
@@ -16,7 +16,7 @@ from informers.errors import ApiError, NotFound, ServerError
 from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
-"""For this time, in seconds, after an answer 404 or 503, no restart is requested."""
+"""A pause in seconds after an answer 404 or 503. During the pause, no restart is requested."""
 
 UNAVAILABLE: Final = 503
 
@@ -32,8 +32,8 @@ class Restarts:
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.
 
-        The answer to the request has no resourceVersion. So the resourceVersion in `Done` comes from a read after the
-        request. The cache must show the request before the next plan is made.
+        The answer to the request has no resourceVersion. So the object is read again, and the resourceVersion in `Done`
+        comes from this read. With this resourceVersion, the next plan waits until the cache shows the request.
         """
         if (recent := self._recent_error(action)) is not None:
             return Unserved(action, recent)

@@ -21,8 +21,9 @@ next reconciliation much earlier.
 
 
 POSTPONED_S = 0.5
-"""The delay, in seconds, after a create was postponed until a disk is deleted. No event reports the deletion, because
-no cache contains disks.
+"""The delay, in seconds, before a postponed create is tried again.
+
+The create waits for the deletion of a disk. No event reports this deletion, because no cache contains disks.
 """
 
 
@@ -51,7 +52,7 @@ class AwaitChange(Struct, frozen=True):
 class After(Struct, frozen=True):
     """The result of a reconciliation if the key must be reconciled again after `seconds`.
 
-    An event may start another reconciliation earlier. The key is then still reconciled at this time.
+    An event may start an earlier reconciliation. The key is still reconciled again after `seconds`.
     """
 
     seconds: float
@@ -62,7 +63,7 @@ class Retry(Struct, frozen=True):
     `not_before_s` seconds.
 
     `not_before_s` is the Retry-After of the server in seconds, or 0. `outage` is true if the failure is server-side
-    (see `is_outage`). Such a failure does not increase the key's own backoff.
+    (see `is_outage`). Such a failure does not increase the backoff of the key.
 
     `lost_race` is true if all failures are conflicts with other writers. Such conflicts are normal, so the
     reconciliation does not count as failed. `also_after_s` is the delay that the plan requested, or None. The key is
@@ -126,10 +127,10 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 
 
 def retry_after(*errors: ApiError) -> Retry:
-    """Return the retry after these errors, with the text of the first error.
+    """Return a `Retry` for these errors, with the text of the first error.
 
-    If one of the errors is server-side, `outage` is true. The other errors then do not increase the backoff. If they
-    occur again after the server has recovered, the next reconciliation reports them.
+    If one of the errors is server-side, `outage` is true. In this case, the other errors do not increase the backoff.
+    If one of the other errors occurs again after the server has recovered, the next reconciliation reports it.
     """
     return Retry(
         str(errors[0]),
@@ -156,13 +157,16 @@ def is_final(failure: Rejected | Unknown) -> bool:
 
 
 def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError | None = None) -> dict[str, object]:
-    """Return the facts for the log line of a reconciliation. If it did nothing and nothing failed, the result is empty.
+    """Return the facts for the log line of a reconciliation.
+
+    If the reconciliation did nothing and nothing failed, the result is empty.
 
     The facts are:
 
     - the number of each outcome of each action type
-    - the first failure; if all failures are conflicts with other writers, its name is `conflict` instead of `failure`
-    - the reason for missing writes (`plan.held`)
+    - `failure`: the text of the first failure that is not a conflict with another writer
+    - `conflict`: if all failures are conflicts, the text of the first conflict
+    - `held`: the reason why the plan leaves out writes
     """
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)

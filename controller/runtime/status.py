@@ -42,8 +42,8 @@ def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -
     status. A field with the value null is removed from the status. A list replaces the whole old list.
 
     `known` are the status fields in the served schema. None means all fields. The API server drops all fields that are
-    not in the schema. So the stored status would always differ from `new`, and every reconciliation would write the
-    status again.
+    not in the schema. Without `known`, the stored status would always differ from `new`, and every reconciliation would
+    write the status again.
     """
     names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):

@@ -1,8 +1,8 @@
 """The status writer writes the status of a set or pool through the status subresource.
 
-If the cache does not show the last status write yet, the next reconciliation would write the same status again. So a
-status is written only after the cache shows the previous status write. The event of the previous status write also
-starts the reconciliation that writes the next status.
+A status is written only after the cache shows the previous status write. Without this rule, a reconciliation could
+write the same status twice. The event of the previous status write also starts the reconciliation that writes the next
+status.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class StatusWriter:
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
         """Send a merge patch of the status, and return True if the server accepted the patch.
 
-        Return False if the set or pool has changed, was deleted, or was replaced by another one of the same name. Raise
-        ApiError for any other error.
+        Return False if the set or pool has changed or was deleted. Return False also if another object has its name
+        now. Raise ApiError for any other error.
 
         `body` must contain the resourceVersion from which the status was computed. The API server ignores the UID in a
         patch of a status. Without the resourceVersion, another object of the same name could get this status.

@@ -1,12 +1,13 @@
-"""Triggers decide which owners (sets or pools) wake after a change in a cache, and after which delay (R16, P19). To
-wake an owner means to queue the key of the owner for a reconciliation. The functions in this module are pure.
+"""Triggers decide which owners (sets or pools) wake after a change in a cache, and after which delay (R16, P19).
+
+To wake an owner means to queue the key of the owner for a reconciliation. The functions in this module are pure.
 
 There are three cases:
 
 - The owner wakes at once, if the change may require a write. An object that is added or removed always wakes its owners
   at once.
-- The owner wakes after `COUNT_DELAY_S` if the change affects only the counts in the status, or which objects a later
-  plan chooses first. More such changes usually follow soon, and one reconciliation handles all of these changes.
+- The owner wakes after `COUNT_DELAY_S` if the change affects only the counts in the status, or the order in which a
+  later plan chooses objects. More such changes usually follow soon. One reconciliation handles all of these changes.
 - The owner does not wake, if no decision and no status depends on the change. Most updates that virt-handler sends
   belong to this case.
 """
@@ -42,9 +43,9 @@ def wakes_of(
     """Return the keys of the owners that the change wakes, each with a delay in seconds.
 
     To wake an owner means to queue its key for a reconciliation. `owners_of` returns the keys of the owners of an
-    object. `decides_by` returns the values of the object that plans depend on. If one of these values changes, the
-    owners wake at once. `counts_by` returns the values that affect only counts in the status and the order in which
-    plans choose objects. If only such values change, the owners wake after `COUNT_DELAY_S`.
+    object. `decides_by` and `counts_by` return values of the object. If a value of `decides_by` changes, a plan may
+    change, so the owners wake at once. The values of `counts_by` affect only the status, and the order in which plans
+    choose objects. If only such values change, the owners wake after `COUNT_DELAY_S`.
     """
     match change:
         case Added(new=obj) | Removed(last_known=obj):

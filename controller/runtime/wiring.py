@@ -40,7 +40,7 @@ Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 
 
 class Cache(NamedTuple):
-    """The cache of a resource, as one kind needs it.
+    """The indexes and the transformation that one kind needs for the cache of a resource.
 
     `transform` makes each object smaller before the cache stores the object.
     """
@@ -52,7 +52,7 @@ class Cache(NamedTuple):
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
-    `now` returns the time of the wall clock. `share` limits the time of each namespace.
+    `now` returns the time of the wall clock. `share` limits the time that each namespace may use on the event loop.
     """
 
     config: Config
@@ -112,7 +112,7 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
 
 
 def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
-    """Return one cache for each resource. Each cache has the indexes that any of the kinds needs.
+    """Return one cache for each resource. Each cache has all indexes that at least one kind needs.
 
     Raise ValueError if two kinds have different transforms for the same resource.
     """
@@ -150,7 +150,7 @@ def assemble(
     written: Iterable[SharedInformer[Any]],
     merge: Merge = PLAIN.merge,
 ) -> Assembly:
-    """Assemble the parts of a kind, and return the assembly.
+    """Create the reconciler and the controller of a kind.
 
     `written` are the informers of the resources that the plans of the kind write. `merge` computes the patch of a
     `ThreeWayMerge` of the kind.

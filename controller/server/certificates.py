@@ -4,9 +4,9 @@ Each connection gets the newest certificate. The server looks for a newer certif
 one of the two files has been replaced, the certificate and the key do not match. Then the previous certificate and key
 stay in use, and a warning is logged.
 
-A self-signed certificate exists only in memory, and a new one replaces it long before it expires. It encrypts the
-connection, but does not prove the identity of the server. So the scraper must be configured not to verify the
-certificate.
+A self-signed certificate exists only in memory. Long before the certificate expires, the server makes a new
+certificate. With a self-signed certificate, the connection is encrypted, but the identity of the server is not proved.
+So the scraper must be configured not to verify the certificate.
 """
 
 from __future__ import annotations

@@ -17,9 +17,10 @@ from aiohttp.http_exceptions import HttpProcessingError
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 MAX_CONNECTIONS: Final = 100
-"""The largest number of open connections to one address. A new connection then replaces the oldest connection.
+"""The largest number of open connections to one address. At this limit, a new connection replaces the oldest
+connection.
 
-So a client that holds many connections cannot keep the kubelet's probes out.
+So one client with many connections cannot block the kubelet's probes.
 """
 
 IDLE_TIMEOUT_S: Final = 30.0
@@ -29,7 +30,9 @@ ANSWER_TIMEOUT_S: Final = 30.0
 """The longest time, in seconds, to make an answer and to send the answer to a slow reader."""
 
 BODY_TIMEOUT_S: Final = 1.0
-"""The longest time, in seconds, that the server reads and ignores the body of a request. No request needs a body."""
+"""The longest time, in seconds, for which the server reads the body of a request. The server ignores the body, because
+no request needs a body.
+"""
 
 TLS_TIMEOUT_S: Final = 5.0
 """The longest time, in seconds, for a TLS handshake."""
@@ -50,7 +53,7 @@ LIMITS: Final[Mapping[str, Any]] = {
 
 @web.middleware
 async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Send the answer of the handler. After `ANSWER_TIMEOUT_S`, abort the connection instead."""
+    """Send the answer of the handler. If this takes longer than `ANSWER_TIMEOUT_S`, abort the connection."""
     try:
         async with asyncio.timeout(ANSWER_TIMEOUT_S):
             answer = await handler(request)
@@ -64,7 +67,9 @@ async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
-    """Return a factory of protocols for `loop.create_server`. The factory keeps at most `MAX_CONNECTIONS` open."""
+    """Return a factory of protocols for `loop.create_server`. The factory keeps at most `MAX_CONNECTIONS` connections
+    open.
+    """
 
     def make_protocol() -> asyncio.Protocol:
         connections = server.connections
@@ -79,7 +84,7 @@ def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
 def server_log() -> logging.Logger:
     """Return the logger of the server, without lines about invalid requests.
 
-    Such a line would contain bytes of the request, and any client could fill the log.
+    Such a line contains bytes of the request. If these lines were written, any client could fill the log.
     """
     log = logging.getLogger("aiohttp.server.limited")
     if not log.filters:

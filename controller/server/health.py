@@ -56,8 +56,8 @@ def ready_checks(
 ) -> dict[str, Check]:
     """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
 
-    An informer in `optional` does not prevent readiness while the server does not serve its resource. A process
-    that has stopped writing because of a second writer is not ready.
+    While the server does not serve the resource of an informer in `optional`, the check ignores this informer. A
+    process that has stopped writing because of a second writer is not ready.
     """
     return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 

@@ -39,7 +39,9 @@ from controller.server.connections import (
 )
 
 Check: TypeAlias = Callable[[], str | None]
-"""A function that returns None if the check passes, or the reason if not. Each probe calls it on the event loop."""
+"""A health check: a function that returns None, or the reason why the check fails. Each probe calls the function on the
+event loop.
+"""
 
 Checks: TypeAlias = Mapping[str, Check]
 """The checks by name. An answer lists them in this order. Checks may be added while the server runs."""

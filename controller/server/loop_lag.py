@@ -30,7 +30,7 @@ With a larger lag, the process may renew the lease too late.
 
 
 class LagInstruments(Protocol):
-    """The receiver of the measured lags, which shows them as metrics."""
+    """Receives the measured lags, and shows the lags as metrics."""
 
     def loop_lagged(self, seconds: float) -> None: ...
 

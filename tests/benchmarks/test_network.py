@@ -14,7 +14,6 @@ from benchmarks.soak.network import running_network
 
 @contextmanager
 def echo() -> Iterator[int]:
-    """A server that sends back what it receives."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -50,7 +50,6 @@ def major(request: pytest.FixtureRequest) -> int:
 
 @pytest.fixture
 def helm(major: int, tmp_path: Path) -> Helm:
-    """Helm, without a cluster."""
     return Helm(major, tmp_path / "helm")
 
 

@@ -46,7 +46,6 @@ def read_steps(source: str) -> list[Step]:
 
 
 def read_stages(steps: list[Step]) -> list[list[Step]]:
-    """The stages of the Dockerfile. Each stage begins with a FROM."""
     stages: list[list[Step]] = []
     for step in steps:
         if step.instruction == "FROM":
@@ -70,7 +69,7 @@ class Image:
         self._arguments: dict[str, str] = {}
 
     def build(self, source: str) -> None:
-        """Run all steps. Raises CalledProcessError if a step fails."""
+        """Raises CalledProcessError if a step fails."""
         stages = read_stages(read_steps(source))
         for number, stage in enumerate(stages):
             if number:

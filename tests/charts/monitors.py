@@ -66,7 +66,6 @@ def scrape_jobs(monitor: Object, kubectl: Kubectl, files: Files) -> list[dict[st
 
 
 def _settings(endpoint: Object, kubectl: Kubectl, files: Files) -> Iterator[tuple[str, Any]]:
-    """The settings of the scrape: scheme, path, credentials, TLS."""
     assert endpoint.keys() <= TRANSLATED, f"{sorted(endpoint.keys() - TRANSLATED)} would be passed over"
     for field, setting in COPIED.items():
         if field in endpoint:
@@ -125,5 +124,4 @@ def _keep(regex: str, *sources: str) -> dict[str, Any]:
 
 
 def _relabeling(rule: Object) -> dict[str, Any]:
-    """A relabeling rule of a monitor in the spelling of Prometheus."""
     return {re.sub(r"[A-Z]", lambda letter: f"_{letter[0].lower()}", field): value for field, value in rule.items()}

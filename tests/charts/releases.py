@@ -22,7 +22,9 @@ from tests.helm import Helm
 RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
 OURS = ("kubevirt.io", "pool.kubevirt.io", "vmherd.dev", "pool.vmherd.dev")
 NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
-"""The value with which Helm does not wait for Pods, because no Pod runs in these clusters."""
+"""For each major version of Helm, the arguments with which `helm install` does not wait for Pods. No Pod runs in these
+clusters.
+"""
 
 
 def bare_plane(
@@ -71,18 +73,15 @@ class Site(Struct, frozen=True):
         return self._deploy("upgrade", values, chart)
 
     def refusal(self, **values: Any) -> str:
-        """Return Helm's error message for an installation that fails."""
         done = self.helm("install", "vmherd", str(CHART), values=values, check=False)
         assert done.returncode, "it was installed"
         return done.stderr
 
     def definitions(self) -> list[str]:
-        """The project's CustomResourceDefinitions in the cluster."""
         every = self.kubectl.json("get", "crd")["items"]
         return [crd["metadata"]["name"] for crd in every if crd["spec"]["group"] in OURS and _is_ours(crd)]
 
     def objects(self) -> list[dict[str, Any]]:
-        """The objects of the release, as the API server stores them."""
         manifest = self.helm("get", "manifest", "vmherd").stdout
         got: list[dict[str, Any]] = json.loads(self.kubectl("get", "-f", "-", "-o", "json", stdin=manifest).stdout)[
             "items"
@@ -102,7 +101,6 @@ def _is_ours(crd: Mapping[str, Any]) -> bool:
 
 
 def kubevirt_definition() -> dict[str, Any]:
-    """The definition of the kind KubeVirt. A cluster with KubeVirt has this definition."""
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     return {
         "apiVersion": "apiextensions.k8s.io/v1",

@@ -42,7 +42,6 @@ def definitions(directory: Path) -> Path:
 
 
 def ports() -> dict[str, Any]:
-    """Values of the chart with free ports."""
     metrics, health = free_ports(2)
     return {"healthPort": health, "metrics": {"port": metrics}}
 
@@ -110,7 +109,6 @@ class Monitoring(Struct, frozen=True):
 
     @classmethod
     def opened(cls, site: Site, root: Path) -> Monitoring:
-        """Create the namespace and the account, without permissions."""
         namespace = f"monitoring-of-{site.namespace}"
         kubectl = Kubectl(site.plane.kubeconfig, namespace)
         kubectl("create", "namespace", namespace)
@@ -149,7 +147,6 @@ def dashboards(site: Site) -> dict[str, dict[str, Any]]:
 
 
 def _deployment(site: Site) -> dict[str, Any]:
-    """The only Deployment in the namespace of the release."""
     [found] = site.kubectl.json("get", "deployments")["items"]
     return dict(found)
 

@@ -29,7 +29,7 @@ def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 
 def scaled_in(site: Site) -> PoolNamespace:
-    """Scale in a pool of two that preserves the disks of deleted VMs."""
+    """A pool that was scaled in from two VMs to one. It preserves the disks of deleted VMs."""
     pools = PoolNamespace(site.plane, site.namespace)
     pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=OFFLINE)
     pools.wait_for_ordinals(0, 1)

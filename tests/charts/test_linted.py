@@ -34,7 +34,7 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
-"""Checks that fail with any values. Each entry says why this is acceptable."""
+"""Checks that fail with every set of values. Each entry says why the failure is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
@@ -66,9 +66,7 @@ ALMIGHTY = {
 
 @pytest.fixture(scope="session")
 def linter() -> None:
-    """The linter checkov. `conftest.py` installs it before the first test, because the installation takes longer than a
-    test's timeout.
-    """
+    """`conftest.py` installs checkov before the first test. The installation takes longer than a test's timeout."""
     try:
         checkov.find()
     except checkov.CheckovMissing as error:

@@ -43,7 +43,6 @@ def arguments(site: Site) -> list[str]:
 
 @contextmanager
 def released(site: Site, directory: Path) -> Iterator[ControllerProcess]:
-    """Run the release's controller while the block runs."""
     with controller_process(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
         yield program
 
@@ -169,8 +168,6 @@ def change_rules(site: Site, kind: str, name: str, rules: list[dict[str, Any]]) 
 
 
 def missing(kubeconfig: Path, config: Config) -> list[str]:
-    """The missing permissions that the startup check reports for this kubeconfig."""
-
     async def ask() -> list[str]:
         async with open_client(await load_credentials(str(kubeconfig)), user_agent="vmherd-tests") as client:
             return [str(line) for line in await missing_permissions(client, permissions_needed(config))]

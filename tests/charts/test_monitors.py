@@ -57,7 +57,6 @@ KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 @pytest.fixture(scope="module")
 def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Install the operator's definitions in the cluster."""
     names = crds.install(plane.kubeconfig, [definitions(tmp_path_factory.mktemp("kinds") / "operator")])
     yield
     Kubectl(plane.kubeconfig)("delete", "crd", *names)

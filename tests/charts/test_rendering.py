@@ -24,7 +24,6 @@ def groups(objects: list[dict[str, Any]]) -> list[str]:
 
 
 def settings(objects: list[dict[str, Any]]) -> Config:
-    """The program's configuration from the arguments in the Deployment."""
     return parse(container(objects)["args"], {}, pod_namespace="vmherd")
 
 

@@ -56,7 +56,6 @@ def monitored_plane(
 
 @pytest.fixture(scope="module")
 def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Site:
-    """A namespace for the monitored release."""
     try:
         find_helm(4)
     except HelmMissing as error:
@@ -65,8 +64,8 @@ def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 
 
 class Watched(NamedTuple):
-    """The running release, its Prometheus, and three namespaces. One is healthy, one has a failing VM, and one has a
-    full quota.
+    """The running release, its Prometheus, and three namespaces. `shop` is healthy, `clinic` has a failing VM, and
+    `crowd` has a full quota.
     """
 
     site: Site
@@ -115,7 +114,6 @@ def up(server: Prometheus) -> bool:
 
 
 def begin(watched: Watched) -> None:
-    """Create a pool, a set, and a pool whose VM always fails."""
     watched.shop.make_pool(3, template=quick())
     watched.shop.make_set(2)
     watched.clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
@@ -190,7 +188,6 @@ def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
 
 
 def active(server: Prometheus) -> set[tuple[str, str, str]]:
-    """The pending and firing alerts, with the namespace and name of their objects."""
     return {
         (rule["name"], alert["labels"].get("namespace", ""), alert["labels"].get("name", ""))
         for rule in server.rules()
@@ -253,7 +250,6 @@ WAYS: dict[str, dict[str, Any]] = {
 
 @pytest.fixture
 def second_site(site: Site, tmp_path: Path) -> Iterator[Site]:
-    """A namespace for another release in the same cluster."""
     second = Site.opened(site.plane, 4, tmp_path)
     yield second
     second.helm("uninstall", "vmherd", "--ignore-not-found", "--no-hooks")

@@ -183,7 +183,7 @@ def test_help_and_a_wrong_flag_need_no_slow_import(arguments, imported):
 
 
 def completions(*words: str, code: str = "") -> list[str]:
-    """The completions of bash for the last of these words after `vmherd`."""
+    """What bash's completion offers for the last word of the command line `vmherd <words>`."""
     line = {"COMP_WORDS": f"vmherd {' '.join(words)}", "COMP_CWORD": str(len(words))}
     done = shell(code=code, _VMHERD_COMPLETE="bash_complete", **line)
     assert done.returncode == 0, done.stderr

@@ -10,8 +10,6 @@ pytestmark = pytest.mark.looptime
 
 
 class Journal:
-    """Records the order of events."""
-
     def __init__(self) -> None:
         self.lines: list[str] = []
 

@@ -79,17 +79,16 @@ class FakeApiServer(Answering):
         """The namespaces that are being deleted."""
 
         self.fault_for: Callable[[Request], Fault | None] = lambda request: None
-        """A function that returns the fault of a request, or None. It is called for each request."""
+        """A function that is called for each request. It returns the fault of the request, or None."""
 
         self.on_write: Callable[[Request, Document | None], None] = lambda request, before: None
         """A function that is called at each write, with the object before the write."""
 
         self.on_update: Callable[[Request], Document] = not_served
-        """A function that is called for each PUT on a subresource. It carries out the request, and returns the answer.
-        """
+        """A function that carries out each PUT on a subresource, and returns the answer."""
 
         self.is_down = False
-        """While this is true, no request has an effect, including the requests in flight."""
+        """While this is true, no request has an effect. This includes requests that began earlier."""
 
         self.latency_s = latency_s
         self.most_at_once = 0
@@ -103,7 +102,6 @@ class FakeApiServer(Answering):
     # Requests of clients
 
     async def answer(self, call: Call) -> bytes:
-        """Answer a request with this method and path."""
         resource, key, subresource = self._route(call.path)
         match call.method:
             case "GET":
@@ -160,11 +158,10 @@ class FakeApiServer(Answering):
         return None if held is None else resource.decode(msgspec.json.encode(held))
 
     def current(self, resource: AnyResource, key: ObjectKey) -> Document | None:
-        """The whole object, or None if it does not exist."""
         return self._of(resource).get(key)
 
     def document(self, resource: AnyResource, key: ObjectKey) -> Document:
-        """The whole object. Raises NotFound."""
+        """Raises NotFound."""
         try:
             return self._of(resource)[key]
         except KeyError:
@@ -175,7 +172,6 @@ class FakeApiServer(Answering):
         return {key.name: held for key, held in self._of(resource).items() if key.namespace == namespace}
 
     def every(self) -> Iterable[tuple[AnyResource, ObjectKey, Document]]:
-        """All objects of all resources."""
         return [(resource, key, held) for resource, group in self._objects.items() for key, held in group.items()]
 
     # Changes by other clients
@@ -187,7 +183,6 @@ class FakeApiServer(Answering):
         return self._add(resource, ObjectKey(meta.get("namespace", "default"), meta["name"]), document)
 
     def replace(self, resource: AnyResource, document: Document) -> Document:
-        """Replace an existing object completely."""
         key = ObjectKey(document["metadata"]["namespace"], document["metadata"]["name"])
         return self._store(resource, key, self.document(resource, key), document)
 
@@ -197,7 +192,6 @@ class FakeApiServer(Answering):
         return self._store(resource, key, held, merge_patch(held, patch))
 
     def remove(self, resource: AnyResource, key: ObjectKey, *, propagation: str = "") -> None:
-        """Delete an object."""
         self._delete(resource, key, "", "", propagation)
 
     def finalize(self, resource: AnyResource, key: ObjectKey) -> None:

@@ -38,11 +38,10 @@ class LaggingCache(Generic[T]):
         self.relist()
 
     def behind(self) -> int:
-        """The number of events that the cache has not received yet."""
         return sum(event.resource is self.resource for event in self._server.events[self._heard :])
 
     def catch_up(self, events: int | None = None) -> None:
-        """Receive the next `events` events. If no number is given, receive all events."""
+        """Receive the next `events` events. Without a number, receive all events."""
         while self._scanned < len(self._server.events):
             event = self._server.events[self._scanned]
             if event.resource is self.resource:
@@ -54,7 +53,9 @@ class LaggingCache(Generic[T]):
             self._scanned += 1
 
     def bookmark(self) -> None:
-        """Receive a bookmark: advance the version of the store past the next events of other resources."""
+        """Receive a bookmark: skip the next events if they belong to other resources, and advance the version of the
+        store.
+        """
         while self._heard < len(self._server.events):
             event = self._server.events[self._heard]
             if event.resource is self.resource:

@@ -26,8 +26,6 @@ T = TypeVar("T")
 
 
 class RecordedNotices:
-    """Records the notices. The real controller would send them as Events."""
-
     def __init__(self) -> None:
         self.published: list[Notice] = []
 
@@ -72,7 +70,7 @@ class ReconcilerProcess:
         self.restart()
 
     def restart(self) -> None:
-        """Start a new process with the same caches. It does not know the writes of the earlier process."""
+        """Start a new process with the same caches. The new process does not know the writes of the earlier process."""
         written = self._expectations(self._children)
         recorder: Any = self.recorder
         self.executor = Executor(
@@ -95,7 +93,6 @@ class ReconcilerProcess:
         )
 
     def catch_up(self) -> None:
-        """Let all caches receive all events."""
         for cache in dict.fromkeys((self._owners, *self._children)):
             cache.catch_up()
 

@@ -34,7 +34,7 @@ class Lost(Enum):
 
 
 class Garbled(NamedTuple):
-    """The request has its effect, but a proxy answers with success and its own body."""
+    """The request has its effect. A proxy replaces the server's answer by a success with another body."""
 
     body: bytes = b"<html>welcome</html>"
 
@@ -51,6 +51,6 @@ Fault: TypeAlias = Lost | Garbled | FailedAfter | Exception
 
 
 def refusal(code: int, reason: str, message: str, *causes: str, retry_after_s: int | None = None) -> StatusError:
-    """The error that the client makes of a Status with these fields."""
+    """The error that the client raises if the server answers with this Status."""
     details = StatusDetails(causes=tuple(map(StatusCause, causes)), retry_after_seconds=retry_after_s)
     return from_status(Status(kind="Status", reason=reason, message=message, code=code, details=details))

@@ -52,7 +52,7 @@ def _conflict(what: str, name: str, why: str) -> ApiError:
 
 
 def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, version: str) -> None:
-    """Raise Conflict if the request names another UID or version than the object has."""
+    """Raise Conflict if the UID or the version of the object differs from the UID or the version in the request."""
     kind = f"{resource.kind}.{resource.group}"
     if uid and uid != meta["uid"]:
         why = f"the UID in the precondition ({uid}) does not match the UID in record ({meta['uid']})."
@@ -65,7 +65,7 @@ def check_preconditions(resource: AnyResource, meta: Document, *, uid: str, vers
 def garbage_finalizers(meta: Document, propagation: str) -> list[str]:
     """The finalizers of an object after a deletion with this propagation policy.
 
-    Without a policy, they do not change.
+    Without a policy, the finalizers do not change.
     """
     held = meta.get("finalizers") or []
     if not propagation:

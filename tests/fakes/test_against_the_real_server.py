@@ -25,7 +25,7 @@ FINALIZER = "example.org/held"
 OWNERS = [
     {"apiVersion": "example.org/v1", "kind": "Owner", "name": name, "uid": f"uid-of-{name}"} for name in ("one", "two")
 ]
-"""Owners of a kind that the garbage collector does not know. So it does not change their dependents."""
+"""The garbage collector does not know the kind of these owners. So it does not change the objects that they own."""
 
 SPECS: dict[AnyResource, Document] = {
     VMS: {"runStrategy": "Halted", "template": {"spec": {"domain": {}}}},

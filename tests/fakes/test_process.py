@@ -24,7 +24,6 @@ BODY = msgspec.json.encode({"metadata": {"name": "a"}})
 
 @pytest.mark.parametrize("writes", [0, 1, 4, 6, 8])
 def test_a_process_that_is_killed_after_some_writes_has_done_only_these_writes(writes: int) -> None:
-    """The plan creates one revision and six VMs."""
     simulation = PoolSimulation(pool(replicas=6))
     stages = plan(simulation.snapshot()).stages
     simulation.crash_while_carrying_out(stages, writes)

@@ -1,7 +1,7 @@
 """Runs coroutines of synchronous tests in virtual time: a sleep takes no real time.
 
-All tests share one event loop, because a property test would otherwise create a loop for each example. The clock of the
-loop is never reset, so a test uses only differences of times.
+All tests share one event loop. A property test has many examples, and a new loop for each example takes time. The clock
+of the loop is never reset, so a test uses only differences of times.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ def run(work: Coroutine[Any, Any, T]) -> T:
 
 @cache
 def loop() -> asyncio.AbstractEventLoop:
-    """The shared loop."""
     made = looptime.new_event_loop(noop_cycles=1)
     atexit.register(made.close)
     return made

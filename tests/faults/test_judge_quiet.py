@@ -97,6 +97,15 @@ def test_q3_a_second_delete_of_a_member_is_found() -> None:
     assert_broken(made, "Q3", "2 requests to delete, allowed are 1")
 
 
+def test_q3_a_delete_that_lost_a_race_is_sent_again() -> None:
+    made = Made()
+    scale(made, set_of(made, 2), 1)
+    uid = {"preconditions": {"uid": made.get(VMI, "herd-a")["metadata"]["uid"]}}
+    made.fail("delete", VMI, "herd-a", 409, body=uid)
+    made.delete(VMI, "herd-a", by=OURS)
+    assert_kept(made, "Q3")
+
+
 def test_q3_a_second_attempt_is_allowed_after_a_lost_answer() -> None:
     made = Made()
     owner = made.create(replica_set(1))

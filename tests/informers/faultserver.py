@@ -51,7 +51,7 @@ async def hang(writer: asyncio.StreamWriter) -> None:
 
 
 def chunked(*chunks: bytes, then: Behavior | None = None) -> Behavior:
-    """A watch that sends chunks one by one. At the end it closes normally, or does `then`."""
+    """A watch that sends chunks one by one. After the last chunk, the connection closes, or `then` happens."""
 
     async def send(writer: asyncio.StreamWriter) -> None:
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
@@ -164,7 +164,7 @@ def write_kubeconfig(path: Path, server: str, user: dict[str, Any] | None = None
 async def client_of(
     server: FaultServer, tmp_path: Path, *, user: dict[str, Any] | None = None, **kwargs: Any
 ) -> AsyncIterator[ApiClient]:
-    """Start the server and yield a client that uses a kubeconfig for it."""
+    """Start the server, and yield a client. The client reads the server's address from a kubeconfig."""
     async with listening(server) as url:
         credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, user)))
         async with open_client(credentials, **{"user_agent": "tests/1", **kwargs}) as client:

@@ -1,5 +1,3 @@
-"""Fixtures and functions for the tests of the work queue."""
-
 from __future__ import annotations
 
 import asyncio
@@ -44,7 +42,6 @@ async def run_ready_tasks(times: int = 3) -> None:
 
 
 async def take_all(queue: WorkQueue[str]) -> list[str]:
-    """Take and finish all waiting keys, one after the other."""
     taken = []
     while len(queue):
         taken.append(await queue.get())

@@ -18,8 +18,8 @@ from tests.informers.subjects import CONFIGMAPS, ConfigMap
 
 
 class Stream(NamedTuple):
-    """A watch. A number among the chunks is a pause in seconds. `end` is the way in which the watch ends. With None, it
-    does not end.
+    """A watch. A number among the chunks is a pause in seconds. `end` is the way in which the watch ends. If `end` is
+    None, the watch does not end.
     """
 
     chunks: tuple[bytes | float, ...] = ()
@@ -97,8 +97,6 @@ async def _chunks(answer: Stream, idle_timeout_s: float) -> AsyncGenerator[bytes
 
 
 class RecordedInstruments:
-    """Records the calls of InformerInstruments."""
-
     def __init__(self) -> None:
         self.calls: list[str] = []
         self.progressed = 0
@@ -131,7 +129,6 @@ def make_informer(client: ScriptedClient, **kwargs: Any) -> SharedInformer[Confi
 
 @asynccontextmanager
 async def following(informer: SharedInformer[ConfigMap]) -> AsyncIterator[None]:
-    """Run the informer until the block ends."""
     task = asyncio.create_task(informer.run(), name="informer")
     try:
         yield

@@ -45,7 +45,6 @@ def wire(obj: ConfigMap) -> dict[str, Any]:
 
 
 def line(kind: str, obj: ConfigMap | dict[str, Any]) -> bytes:
-    """One event of a watch."""
     body = wire(obj) if isinstance(obj, ConfigMap) else obj
     return json.dumps({"type": kind, "object": body}).encode() + b"\n"
 
@@ -73,7 +72,6 @@ def failure(
 
 
 def page(*objects: ConfigMap | dict[str, Any], version: int | str, token: str = "") -> bytes:
-    """A page of a list."""
     items = [wire(obj) if isinstance(obj, ConfigMap) else obj for obj in objects]
     meta = {"resourceVersion": str(version), "continue": token}
     return json.dumps({"kind": "ConfigMapList", "apiVersion": "v1", "metadata": meta, "items": items}).encode()

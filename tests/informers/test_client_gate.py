@@ -15,7 +15,9 @@ from tests.informers.subjects import CONFIGMAPS, key
 
 
 class Gate:
-    """A gate that counts its calls. It raises if it is closed, or in call number `closes_at`."""
+    """A gate that counts its calls. If the gate is closed, each call raises GateClosed. Call number `closes_at` raises
+    GateClosed too.
+    """
 
     def __init__(self) -> None:
         self.calls = 0

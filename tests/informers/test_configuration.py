@@ -53,7 +53,7 @@ async def test_a_context_can_be_selected(tmp_path: Path):
 
 
 def write_contexts(path: Path, **namespaces: Any) -> Path:
-    """Write a kubeconfig with these contexts. The first one is the current context."""
+    """Write a kubeconfig with these contexts. The first context is the current context."""
     write_kubeconfig(path, SERVER)
     config = yaml.safe_load(path.read_text())
     [context] = config["contexts"]

@@ -21,7 +21,7 @@ def in_flow(flow: Flow) -> Iterator[None]:
 
 
 class Work:
-    """Tasks that keep a slot until the test ends them. `running` lists the flows with a slot, in order."""
+    """Tasks that keep a slot until the test ends the tasks. `running` lists the flows with a slot, in order."""
 
     def __init__(self, slots: int, group: asyncio.TaskGroup) -> None:
         self.slots = FairSlots(slots)

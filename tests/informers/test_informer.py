@@ -203,7 +203,7 @@ async def test_silent_s_is_the_time_since_data_arrived():
 
 
 async def test_cancellation_at_any_point_leaves_no_task_behind():
-    """`tests/conftest.py` makes each test fail if a task still runs."""
+    """If a task still runs after the test, `tests/conftest.py` makes the test fail."""
     for steps in range(60):
         client = ScriptedClient(page(A1, version=5), REFUSED, stream(line("ADDED", B2), 0.01), page(B2, version=9))
         informer = make_informer(client)

@@ -44,7 +44,7 @@ def test_thousands_of_failures_do_not_overflow():
 
 def test_no_reference_to_a_forgotten_key_is_kept():
     class Key:
-        """A key whose references can be counted."""
+        pass
 
     limiter: MaxOf[Key] = MaxOf(ItemBackoff(), TokenBucket())
     key = Key()

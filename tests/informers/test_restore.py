@@ -51,14 +51,14 @@ class Server:
 
 
 class Cache:
-    """A store that follows a server only by lists, and the objects that the handlers know."""
+    """A store that receives only lists of a server, and no events. `told` has the objects that the handlers know."""
 
     def __init__(self) -> None:
         self.store: Store[ConfigMap] = Store()
         self.told: Objects = {}
 
     def list(self, server: Server) -> None:
-        """List until the list is used, as the reflector does."""
+        """List again and again, as the reflector does, until the store takes over a list."""
         state: State = Listing()
         replacement: Replacement[ConfigMap] | None = None
         for _ in range(MOST_LISTS):

@@ -226,7 +226,10 @@ class StoreAgainstADictionary(RuleBasedStateMachine):
         return config_map(name, self.clock - age, uid=f"{name}{uid}", color=color)
 
     def receive(self, changes: Iterator[Change[ConfigMap]] | tuple[Change[ConfigMap], ...]) -> None:
-        """Apply the changes as a handler would. Check that each change fits the previous changes."""
+        """Apply the changes as a handler does.
+
+        Check that each change starts from the state after the previous changes.
+        """
         for change in changes:
             match change:
                 case Added(new=new):

@@ -103,7 +103,6 @@ class Server:
         self._births = 0
 
     def at(self, version: int) -> dict[str, Entry]:
-        """The objects at a version."""
         found: dict[str, Entry] = {}
         for entry in self.history:
             if entry.version > version:
@@ -174,7 +173,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
     @precondition(lambda self: isinstance(self.state, Watching) and self.server.history)
     @rule(back=st.integers(1, 8), count=st.integers(1, 8))
     def replay(self, back: int, count: int) -> None:
-        """A stale server sends events again that the informer has already received."""
+        """A stale server repeats events. The informer has received these events before."""
         seen = [entry for entry in self.server.history if entry.version <= self.reached]
         for entry in seen[-back:][:count]:
             self.step(entry.as_event())

@@ -166,8 +166,6 @@ async def test_the_default_limiter_is_that_of_client_go():
 
 
 class RecordedInstruments:
-    """A fake QueueInstruments that records the calls of its methods."""
-
     def __init__(self) -> None:
         self.depths: list[int] = []
         self.adds = 0

@@ -39,7 +39,6 @@ class Availability:
 
 @contextmanager
 def watched(pools: PoolNamespace) -> Iterator[Availability]:
-    """Watch the VMIs while the block runs."""
     path = f"/apis/kubevirt.io/v1/namespaces/{pools.namespace}/virtualmachineinstances"
     listed = json.loads(pools.kubectl("get", "--raw", path).stdout)
     availability = Availability(vmi["metadata"]["name"] for vmi in listed["items"] if _serves(vmi))

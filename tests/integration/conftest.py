@@ -28,7 +28,9 @@ __all__ = [
 
 @pytest.fixture(scope="session")
 def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane for this folder only, because the shared controller works on all sets in the cluster."""
+    """A control plane for this folder. Other folders cannot use it, because the shared controller works on all sets in
+    the cluster.
+    """
     with running_plane(control_plane_binaries) as plane:
         yield plane
 

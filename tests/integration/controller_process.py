@@ -63,8 +63,6 @@ def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0)
 
 
 class ControllerProcess:
-    """A running `vmherd run` in a separate process."""
-
     def __init__(
         self, process: subprocess.Popen[bytes], log: Path, metrics_port: int, health_port: int, own: Pod | None = None
     ) -> None:
@@ -137,11 +135,11 @@ def controller_process(
     through: Callable[[Path, str], Path] | None = None,
     program: str = "controller",
 ) -> Iterator[ControllerProcess]:
-    """Run the controller while the block runs. `who` decides its permissions and its first flags:
+    """Run the controller while the block runs. `who` decides the controller's permissions and its first flags:
 
     - A control plane: the arguments, environment and account of the Deployment in the chart's release. After the block,
       the test fails if a permission was missing.
-    - A Pod: its arguments, environment and account. Permissions may be missing.
+    - A Pod: the Pod's arguments, environment and account. Permissions may be missing.
     - A path of a kubeconfig: the permissions of that kubeconfig, and only the given flags.
 
     `through` writes the kubeconfig for a token, for example with the address of a proxy. `program` is the package to
@@ -220,7 +218,6 @@ class ReplicaSetNamespace:
         annotations: dict[str, str] | None = None,
         **more: Any,
     ) -> dict[str, Any]:
-        """Create a set and return it."""
         body = {
             "apiVersion": f"{self._group}/v1",
             "kind": "VirtualMachineInstanceReplicaSet",
@@ -247,7 +244,6 @@ class ReplicaSetNamespace:
         return next((c for c in self.status(name).get("conditions") or () if c["type"] == type_), None)
 
     def make_vmi(self, name: str, *, labels: dict[str, str] | None = None, owner: Any = None) -> dict[str, Any]:
-        """Create a VMI as another client would."""
         metadata: dict[str, Any] = {"name": name, "labels": labels or LABELS}
         if owner is not None:
             metadata["ownerReferences"] = [owner]
@@ -255,11 +251,12 @@ class ReplicaSetNamespace:
         return self._send("POST", self._vmis, body)
 
     def vmis(self) -> dict[str, dict[str, Any]]:
-        """The VMIs by name."""
         return {vmi["metadata"]["name"]: vmi for vmi in self._send("GET", self._vmis)["items"]}
 
     def exactly(self, name: str = "herd") -> tuple[Any, list[Any]]:
-        """The spec of the template and the specs of the VMIs, with numbers as written and keys in their order."""
+        """The spec of the template and the specs of the VMIs. Numbers are strings as in the JSON, and the order of keys
+        counts.
+        """
 
         def read(path: str) -> Any:
             return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str, object_pairs_hook=_Pairs)
@@ -349,7 +346,7 @@ def owned_by(vmis: Iterable[dict[str, Any]], owner: dict[str, Any]) -> list[str]
 
 
 def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> None:
-    """Fail the test if `look` returns a false value within this time."""
+    """Fail the test if `look` returns a false value during the next `for_s` seconds."""
     until = time.monotonic() + for_s
     while time.monotonic() < until:
         seen = look()

@@ -29,8 +29,6 @@ GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
 
 
 class KubeVirtInstallation:
-    """KubeVirt's own objects in a cluster."""
-
     def __init__(self, plane: ControlPlane) -> None:
         self.plane = plane
         self.kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
@@ -46,13 +44,12 @@ class KubeVirtInstallation:
     def uninstall(self) -> None:
         """Delete the KubeVirt object.
 
-        Keep the definition, because a new definition would cost each test two seconds.
+        Keep the definition, because the creation of a new definition takes two seconds.
         """
         with contextlib.suppress(Rejected):  # a test may have removed it
             self._admin.send("DELETE", KUBEVIRT)
 
     def define(self) -> None:
-        """Install the definition only. KubeVirt itself is not installed."""
         self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", _definition())
         eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 

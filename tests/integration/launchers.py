@@ -24,8 +24,6 @@ PERIOD_S = 0.1
 
 
 class Launchers:
-    """The Pods of one namespace's VMIs."""
-
     def __init__(self, plane: ControlPlane, namespace: str) -> None:
         self._admin = Admin(plane.kubeconfig)
         self._vmis = f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"

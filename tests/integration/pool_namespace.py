@@ -92,7 +92,6 @@ class PoolNamespace(ReplicaSetNamespace):
         finalizers: tuple[str, ...] = (),
         **spec: Any,
     ) -> dict[str, Any]:
-        """Create a pool and return it."""
         body = {
             "apiVersion": self._pool_version,
             "kind": "VirtualMachinePool",
@@ -111,7 +110,6 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._pools}/{name}", change)
 
     def change_template(self, template: dict[str, Any], *, name: str = "pool") -> dict[str, Any]:
-        """Replace the whole template of a pool."""
         steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
         body = json.dumps(steps).encode()
         return json.loads(self._admin.send("PATCH", f"{self._pools}/{name}", body, "application/json-patch+json"))
@@ -129,7 +127,6 @@ class PoolNamespace(ReplicaSetNamespace):
         return self.pool(name).get("status") or {}
 
     def pool_statuses(self) -> dict[str, dict[str, Any]]:
-        """The status of each pool."""
         return {name: pool.get("status") or {} for name, pool in self._named(self._pools).items()}
 
     def pool_condition(self, type_: str, *, name: str = "pool") -> dict[str, Any] | None:
@@ -143,7 +140,6 @@ class PoolNamespace(ReplicaSetNamespace):
         finalizers: tuple[str, ...] = (),
         template: dict[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Create a VM as another client would."""
         template = template or vm_template()
         metadata = {"name": name, "labels": labels or POOL_LABELS, "finalizers": list(finalizers)}
         body = {
@@ -155,7 +151,6 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("POST", self._vms, body)
 
     def vms(self) -> dict[str, dict[str, Any]]:
-        """The VMs by name."""
         return self._named(self._vms)
 
     def vm(self, name: str) -> dict[str, Any]:
@@ -202,11 +197,9 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._named(self._cdi)
 
     def claims(self) -> dict[str, dict[str, Any]]:
-        """The PersistentVolumeClaims by name."""
         return self._named(f"{self._core}/persistentvolumeclaims")
 
     def make_claim(self, name: str) -> dict[str, Any]:
-        """Create a PersistentVolumeClaim as another client would."""
         spec = data_volume_template(name)["spec"]["pvc"]
         body = {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": name}, "spec": spec}
         return self._send("POST", f"{self._core}/persistentvolumeclaims", body)
@@ -219,7 +212,9 @@ class PoolNamespace(ReplicaSetNamespace):
         return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these VMs exist and none is terminating. With `ready`, all must be ready."""
+        """Wait until exactly these VMs exist and none of them is terminating. If `ready` is true, wait until all are
+        ready.
+        """
 
         def there() -> bool:
             vms = self.vms()
@@ -255,7 +250,7 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(there, what=f"{replicas} of {replicas} updated in {name}")
 
     def specs_exactly(self, name: str = "pool") -> tuple[Any, list[Any]]:
-        """The VM spec of a pool's template and the specs of all VMs, with numbers as written."""
+        """The VM spec of a pool's template and the specs of all VMs. Numbers are strings as in the JSON."""
 
         def read(path: str) -> Any:
             return json.loads(self._admin.send("GET", path), parse_int=str, parse_float=str)
@@ -386,7 +381,6 @@ def pool_controller(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathF
 
 @contextmanager
 def new_pool_namespace(plane: ControlPlane) -> Iterator[PoolNamespace]:
-    """Create a namespace for pools while the block runs."""
     with new_namespace(plane) as name:
         yield PoolNamespace(plane, name)
 

@@ -32,7 +32,6 @@ class Target(NamedTuple):
 
     @property
     def job(self) -> dict[str, Any]:
-        """The scrape configuration of the target."""
         return {
             "job_name": "vmherd",
             "scheme": "https",

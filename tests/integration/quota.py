@@ -13,7 +13,7 @@ KINDS = {VMIS: "VirtualMachineInstance", "virtualmachines": "VirtualMachine"}
 
 
 def allow(sets: ReplicaSetNamespace, number: int, *, of: str = VMIS) -> None:
-    """Limit the number of objects in the namespace. Return when the API server enforces the limit."""
+    """Limit the number of objects in the namespace, and wait until the API server enforces the limit."""
     counted = f"count/{of}.kubevirt.io"
     hard = {counted: str(number)}
     sets.kubectl.apply(

@@ -30,7 +30,6 @@ def restarts(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[st
 
 
 def replacements(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[str]:
-    """The VMs that the controller deleted, in order."""
     return [record.name for record in done(pools, "delete", VMS, since=since, pool=pool)]
 
 
@@ -70,14 +69,13 @@ def change_machine(pools: PoolNamespace, name: str, change: dict[str, Any]) -> N
 
 
 def break_vm(pools: PoolNamespace, name: str, behavior: str, *, ready_after: str = "100ms") -> None:
-    """Restart a VM with a simulated failure. If the controller recreates the VM, the failure is gone."""
+    """Give a VM a simulated failure, and restart the VM. If the controller recreates the VM, the failure is gone."""
     annotations = {BEHAVIOR: behavior, READY_AFTER: ready_after}
     change_machine(pools, name, {"template": {"metadata": {"annotations": annotations}}})
     pools.delete_vmi(name)
 
 
 def hold_volume(pools: PoolNamespace, name: str, *, finalizers: tuple[str, ...]) -> None:
-    """Replace the finalizers of a DataVolume."""
     patch = {"metadata": {"finalizers": list(finalizers)}}
     pools.kubectl("patch", "datavolume", name, "--type=merge", "--patch", json.dumps(patch))
 

@@ -34,8 +34,8 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """Counts that are not accepted yet. Their truth value is false, so `eventually` waits, and prints them after its
-    timeout.
+    """Counts that are not the wanted counts. A `NotYet` is false, so `eventually` waits. After a timeout, `eventually`
+    prints the counts.
     """
 
     def __bool__(self) -> bool:
@@ -43,7 +43,7 @@ class NotYet(dict[str, int]):
 
 
 class Scene(Struct, frozen=True):
-    """A set or a pool, the only one in its namespace."""
+    """A set or a pool. No other set or pool is in its namespace."""
 
     kind: str
     objects: ReplicaSetNamespace
@@ -109,7 +109,6 @@ def autoscaler(target: dict[str, Any], *, least: int, most: int) -> dict[str, An
 
 
 def conditions(objects: ReplicaSetNamespace) -> dict[str, dict[str, str]]:
-    """The conditions of each autoscaler of the namespace."""
     items = objects.kubectl.json("get", "hpa")["items"]
     return {
         item["metadata"]["name"]: {
@@ -193,7 +192,7 @@ def test_every_autoscaler_of_the_examples_scales_its_target(busy: PoolNamespace)
 def alongside_plane(
     control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
-    """A cluster in which the controller reconciles its own kinds as well as KubeVirt's.
+    """A cluster in which vmherd reconciles the kinds of its own groups and of KubeVirt's groups.
 
     The definitions exist before the cluster starts, because the autoscaler looks for new kinds only every 30 seconds.
     """

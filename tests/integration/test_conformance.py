@@ -44,7 +44,6 @@ def vmherd(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.fixture(scope="module")
 def bare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane without a controller."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
 

@@ -51,7 +51,6 @@ class Shell:
         )
 
     def expose(self, *arguments: str) -> str:
-        """The output of a successful command."""
         done = self("vmherd", "expose", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
@@ -84,7 +83,7 @@ def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
 
 
 def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
-    """Create the set of the guide. Its template has the label `version`, but its selector has not."""
+    """Create the set of the guide. Its template has the label `version`. Its selector does not have this label."""
     labels = {**SET, "version": "1"}
     sets.make_set(
         2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields

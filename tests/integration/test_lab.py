@@ -86,7 +86,6 @@ class Student(Struct, frozen=True):
         eventually(lambda: self.table(f"{command} --namespace=$USER")[1:] == wanted, what=f"{command}: {wanted}")
 
     def file(self, name: str, content: str) -> None:
-        """Write a file into the user's directory."""
         path = self.directory / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content)

@@ -33,8 +33,6 @@ def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 
 class Launched(PoolNamespace):
-    """A namespace whose VMIs have Pods."""
-
     def pods(self, name: str = "") -> list[dict[str, Any]]:
         """The Pods of a VMI, or of all VMIs."""
         items = self._send("GET", f"{self._core}/pods")["items"]

@@ -38,7 +38,10 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def shared_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster for all tests of this file. It serves the kinds under the project's own groups too."""
+    """A cluster for all tests of this file.
+
+    It serves the kinds under KubeVirt's groups and under the project's groups.
+    """
     with running_plane(control_plane_binaries) as plane:
         under_own_groups(plane)
         yield plane
@@ -57,7 +60,6 @@ def kubevirt(shared_plane: ControlPlane) -> Iterator[KubeVirtInstallation]:
 
 @pytest.fixture
 def namespace(shared_plane: ControlPlane) -> Iterator[str]:
-    """A new namespace in the cluster of this file."""
     with new_namespace(shared_plane) as name:
         yield name
 
@@ -69,7 +71,7 @@ def knowing(plane: ControlPlane, *flags: str) -> Pod:
 
 
 def refusal(who: ControlPlane | Pod, directory: Path, *flags: str) -> str:
-    """The single output line of a start that is refused."""
+    """The only output line of the controller, which refuses to start."""
     with controller_process(who, directory, *flags, wait=False) as program:
         assert program.process.wait(40) == 1
         [line] = [line for line in program.log.read_text().splitlines() if line.startswith("vmherd: ")]
@@ -252,7 +254,7 @@ def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_p
 
 
 def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
-    """Change the set and the pool, and wait until both were reconciled. True if this caused no writes."""
+    """Change the set and the pool, and wait until both were reconciled. True if the reconciliations wrote nothing."""
 
     def passes(name: str) -> int:
         return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))

@@ -33,9 +33,9 @@ MEASURED_S = 4.0
 BACK_AT_WORK_S = 15.0
 ASKED_PER_S = 20
 SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
-"""Flags for a slow controller, so that the server can be stopped during the work.
+"""Flags for a slow controller. The test stops the server before the controller has finished its work.
 
-The rates are still higher than the retry rate in an outage.
+These limits are higher than the rate of retries in an outage, so they do not slow down the retries.
 """
 
 PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
@@ -145,23 +145,22 @@ def unplugged(plane: ControlPlane) -> Iterator[None]:
 
 
 def unanswered(program: ControllerProcess) -> int:
-    """The number of requests without an answer so far."""
     counts = re.findall(r'^rest_client_requests_total\{code="<error>".*\} (\S+)$', program.metrics(), re.MULTILINE)
     return round(sum(map(float, counts)))
 
 
 def asked_in(program: ControllerProcess, seconds: float) -> int:
-    """The number of requests without an answer in the next seconds."""
+    """The number of requests without an answer in the next `seconds` seconds."""
     before = unanswered(program)
     time.sleep(seconds)
     return unanswered(program) - before
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
-    """Check that each name occurs at most once, and that there are no other names.
+    """Check that each name is in `of` and occurs only once.
 
-    A few names may be missing. If a crash or an outage interrupts a request, the audit log may contain no success for
-    it.
+    A few names of `of` may be missing. If a crash or an outage interrupts a request, the audit log may contain no
+    success for it.
     """
     assert set(written.values()) == {1}
     assert written.keys() <= of

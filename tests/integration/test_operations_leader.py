@@ -26,7 +26,6 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture
 def old(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """The leader."""
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
         yield program
 

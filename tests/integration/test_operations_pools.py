@@ -116,7 +116,9 @@ def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: PoolNamespace, tmp_path: 
 
 
 def replaced_after(pools: PoolNamespace, since: int) -> dict[str, float]:
-    """The seconds between the removal of each VM's finalizer and the request for its replacement."""
+    """For each VM, the seconds between the removal of its finalizer and the request that creates the next VM of this
+    name.
+    """
     gone: dict[str, float] = {}
     waits: dict[str, float] = {}
     records = [r for r in pools.plane.audit_records(since) if r.namespace == pools.namespace]

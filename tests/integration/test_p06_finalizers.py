@@ -14,7 +14,6 @@ KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 
 
 def let_pool_go(pools: PoolNamespace) -> None:
-    """Remove all finalizers of the pool."""
     pools.change_pool({"metadata": {"finalizers": None}})
 
 

@@ -1,4 +1,4 @@
-"""P6: VMs can be deleted even if a user has removed the finalizer of their deleted pool by force."""
+"""P6: a user has removed the finalizer of a pool by force, and the pool is gone. Its VMs can still be deleted."""
 
 from __future__ import annotations
 

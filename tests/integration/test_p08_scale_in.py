@@ -42,7 +42,9 @@ def leaving(pools: PoolNamespace) -> set[str]:
 
 
 SORTED = {"AscendingOrder": {2, 3}, "DescendingOrder": {0, 1}, "Newest": {0, 3}, "Oldest": {1, 2}}
-"""The ordinals of the two VMs that stay of four. The VMs 0 and 3 are the oldest, and 2 is the newest."""
+"""A pool is scaled in from four VMs to two. For each policy, the ordinals of the remaining VMs. The VMs 0 and 3 are the
+oldest, and 2 is the newest.
+"""
 
 
 def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:

@@ -56,7 +56,7 @@ def storage(pools: PoolNamespace) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def kept_of(names: dict[str, str], ordinal: int) -> dict[str, str]:
-    """The disks of this ordinal that must stay when its VMs are deleted."""
+    """The disks that stay when the VMs with this ordinal are deleted."""
     return {
         name: uid for name, uid in names.items() if not name.endswith(f"-{ordinal}") or name.partition("-")[0] in KEPT
     }

@@ -43,7 +43,9 @@ BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": NEVER
 
 @pytest.fixture(scope="module", autouse=True)
 def chronic(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Iterator[PoolNamespace]:
-    """A pool whose VM always fails. Its observation takes long, so the pool exists while the other tests run."""
+    """A pool whose VM always fails. The pauses between its healings are long, so the pool exists while the other tests
+    run.
+    """
     assert pool_controller.working
     with new_pool_namespace(pool_plane) as pools:
         pools.make_pool(1, template=quick("image-error"), autohealing=SOON)
@@ -62,7 +64,6 @@ def break_vms(pools: PoolNamespace, *names: str, behavior: str = "image-error") 
 
 
 def is_announced(pools: PoolNamespace) -> bool:
-    """True if the pool has a record of a healing."""
     return HEALED in (pools.pool()["metadata"].get("annotations") or {})
 
 
@@ -285,7 +286,7 @@ def test_p15_every_event_belongs_to_an_action_that_was_carried_out(pools: PoolNa
 
 
 def test_p15_the_same_ordinal_is_healed_again_after_a_pause(chronic: PoolNamespace) -> None:
-    """This test measures the first pause only. A unit test with virtual time checks the longer pauses."""
+    """This test measures only the first pause. A unit test with virtual time checks the longer pauses."""
     first, second, *_ = eventually(
         lambda: (found := times(chronic, since=chronic.since)) and len(found) >= 2 and found, within_s=60
     )

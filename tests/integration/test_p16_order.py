@@ -33,7 +33,6 @@ def paused(pools: PoolNamespace) -> None:
 
 
 def change_in_one(pools: PoolNamespace, template: dict[str, Any], **spec: Any) -> None:
-    """Change the template and other fields in one write."""
     pools.change_pool({"spec": {"virtualMachineTemplate": template, **spec}})
 
 

@@ -105,7 +105,6 @@ def test_p17_vms_that_cannot_be_created_are_a_failure_to_scale_out(pools: PoolNa
 def test_p17_the_status_of_a_pool_says_that_its_vms_cannot_start(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    """The test itself writes the conditions of the VMs."""
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
     cause = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
 

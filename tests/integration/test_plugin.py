@@ -26,8 +26,6 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs a command in a namespace, and returns its output."""
-
     def run(of: ReplicaSetNamespace, line: str, *, code: int = 0) -> str:
         found = main([*line.split(), f"--kubeconfig={of.plane.kubeconfig}", "-n", of.namespace])
         out, err = capsys.readouterr()

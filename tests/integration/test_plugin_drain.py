@@ -34,7 +34,6 @@ def plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFac
 
 
 def nodes_of(pools: PoolNamespace) -> Counter[str]:
-    """The number of VMIs on each node."""
     return Counter(
         vmi["status"]["nodeName"] for vmi in pools.vmis().values() if (vmi.get("status") or {}).get("nodeName")
     )

@@ -54,7 +54,9 @@ def put(sets: ReplicaSetNamespace, owner: dict[str, Any], vmis: Mapping[str, tup
 
 
 def shrink_to(sets: ReplicaSetNamespace, count: int, *, seen: int) -> list[str]:
-    """Wait until the status counts `seen` VMIs. Resume the set with `count` replicas, and return the remaining VMIs."""
+    """Wait until the status of the paused set counts `seen` VMIs. Resume the set with `count` replicas. Return the
+    names of the VMIs that stay.
+    """
     eventually(lambda: sets.status().get("replicas") == seen, what="all VMIs are seen")
     sets.change_set({"spec": {"paused": False, "replicas": count}})
     return sorted(sets.wait_for(count))

@@ -1,4 +1,4 @@
-"""R14: a new template changes no running VMI, unless the set has a rolling update."""
+"""R14: if the set has no rolling update, a new template changes no running VMI."""
 
 from __future__ import annotations
 

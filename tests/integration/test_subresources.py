@@ -19,8 +19,6 @@ API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
 
 
 class Subresources:
-    """A user of the subresources of one VM."""
-
     def __init__(self, pools: PoolNamespace, name: str) -> None:
         self._admin = Admin(pools.plane.kubeconfig)
         self._path = f"/apis/{GROUP_VERSION}/namespaces/{pools.namespace}/virtualmachines/{name}"
@@ -46,7 +44,7 @@ def served(pools: PoolNamespace) -> PoolNamespace:
 
 
 def uid_of_running_vmi(pools: PoolNamespace, name: str, *, other_than: str = "") -> str:
-    """The UID of the VM's running VMI. It is "" if no VMI runs, or if the UID is not `other_than`."""
+    """The UID of the VM's running VMI. The result is "" if no VMI runs, or if the UID is `other_than`."""
     vmi = pools.vmis().get(name)
     is_running = vmi is not None and (vmi.get("status") or {}).get("phase") == "Running"
     return vmi["metadata"]["uid"] if vmi is not None and is_running and vmi["metadata"]["uid"] != other_than else ""

@@ -1,4 +1,7 @@
-"""A takeover changes nothing: pools at rest stay at rest, and an update that no user started is held."""
+"""A takeover changes nothing: pools at rest stay at rest.
+
+An update that no user started waits for the user's consent.
+"""
 
 from __future__ import annotations
 

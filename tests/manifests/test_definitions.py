@@ -68,7 +68,6 @@ def test_a_definition_is_served_whole_and_named_like_its_file(kubectl: Kubectl, 
 
 @pytest.mark.parametrize("path", DEFINITIONS, ids=lambda path: path.stem)
 def test_kubectl_accepts_a_definition_without_changes(kubectl: Kubectl, path: Path) -> None:
-    """Strict validation finds no unknown field, and kubectl prints no warning."""
     applied = kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(path), check=False)
     warnings = [line for line in applied.stderr.splitlines() if "last-applied-configuration" not in line]
     assert (applied.returncode, warnings) == (0, [])

@@ -67,8 +67,8 @@ def test_an_example_begins_with_one_line_that_says_what_it_is(path: Path) -> Non
 
 @each_example
 def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
-    """For an autoscaler, the file name has the version of the autoscaler. For `autoscaling/v1`, it has the version of
-    the target.
+    """The name of an `autoscaling/v1` file has the version of the target. The name of another autoscaler's file has the
+    autoscaler's version.
     """
     document = load(path)
     guides = document["apiVersion"] == "autoscaling/v1"
@@ -112,10 +112,6 @@ def test_an_autoscaler_has_its_target_among_the_examples() -> None:
 
 
 def test_a_service_selects_the_machines_of_one_example() -> None:
-    """A Service selects Pods by the labels of the VMI template.
-
-    In a pool, the VMI template is inside the VM template.
-    """
     labels = [document["spec"]["template"]["metadata"]["labels"] for document in of_kind(REPLICASET)]
     vm_specs = [document["spec"]["virtualMachineTemplate"]["spec"] for document in of_kind(POOL)]
     labels += [spec["template"]["metadata"]["labels"] for spec in vm_specs]

@@ -218,7 +218,7 @@ def test_replicas_default_to_one(kubectl: Kubectl, replicas: object) -> None:
 
 
 def test_a_template_comes_back_as_it_was_sent(kubectl: Kubectl) -> None:
-    """The API server keeps template fields that the schema does not know, with any value."""
+    """The API server keeps template fields that the schema does not know."""
     sent = replicaset(
         {
             "spec.template.metadata.creationTimestamp": None,

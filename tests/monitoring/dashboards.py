@@ -20,12 +20,10 @@ class Query(NamedTuple):
 
 
 def dashboards() -> dict[str, dict[str, Any]]:
-    """The dashboards by file name."""
     return {path.name: json.loads(path.read_text()) for path in sorted(DIRECTORY.glob("*.json"))}
 
 
 def queries() -> Iterator[Query]:
-    """Every query of every panel."""
     for name, board in dashboards().items():
         for panel in board["panels"]:
             for target in panel.get("targets", ()):

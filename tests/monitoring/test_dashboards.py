@@ -45,7 +45,9 @@ def test_a_query_uses_only_exported_metrics(query: Query):
 
 @pytest.mark.parametrize("query", QUERIES, ids=str)
 def test_a_query_selects_only_the_chosen_job(query: Query):
-    """Other controllers of a cluster export metrics with the same names, such as workqueue_depth."""
+    """Other controllers export metrics with the same names, such as workqueue_depth. A query must leave out their
+    series.
+    """
     selectors = query.expr.count("{") - query.expr.count("{{")
     assert selectors == query.expr.count('job=~"$job"') > 0
 

@@ -30,8 +30,6 @@ A_DAY_AGO = NOW - timedelta(days=1)
 
 
 class Session:
-    """The session of one command on this cluster."""
-
     def __init__(self, cluster: Cluster, flags: Flags) -> None:
         self._cluster = cluster
         self.flags = flags
@@ -42,9 +40,10 @@ class Session:
 
 
 class Cluster:
-    """Objects in memory. `forbidden` are the plurals that the user may not read.
+    """Objects in memory. `forbidden` has the resources that the user may not read, by their plural names.
 
-    `on_read` is called after each list of VMIs, so a test can change the cluster between two reads.
+    The next function of `on_read` is called after each list of VMIs, so a test can change the cluster between two
+    reads.
     """
 
     def __init__(self) -> None:

@@ -14,7 +14,9 @@ BROKEN = "Back-off pulling image"
 
 
 def pool_in_update(cluster: Cluster, *, stalled: bool = False, **fields: Any) -> None:
-    """A pool of four VMs: two updated, of which one is broken, and two outdated. One VM may be unavailable."""
+    """A pool of four VMs. Two VMs are outdated, one is updated, and one is updated and broken. One VM may be
+    unavailable.
+    """
     old = pool_builders.pool(generation=2)
     fields = {"replicas": 4, "maxUnavailable": 1, **fields}
     pool = pool_builders.pool(generation=3, spec=pool_builders.vm_spec(image="v2"), **fields)

@@ -44,7 +44,10 @@ def put_pod(cluster: Cluster, name: str, uid: str) -> None:
 
 
 def restarts_elsewhere(cluster: Cluster) -> list[int]:
-    """Make an evicted VMI unready, and ready on another node at the next read. Return the number of unready VMIs."""
+    """An evicted VMI becomes unready. A few reads later, it is ready on another node.
+
+    At each eviction, the number of unready VMIs is added to the returned list.
+    """
     unready: list[int] = []
 
     def evict(pod: str) -> None:

@@ -21,7 +21,7 @@ COMMANDS = sorted(set(re.findall(r"^\$ kubectl vmherd ([^#\n|]*)", PAGE, re.MULT
 
 
 def verbs() -> set[str]:
-    """The plugin's own verbs."""
+    """The plugin's commands, without the commands that every program of the project has."""
     own = {name for name, each in plugin.commands.items() if is_own(each)}
     return own | {f"rollout {name}" for name in rollout.commands}
 
@@ -31,7 +31,7 @@ def is_own(command: click.Command) -> bool:
 
 
 def read_by(command: LazyCommand) -> str:
-    """Which names the arguments of a command are: of `members`, or of `subjects`."""
+    """What the arguments of a command name: "members" (VMs and VMIs), or "subjects" (pools and sets)."""
     return "members" if command.module in ("plugin.commands.marks", "plugin.commands.membership") else "subjects"
 
 

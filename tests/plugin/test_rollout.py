@@ -23,7 +23,6 @@ KEY = ObjectKey("default", "web")
 
 
 def image(cluster: Cluster) -> str:
-    """The image in the template of the pool."""
     template = cluster.document(POOL, "web")["spec"]["virtualMachineTemplate"]
     found: str = template["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"]
     return found

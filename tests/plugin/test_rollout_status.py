@@ -1,4 +1,6 @@
-"""`kubectl vmherd rollout status`: its lines in kubectl's words, the live line of a terminal, and the exit codes."""
+"""`kubectl vmherd rollout status`: the lines, which are worded as kubectl's, the line that a terminal overwrites, and
+the exit codes.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`kubectl vmherd scale`: the write, and the preview that names the VMs that leave."""
+"""`kubectl vmherd scale`: the write, and the preview with the names of the VMs that leave."""
 
 from __future__ import annotations
 

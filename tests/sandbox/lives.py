@@ -100,7 +100,6 @@ class Life:
         self._note_if_gone()
 
     def set_finalizers(self, *finalizers: str) -> Life:
-        """Let another client replace the finalizers."""
         self.document = self._server.change(VMIS, KEY, {"metadata": {"finalizers": list(finalizers)}})
         return self
 

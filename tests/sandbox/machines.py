@@ -90,7 +90,6 @@ class Machines:
         return self.server.current(resource, key(name))
 
     def get(self, resource: Resource[Any], name: str = "vm") -> Document:
-        """The object. Raises NotFound if it does not exist."""
         return self.server.document(resource, key(name))
 
     def status(self, name: str = "vm") -> Document:

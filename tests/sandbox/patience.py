@@ -34,8 +34,8 @@ def processes_about(directory: Path) -> list[str]:
 async def until(
     holds: Callable[[], object], changed: asyncio.Event, *, within_s: float, seen: Callable[[], object]
 ) -> None:
-    """Call `holds` after each event `changed` until it returns true. After a timeout, the test fails and shows
-    `seen()`.
+    """Call `holds` now, and again each time that `changed` is set, until `holds` returns true. After a timeout, the
+    test fails and shows `seen()`.
     """
     try:
         async with asyncio.timeout(within_s):

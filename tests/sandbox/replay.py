@@ -24,7 +24,7 @@ from tests.sandbox.machines import Machines
 
 RECORDINGS: Final = Path(__file__).parent.parent / "recordings"
 BEHAVIORS: Final = {"fail-start": "fail", "crash": "crash-loop"}
-"""Maps the behavior of the node in the recording to the same behavior of the simulator."""
+"""For each failure that the recordings' node can simulate, the simulator's name of the same failure."""
 
 HOLLOW: Final = "hollow/behavior"
 
@@ -132,7 +132,9 @@ class Replay:
                 known.add(uid)
 
     def _put(self, obj: Document) -> Document:
-        """Create an object that existed before the recording. A VM gets the revision of its start."""
+        """Create an object that existed before the recording. A VM gets the ControllerRevision that KubeVirt creates at
+        the VM's start.
+        """
         resource = {VMS.kind: VMS, VMIS.kind: VMIS}[obj["kind"]]
         made = self.machines.create(resource, {**obj, "metadata": {**obj["metadata"], "namespace": "default"}})
         if resource is VMS:

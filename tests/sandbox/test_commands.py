@@ -38,7 +38,6 @@ def cluster(test: Any) -> Any:
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command and wait until it ends."""
     return subprocess.run(
         [*SANDBOX, *arguments],
         env={**os.environ, **environment},
@@ -78,7 +77,6 @@ class Foreground:
         assert self.process.poll() is None, self.output.read_text()
 
     def end(self, number: signal.Signals) -> int:
-        """Send a signal, and return the exit code."""
         self.process.send_signal(number)
         return self.process.wait(timeout=20)
 

@@ -1,4 +1,4 @@
-"""The features of the control plane that other tests rely on."""
+"""Other tests rely on these features of the control plane."""
 
 from __future__ import annotations
 

@@ -59,7 +59,6 @@ class Terminal:
         os.write(self._ours, key)
 
     def end(self) -> int:
-        """Wait until the demo has ended, and return its exit code."""
         while self.read():
             pass
         return self.process.wait(WITHIN_S)
@@ -71,7 +70,9 @@ class Terminal:
         os.close(self._ours)
 
     def read(self, *, within_s: float = 1.0) -> bool:
-        """Read the next output, if it comes in time. Returns False at the end of the output."""
+        """Read the next output. If no output comes within `within_s`, read nothing. Returns False at the end of the
+        output.
+        """
         if not select.select([self._ours], [], [], within_s)[0]:
             return True
         try:

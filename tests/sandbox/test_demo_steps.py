@@ -21,7 +21,7 @@ def change(kind: str, vmi: dict[str, Any]) -> dict[str, Any]:
 
 
 def replaced(name: str, version: int) -> list[dict[str, Any]]:
-    """The changes when a VMI of the new revision replaces a VMI of the old revision."""
+    """The watch events of a VMI that is replaced by a VMI of the new revision."""
     return [
         change("MODIFIED", vmi(name, leaving=True, version=version)),
         change("DELETED", vmi(name, leaving=True, version=version + 1)),

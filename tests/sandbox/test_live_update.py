@@ -34,7 +34,6 @@ def condition(document: Document, type_: str) -> Document | None:
 
 
 def required(machines: Machines) -> str | None:
-    """The message of the condition RestartRequired."""
     found = condition(machines.get(VMS), "RestartRequired")
     assert found is None or found["status"] == "True"
     return None if found is None else str(found["message"])

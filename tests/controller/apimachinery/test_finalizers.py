@@ -1,4 +1,4 @@
-"""Patches that change our finalizer and ownerReference and keep those of other writers (P2, P6)."""
+"""Patches of finalizers and owner references. A patch removes only the controller's entries (P2, P6)."""
 
 from __future__ import annotations
 
@@ -37,7 +37,6 @@ def document(held: ObjectMeta) -> dict[str, Any]:
 
 
 def after(held: ObjectMeta, patch: bytes) -> dict[str, Any]:
-    """The object after the server has applied the patch."""
     decoded = msgspec.json.decode(patch)
     return json_patch(document(held), decoded) if isinstance(decoded, list) else merge_patch(document(held), decoded)
 

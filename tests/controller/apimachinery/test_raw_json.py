@@ -1,4 +1,4 @@
-"""Changes of one value in a document that keep every other byte."""
+"""Changes of one value in a document. Every other byte stays the same."""
 
 import msgspec
 import pytest

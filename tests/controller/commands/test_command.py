@@ -24,7 +24,7 @@ def lease(version: int, *, holder: str | None = "vm-1", namespace: str = "there"
 
 
 class Leases(Answering):
-    """An API server with leases. A function returns the leases that exist at each time, in seconds."""
+    """An API server with leases. The test gives a function from the time in seconds to the leases that exist then."""
 
     def __init__(self, leases_at: Callable[[int], list[Any]]) -> None:
         self.leases_at = leases_at

@@ -30,7 +30,6 @@ EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
 
 
 def service(owner: ReplicaSet | Pool, wish: ServiceRequest = WISH) -> dict[str, Any]:
-    """The Service as the API server would receive it."""
     made = made_for(owner, wish)
     assert not isinstance(made, FieldError), made.message
     return dict(json.loads(msgspec.json.encode(made)))

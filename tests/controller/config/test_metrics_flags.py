@@ -1,4 +1,4 @@
-"""Settings for secure metrics: wrong combinations, and the permissions they need."""
+"""Settings for secure metrics: wrong combinations, and the permissions that the settings need."""
 
 from __future__ import annotations
 

@@ -53,13 +53,12 @@ CHOSEN = {
     "--log-level": ("DEBUG", "debug"),
     "--log-format": ("json", "json"),
 }
-"""A value for each flag that differs from the default: as text, and as the parsed value."""
+"""For each flag, a value other than the default: first as text, then as the parsed value."""
 
 NEEDS = {
     "--metrics-cert-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_KEY_FILE": "/tls/tls.key"},
     "--metrics-key-file": {"VMHERD_METRICS_SECURE": "on", "VMHERD_METRICS_CERT_FILE": "/tls/tls.crt"},
 }
-"""The flags that another flag requires."""
 
 BY_FLAG = {option.flag: option for option in OPTIONS.values()}
 

@@ -1,4 +1,4 @@
-"""The values that options accept beyond click's own types."""
+"""The types of options that click does not have."""
 
 from __future__ import annotations
 

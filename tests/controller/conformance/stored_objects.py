@@ -35,7 +35,6 @@ class StoredObjects:
         self.objects[path] = {**document, "metadata": metadata}
 
     def under(self, path: str) -> list[dict[str, Any]]:
-        """The objects of a collection."""
         return [document for key, document in self.objects.items() if key.rpartition("/")[0] == path]
 
     async def request(

@@ -1,4 +1,4 @@
-"""Discovery: the API group and version of each kind, and the controller that reconciles it."""
+"""Discovery of the group and version of each kind, and of the controller that reconciles the kind."""
 
 from __future__ import annotations
 
@@ -70,7 +70,6 @@ async def test_the_probe_finds_the_controller_and_the_simulator(controller: str,
     space = ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image"))
 
     def reconcile(method: str, path: str) -> None:
-        """Simulate a controller that writes for the first time after the first requests of the probe."""
         if len(server.requests) == 4:
             server.objects[space.path("probe")]["metadata"].update(fields(controller, "status"))
             server.put(f"{space.vmi_path}/vmi", {"metadata": fields(runner), "status": {"phase": "Running"}})

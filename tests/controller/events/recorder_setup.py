@@ -60,7 +60,6 @@ class RecorderSetup:
 
     @property
     def verbs(self) -> list[str]:
-        """The verbs of all requests."""
         return [request.verb for request in self.server.requests]
 
     def counts(self, *, about: str = "web") -> list[tuple[str, int]]:
@@ -72,14 +71,12 @@ class RecorderSetup:
         return START + timedelta(seconds=asyncio.get_running_loop().time())
 
     async def sent(self) -> None:
-        """Wait until all Events are sent."""
         await self.recorder.flush(3600)
         assert len(self.recorder) == 0
 
 
 @asynccontextmanager
 async def recording(**kwargs: Any) -> AsyncIterator[RecorderSetup]:
-    """A recorder that runs while the block runs."""
     setup = RecorderSetup(**kwargs)
     async with running(setup.recorder.run()):
         yield setup

@@ -37,7 +37,6 @@ class ClusterEvents:
         self._kubectl = kubectl
 
     async def publish(self, ref: ObjectRef, *notices: Notice) -> None:
-        """Publish the notices, and wait until the Events are sent."""
         self.recorder.publish(ref, notices)
         await self.recorder.flush(20)
         assert len(self.recorder) == 0
@@ -52,7 +51,7 @@ class ClusterEvents:
         return ref(self._kubectl.namespace, uid=uid)
 
     async def described(self) -> list[str]:
-        """The Events in the output of `kubectl describe`, one line each, with single spaces between the columns."""
+        """The Events that `kubectl describe` prints, one line each. Between two columns is one space."""
         text = await self.kubectl("describe", "configmap", "web")
         _, _, table = text.partition("Events:")
         return [" ".join(line.split()) for line in table.splitlines()[3:]]

@@ -20,7 +20,6 @@ def vm(spec: Json, **metadata: object) -> Json:
 
 
 def shape(spec: Json, **metadata: object) -> Json:
-    """A template with these values."""
     return {"metadata": metadata, "spec": spec}
 
 
@@ -30,7 +29,6 @@ def patch_of(current: Json, old: Json, new: Json) -> Json | None:
 
 
 def rebased(current: Json, old: Json, new: Json) -> Json:
-    """The object on the server after the merge."""
     patch = patch_of(current, old, new)
     return current if patch is None else merge_patch(current, patch)
 
@@ -45,5 +43,4 @@ def canonical(value: object) -> bytes:
 
 
 def meaning(spec: Json) -> bytes:
-    """The normal form of a VM's spec."""
     return encoded(normal_form(spec, VM_SPEC))

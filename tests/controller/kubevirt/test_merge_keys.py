@@ -132,9 +132,7 @@ def test_p12_a_list_that_the_template_drops_is_removed_if_it_is_empty_then():
 
 
 def test_p12_an_element_that_a_user_removed_is_not_added_again():
-    """A user removed a disk and its volume. KubeVirt would reject the disk without its volume, and a new volume would
-    be empty.
-    """
+    """A user removed a disk and its volume. KubeVirt rejects a disk without a volume, and a new volume is empty."""
     old, new = (devices(disks=[{"name": "x", "serial": "1"}, {"name": "y", "serial": n}]) for n in ("1", "2"))
     assert rebased_spec(devices(disks=[]), old, new) == devices(disks=[])
 

@@ -161,7 +161,6 @@ OWN_INTERFACE = {"name": "own", "bridge": {}}
 
 
 def put_in(data: st.DataObject, holder: Json, field: str, element: Json) -> None:
-    """Insert an element at any position of a list."""
     elements = holder.setdefault(field, [])
     elements.insert(data.draw(st.integers(0, len(elements)), label=field), deepcopy(element))
 

@@ -20,8 +20,8 @@ def owner(text: str | None) -> ObjectMeta:
 
 
 def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: str = "t1") -> Plan:
-    """The plan of a rollout with a deadline of one minute. `stuck` has VMs, each with the seconds since it became
-    unready.
+    """The plan of a rollout with a deadline of one minute. Each VM in `stuck` has been unready for that number of
+    seconds.
     """
     pairs = [(seconds_ago(seconds), name) for seconds, name in stuck]
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)

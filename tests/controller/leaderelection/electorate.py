@@ -23,8 +23,6 @@ def now() -> float:
 
 
 class LeaseServer(FakeApiServer):
-    """The fake API server with one namespace for leases."""
-
     def __init__(self) -> None:
         super().__init__(latency_s=0, serves=[LEASES])
 
@@ -34,7 +32,6 @@ class LeaseServer(FakeApiServer):
 
     @property
     def record(self) -> Document:
-        """The spec of the lease."""
         spec: Document = self.lease["spec"]
         return spec
 
@@ -70,8 +67,6 @@ class Connection(Answering):
 
 
 class Gauge:
-    """Records the reports of the elector."""
-
     def __init__(self) -> None:
         self.values: list[tuple[str, bool]] = []
 
@@ -129,7 +124,9 @@ async def one_leader() -> tuple[LeaseServer, Process, asyncio.Task[bool]]:
 async def leader_and_standby(
     **options: Any,
 ) -> tuple[LeaseServer, tuple[Process, asyncio.Task[bool]], tuple[Process, asyncio.Task[bool]]]:
-    """A server, a leader and a standby, both with their tasks. `options` are the options of the standby."""
+    """A server, and two processes with their tasks: the leader and the standby. `options` are the options of the
+    standby.
+    """
     server, leader, task = await one_leader()
     standby = Process(server, "b", **options)
     return server, (leader, task), (standby, standby.start())

@@ -34,7 +34,10 @@ def make(kind: str = POOL, **fields: Any) -> SetFigures:
 
 
 def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
-    """All metric samples by name and labels. `tallies` are the VM counts of pools in the namespace `shop`, by name."""
+    """All metric samples by name and labels.
+
+    `tallies` maps the name of a pool in the namespace `shop` to its VM counts.
+    """
     counts = {(POOL, "shop", name): tally for name, tally in tallies.items()}
     text = render(families_of([figures], counts), openmetrics=False)
     return {

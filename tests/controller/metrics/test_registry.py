@@ -126,7 +126,6 @@ def test_the_first_list_of_a_resource_starts_its_error_counters_at_zero():
 
 
 def test_every_action_and_outcome_of_the_planning_vocabulary_has_a_label():
-    """Each pair of an action and an outcome has its own series of `vmherd_actions_total`."""
     setup = RegistrySetup()
     for action in get_args(Action):
         for outcome in get_args(Outcome):

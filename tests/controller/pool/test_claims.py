@@ -37,12 +37,10 @@ def owner_removals(todo):
 
 
 def patched(todo):
-    """The patches of VMs, by name."""
     return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
 
 
 def simulation_of(replicas=3, **fields):
-    """A cluster with a complete pool. Each VM has one disk."""
     simulation = PoolSimulation(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
     simulation.come_to_rest()
     return simulation

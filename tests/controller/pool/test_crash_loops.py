@@ -26,7 +26,6 @@ def single(**changes):
 
 
 def healings(replay: Replay, name: str) -> list[tuple[Moment, Delete]]:
-    """The deletions in the plan at each moment of the recording."""
     return [
         (moment, action)
         for moment in moments(name, replay.owner)
@@ -41,7 +40,9 @@ def announcements(replay: Replay) -> list[Patch]:
 
 @pytest.mark.parametrize("name", RECORDINGS)
 def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name):
-    """The VM of the first recording is ready for two seconds of every four. The other VM is never ready."""
+    """In the first recording, the VM is ready for two seconds, then unready for two seconds, again and again. In the
+    other recording, the VM is never ready.
+    """
     replay = Replay(single())
     oldest_condition_s = 0.0
     for moment in moments(name, replay.owner):
@@ -128,7 +129,9 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
 
 
 def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
-    """The guest is ready for a few seconds after each start. The rollout must not update the next VM then."""
+    """The guest is ready for a few seconds after each start. During these seconds, the rollout must not update the next
+    VM.
+    """
     replay = Replay(single())
     available = []
     for moment in moments("vm-crash", replay.owner):

@@ -214,7 +214,6 @@ OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skippe
 
 @given(st.lists(st.sampled_from(OUTCOMES), max_size=4), st.sampled_from([None, FAILURE]), st.booleans())
 def test_the_same_outcomes_after_a_written_status_give_no_further_patch(outcomes, before, paused):
-    """A failure that continues does not change the status again."""
     owner = pool(paused=paused, status={"conditions": [before] if before else None})
     machines = vms(owner, 0, 1, annotations={PROTECT: "true"})
     first = status_of(owner, *machines, outcomes=outcomes)

@@ -19,7 +19,7 @@ THIRD = "example.org/third"
 
 
 def leaving(*also, **fields):
-    """A terminating pool. `also` has the pool's other finalizers."""
+    """A terminating pool. It has its own finalizer and the finalizers `also`."""
     return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
 
 

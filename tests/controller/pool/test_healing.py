@@ -182,7 +182,9 @@ def test_p15_a_vm_that_is_ready_again_after_the_announcement_is_not_deleted():
 
 @pytest.mark.parametrize("seconds", [30, 600, -4])
 def test_p15_an_old_announcement_is_repeated_and_the_healing_is_counted_once(seconds):
-    """The VM still exists for one of these reasons: it was ready again, a limit blocked it, or a clock was wrong."""
+    """A VM can still exist after its announcement. The VM may have become ready, a limit may have blocked the healing,
+    or a clock may have been wrong.
+    """
     owner = healing_pool(healed={0: entry("uid-web-0", 3, seconds)})
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     assert (healed(todo), record_of(todo)) == ([], {"0": ["uid-web-0", 3, at(0)]})
@@ -251,7 +253,7 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_an_annotation_that_cannot_be_parsed_contains_no_records(text):
-    """Every user of the pool can edit the annotation."""
+    """Users of the pool can edit the annotation."""
     owner = healing_pool(annotations={HEALED: text})
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)]}

@@ -186,7 +186,10 @@ def test_p15_an_invalid_annotation_gives_one_event_for_each_value():
 
 
 def occasion_of(owner, *machines, **more):
-    """The occasion of the notice `HealingHeld`. Notices with the same occasion give only one Event."""
+    """The field `occasion` of the notice `HealingHeld`.
+
+    If two notices have the same occasion, only one Event is sent.
+    """
     [notice] = heal(owner, *machines, **more).notices
     assert notice.reason == "HealingHeld"
     assert notice.warning
@@ -194,7 +197,7 @@ def occasion_of(owner, *machines, **more):
 
 
 def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers_or_the_spec_changes():
-    """Further failing VMs and changes of a VM's state do not send the Event again."""
+    """If further VMs fail, or the state of a VM changes, no second Event is sent."""
     owner = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"})
     first = vms(owner, 0, ready_for_s=700, **STUCK)
     others = vms(owner, 1, 2, ready_for_s=600, **STUCK)
@@ -232,7 +235,9 @@ def test_p15_a_starting_healed_vm_counts_towards_max_unhealthy_until_its_deadlin
 
 
 def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
-    """Four of ten VMs are absent because of healing, and a fifth VM fails. Half of the members may be unhealthy."""
+    """The pool has ten VMs. Four VMs are absent because of healing, and a fifth VM fails. Half of the members may be
+    unhealthy.
+    """
     owner = healing_pool(healed={number: entry() for number in range(4)})
     assert healed(heal(owner, *vms(owner, 4, **FAILING), *vms(owner, *range(5, 10)))) == ["web-4"]
     owner = healing_pool(healed={number: entry() for number in range(5)})
@@ -241,7 +246,7 @@ def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
 
 @given(st.data())
 def test_p15_healing_never_makes_more_vms_unavailable_than_max_unavailable(data):
-    """VMs fail at random times and start slowly. Healing never makes more than `maxUnavailable` VMs unavailable."""
+    """VMs fail at random times and start slowly."""
     most = data.draw(st.integers(1, 3))
     healing = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"}
     simulation = PoolSimulation(

@@ -20,7 +20,7 @@ def pool_that_preserves(**fields):
 
 
 def test_p15_a_vm_whose_disks_are_kept_is_not_deleted_in_the_foreground():
-    """A foreground deletion would delete the disks before the VM (P10)."""
+    """A foreground deletion deletes the disks before the VM (P10)."""
     owner = pool_that_preserves()
     todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
     [delete] = [each for each in todo.actions if isinstance(each, Delete)]

@@ -19,7 +19,6 @@ from tests.pool_simulation import PoolSimulation
 
 
 def revisions_in(todo, kind=Create):
-    """The names of the revisions that the plan creates or deletes."""
     return [each.key.name for each in todo.actions if isinstance(each, kind) and each.resource is CONTROLLER_REVISIONS]
 
 

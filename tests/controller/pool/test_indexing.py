@@ -31,7 +31,7 @@ def made_of(owner, ordinal=7):
 
 
 def volume_of(volume, **fields):
-    """The volume in the created VM. The template has this volume and a dataVolumeTemplate `data`."""
+    """Create a VM from a template that has `volume` and a dataVolumeTemplate `data`. Return the volume of the VM."""
     spec = vm_spec(disks=["data"], volumes=[{"name": "x", **volume}])
     return made_of(pool(spec=spec, **fields))["spec"]["template"]["spec"]["volumes"][-1]
 

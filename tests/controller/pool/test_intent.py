@@ -212,6 +212,8 @@ DIFFERENT = {
 
 @pytest.mark.parametrize(("fields", "same"), DIFFERENT.values(), ids=DIFFERENT)
 def test_p13_the_digests_show_which_part_changed(fields, same):
-    """`same` says which digests stay equal: of the whole template, of its VMI part, and of its disks."""
+    """`same` says which of three digests do not change: the digest of the whole template, of its VMI part, and of its
+    disks.
+    """
     before, after = digests(spec=vm_spec(disks=["a"])), digests(**{"spec": vm_spec(disks=["a"]), **fields})
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == same

@@ -22,7 +22,6 @@ def steps(todo):
 
 
 def outdated(**fields):
-    """A pool with a changed template, and the revisions of the old and the new template."""
     before = pool(spec=vm_spec(image="v1"), **fields)
     now = pool(spec=vm_spec(image="v2"), generation=2, **fields)
     return now, [revision(before, number=1), revision(now, number=2)]
@@ -78,7 +77,6 @@ REFUSED = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut
 
 
 def refused(reason="FailedScaleOut", **fields):
-    """An outdated pool whose last reconciliation failed with this reason."""
     return outdated(status={"conditions": [{**REFUSED, "reason": reason}]}, **fields)
 
 
@@ -112,8 +110,9 @@ def test_p16_an_update_still_waits_for_creates_after_other_failures(reason):
 
 
 def test_p14_while_creates_are_refused_max_unavailable_counts_the_existing_members():
-    """`maxUnavailable` is 50%. Two of the four existing members may be unavailable, and not five of the ten wanted
-    members.
+    """`maxUnavailable` is 50%.
+
+    Four of the ten wanted members exist. So two members may be unavailable, and not five.
     """
     owner, revisions = refused(replicas=10, maxUnavailable="50%")
     machines = vms(owner, 0, 1, 2, 3, revision="web-2")

@@ -38,7 +38,9 @@ def lived(draw: st.DrawFn, **fixed: object) -> PoolSimulation:
 
 
 def count_that_should_be(simulation: PoolSimulation) -> range:
-    """The valid numbers of members at rest. The number is higher than wanted if a surplus VM may not be deleted."""
+    """The valid numbers of members at rest. If a surplus VM may not be deleted, the pool has more members than
+    `replicas`.
+    """
     seen = simulation.snapshot()
     intent = intent_of(seen.owner)
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
@@ -61,7 +63,7 @@ def test_from_any_state_a_pool_reaches_the_wanted_number_and_stops_writing(simul
 
 @given(lived())
 def test_at_rest_no_terminating_vm_has_our_finalizer_and_foreign_finalizers_stay(simulation):
-    """G9 and P6: the controller removes its own finalizer from VMs that leave the pool, and no other finalizer."""
+    """G9 and P6: if a VM leaves the pool, the controller removes its own finalizer and no other finalizer."""
     had_another = OTHER_FINALIZER in finalizers_of(simulation.pool)
     simulation.come_to_rest()
     assert not [name for name, vm in simulation.vms.items() if "deletionTimestamp" in vm["metadata"]]
@@ -162,7 +164,7 @@ def test_guarantee_7_an_update_never_makes_more_vms_unavailable_than_allowed(sim
 
 
 def unavailable(simulation: PoolSimulation) -> int:
-    """The number of members that should be running but do not have a ready VMI."""
+    """The number of members that should be running and have no ready VMI."""
     count = 0
     for name in simulation.members():
         vmi, vm = simulation.vmis.get(name), simulation.vms[name]
@@ -238,7 +240,7 @@ def test_a_crash_after_any_write_does_not_change_the_final_state(simulation, dat
 
 @given(lived(), st.data())
 def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
-    """A paused leader, or a leader with a stale cache, carries out a plan that no longer fits the objects."""
+    """A leader was paused or has a stale cache. It carries out a plan that no longer fits the objects."""
     late = plan(simulation.snapshot()).stages
     data.draw(edits(simulation))
     for _ in range(data.draw(st.integers(0, 2))):

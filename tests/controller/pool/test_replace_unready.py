@@ -27,12 +27,11 @@ def replacing_pool(*, limit="60", annotations=None, **changes):
 
 
 def running(machines, *, phase="Running", ready_for_s=0):
-    """The VMIs of VMs that are not ready."""
     return [vmi(each, ready=False, phase=phase, ready_for_s=ready_for_s) for each in machines]
 
 
 def unready(owner, *ordinals, seconds, phase="Running"):
-    """VMs that have not been ready for the given seconds, and their VMIs."""
+    """VMs that became unready this number of seconds ago, and their VMIs."""
     machines = vms(owner, *ordinals, ready=False, printable="Running", ready_for_s=seconds)
     return machines, running(machines, phase=phase, ready_for_s=seconds)
 

@@ -47,7 +47,6 @@ from tests.pool_simulation import PoolSimulation
 
 
 def updated(**fields):
-    """A pool with a changed template, and the revisions of the old and the new template."""
     before, now = pool(**fields), pool(spec=vm_spec(image="v2"), generation=2, **fields)
     return now, [revision(before, "web-1", number=1), revision(now, "web-2", number=2)]
 

@@ -31,13 +31,11 @@ def updated_pool(replicas=4, most=1, **changes):
 
 
 def machines_of(owner, *ordinals, strategy="Always", **changes):
-    """VMs with the current template."""
     spec = vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"}, run_strategy=strategy)
     return vms(owner, *ordinals, **{"revision": "web-2", "spec": spec, **changes})
 
 
 def outdated(machines, **changes):
-    """VMIs with the earlier template."""
     return [vmi(each, revision="web-1", **changes) for each in machines]
 
 
@@ -47,7 +45,6 @@ def seen(owner, machines, vmis, **more):
 
 
 def restarted(todo):
-    """The names of the VMIs that the plan deletes."""
     return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is VMIS]
 
 
@@ -241,7 +238,7 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
 @settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
 def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):
-    """VMs start and stop after each reconciliation. At no time are more VMs unavailable than allowed."""
+    """VMs start and stop after each reconciliation."""
     simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
     simulation.come_to_rest()
     for name in simulation.members():

@@ -26,7 +26,9 @@ RECORDED = ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-p
 
 
 def kept(spec, *, number=1):
-    """A revision with this VM spec, from an earlier generation of the pool. So the plan must compare the templates."""
+    """A revision with this VM spec. Its pool had an earlier generation, so the plan cannot skip the comparison of the
+    templates.
+    """
     return revision(pool(spec=spec), f"web-{number}", number=number)
 
 
@@ -69,8 +71,6 @@ def test_p12_an_empty_object_that_has_a_meaning_is_a_change(data, spec, path):
 
 @given(st.data(), vm_specs(), vm_specs())
 def test_p12_the_spelling_of_two_templates_does_not_change_the_plan(data, old, new):
-    """The update steps depend only on the meaning of the two templates (P13)."""
-
     def steps(before, after):
         owner = pool(spec=after, generation=7, maxUnavailable=3)
         machines = vms(owner, 0, 1, 2, revision="web-7")
@@ -122,7 +122,7 @@ def taken_over(document, written, *, number):
 
 
 def test_p13_a_disk_differs_only_if_its_name_or_spec_differs():
-    """A change of the metadata of a dataVolumeTemplate does not recreate the VM."""
+    """If only the metadata of a dataVolumeTemplate changes, the VM is not recreated."""
     spec, other = vm_spec(disks=["data"]), vm_spec(disks=["data"])
     other["dataVolumeTemplates"][0]["metadata"]["annotations"] = {"cdi.kubevirt.io/priority": "high"}
     owner = pool(spec=other, generation=7)

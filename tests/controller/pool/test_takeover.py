@@ -1,4 +1,4 @@
-"""Takeover mode: if the VMs of a pool do not match its template, the first update is held."""
+"""Takeover mode: if the VMs of a pool do not match its template, the first update waits for the user's consent."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def test_vms_of_an_unknown_revision_are_held():
 
 
 def test_an_update_whose_restarts_wait_for_other_vms_is_held():
-    """The first reconciliation would restart no VMI, but a later one would."""
+    """`web-2` is not ready, so the first reconciliation restarts no VMI. A later reconciliation restarts the VMIs."""
     owner = outdated(maxUnavailable=1)
     machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
     started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]

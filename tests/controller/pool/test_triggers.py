@@ -1,4 +1,7 @@
-"""P19: the pools that a change triggers, and the delay. If a change triggers no pool, it changes no decision."""
+"""P19: the pools that a change triggers, and the delay.
+
+If a change triggers no pool, the pools' plans stay the same.
+"""
 
 from __future__ import annotations
 
@@ -326,8 +329,8 @@ def kept_revisions():
 
 
 def decision(owner, machines, vmis):
-    """The plan and the status of a reconciliation. The condition `ReplicaFailure` is left out, because its message can
-    vary.
+    """The plan and the status of a reconciliation, without the condition `ReplicaFailure`. The message of this
+    condition can vary.
     """
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
@@ -342,7 +345,6 @@ def decision_without_failure(owner, machines, vmis):
 
 
 def assert_same_decision(triggers, before, after):
-    """If a change triggers nothing, the decisions before and after the change must be equal."""
     event("a trigger" if triggers else "no trigger")
     if not triggers:
         assert before() == after()

@@ -1,4 +1,4 @@
-"""P15: the annotation with the unready periods of a pool's VMs, and the number of its writes."""
+"""P15: the annotation with the unready periods of a pool's VMs, and how often the controller writes the annotation."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}
 
 
 def periods(machines, seconds):
-    """The unready periods of these VMs. Each VM has not been ready for the given number of seconds."""
+    """The unready periods of these VMs. Each VM became unready this number of seconds ago."""
     running = [vmi(each, ready=False) for each in machines]
     return snapshot(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds)).unready
 
@@ -33,7 +33,6 @@ def note_plan(owner, machines, before) -> Plan:
 
 
 def written(todo: Plan):
-    """The unready periods that the plan writes to the annotation."""
     [patch] = todo.actions
     return json.loads(json.loads(patch.body)["metadata"]["annotations"][UNREADY] or "null")
 

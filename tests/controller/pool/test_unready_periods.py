@@ -24,7 +24,7 @@ DOWN = {"ready": False, "ready_for_s": 0}
 
 
 class History:
-    """The snapshots of a pool with one VM, one after the other. `seconds` is the time of the next snapshot."""
+    """Snapshots of a pool with one VM, taken at different times. `seconds` is the time of the next snapshot."""
 
     def __init__(self, owner=OWNER):
         self.owner, self.periods = owner, {}
@@ -170,7 +170,10 @@ def test_p15_a_note_of_another_vm_is_ignored():
 
 
 def test_p15_a_stale_note_does_not_begin_another_period():
-    """A paused pool keeps its annotation after the VM is ready again. So the entry of the VM becomes stale."""
+    """While a pool is paused, its annotation does not change.
+
+    After the VM is ready again, the entry of the VM is stale.
+    """
     history = History(noted(OWNER, *vms(OWNER, 0), 400))
     history.see(0, ready=False)
     history.see(10)

@@ -31,7 +31,6 @@ def seen(owner, machines, *, before=None, **more):
 
 
 def old_vms(owner, *ordinals, spec=None, **changes):
-    """VMs with the earlier template."""
     return vms(owner, *ordinals, revision="web-1", spec=spec or vm_spec(image="v1"), **changes)
 
 

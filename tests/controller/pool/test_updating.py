@@ -21,7 +21,6 @@ UNMANAGED = {"unmanaged": {}}
 
 
 def updated_pool(**changes):
-    """The pool `BEFORE` with another image, in its second generation."""
     return pool(**{"generation": 2, "spec": vm_spec(image="v2"), "updateStrategy": ASCENDING, **changes})
 
 
@@ -34,7 +33,6 @@ def seen(owner, machines, *, before=BEFORE, current=True, **more):
 
 
 def merged(todo):
-    """The names of the VMs whose spec the plan updates."""
     return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
 
 
@@ -43,7 +41,6 @@ def deleted(todo, resource):
 
 
 def current_vms(owner, *ordinals, **changes):
-    """VMs with the current template."""
     labels = {**LABELS, REVISION_NAME: "web-2"}
     return vms(owner, *ordinals, revision="web-2", spec=vm_spec(image="v2", labels=labels), **changes)
 
@@ -188,7 +185,9 @@ def test_p13_a_terminating_vmi_is_not_deleted_again():
 
 
 def test_p13_a_restart_that_would_change_nothing_is_not_planned():
-    """A user removed the revision label from the VM's template, so a new VMI would have no label either."""
+    """A user removed the revision label from the VM's template. If the VM restarts, its new VMI has no revision label
+    either.
+    """
     owner = updated_pool(replicas=1)
     machines = vms(owner, 0, revision="web-2", spec=vm_spec(image="v2"))
     assert plan(seen(owner, machines, vmis=[vmi(machines[0], revision=None)])) == Plan()

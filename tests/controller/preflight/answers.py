@@ -62,7 +62,7 @@ ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 async def problems(server: Answers, config: Config | None = None) -> tuple[object, ...]:
-    """The problems that stop a start with this configuration."""
+    """The reasons why the controller refuses to start with this configuration."""
     try:
         await check(server, config or Config(leader_election_namespace="default"), now=wall_clock)
     except StartupError as error:
@@ -83,7 +83,6 @@ VIRT_CONTROLLER = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller
 
 
 def beside_a_kubevirt() -> Answers:
-    """A cluster whose KubeVirt reconciles both kinds."""
     server = Answers()
     server.by_path |= {
         DISCOVERY: [{"resources": [*SERVED["resources"], {"name": "kubevirts"}]}],

@@ -1,4 +1,6 @@
-"""The problems that stop a start, as text. The tests run on virtual time, with an API server that has fixed answers."""
+"""The reasons why the controller refuses to start, as text. The tests run on virtual time, with an API server that has
+fixed answers.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The problems that stop a start, with the answers of a real API server."""
+"""The reasons why the controller refuses to start, on a real API server."""
 
 from __future__ import annotations
 
@@ -35,7 +35,6 @@ async def connected(kubeconfig: Path) -> AsyncIterator[ApiClient]:
 
 @pytest.fixture
 def herder(control_plane: ControlPlane, namespace: str, tmp_path: Path) -> tuple[str, Path]:
-    """A user without any permission, and the kubeconfig of this user."""
     name = f"herder-{namespace}"
     return name, control_plane.write_kubeconfig(tmp_path / "kubeconfig", name)
 

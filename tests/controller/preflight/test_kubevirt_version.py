@@ -18,7 +18,6 @@ from tests.controller.preflight.answers import (
 
 
 def with_version(version: str, *args: str) -> Answers:
-    """A KubeVirt of this version. Its virt-controller has these arguments."""
     server = beside_a_kubevirt()
     kubevirt = {"metadata": {"namespace": "kubevirt", "name": "kubevirt"}, "status": {}}
     if version:

@@ -51,7 +51,7 @@ class Cluster(Answering):
         return await self.leases.answer(call)
 
     async def renew(self, namespace: str) -> None:
-        """Renew a lease until cancelled, as its live holder does."""
+        """Renew a lease again and again until the task is cancelled."""
         number = 0
         while True:
             await asyncio.sleep(RENEWS_EVERY_S)

@@ -31,8 +31,6 @@ EMPTY: dict[str, Any] = {"items": []}
 
 
 class Cluster(AnswersByPath):
-    """An API server with an installed KubeVirt."""
-
     def __init__(self, **paths: Any) -> None:
         super().__init__(
             {

@@ -15,7 +15,7 @@ from tests.fakes.rules import wire
 
 STEP_S = 1.0
 Fate: TypeAlias = Callable[[Document, float], str]
-"""A function that returns the state of a VMI from the VMI and its age in seconds. The state is a phase, or "Ready"."""
+"""A function from a VMI and its age in seconds to the new state of the VMI: a phase, or "Ready"."""
 
 
 def fails(document: Document, age_s: float) -> str:
@@ -51,7 +51,6 @@ class Launcher:
         return self.simulation.elapsed.total_seconds()
 
     async def live(self, seconds: float) -> None:
-        """Run the controller and KubeVirt for this number of seconds."""
         end = self.seconds + seconds
         while self.seconds < end:
             before = len(self.simulation.server.events)

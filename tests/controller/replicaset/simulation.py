@@ -64,7 +64,7 @@ def _document_of(owner: ReplicaSet) -> Document:
 class ReplicaSetSimulation:
     """One set, the API server and the caches. The caches receive events when the test says so.
 
-    With `instant`, the caches receive each of our own writes at once.
+    With `instant`, the caches receive each write of the controller at once.
     """
 
     def __init__(
@@ -82,7 +82,7 @@ class ReplicaSetSimulation:
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
         self.elapsed = timedelta()
-        """The time since the simulation began. `advance` changes it."""
+        """The time since the simulation began. `advance` increases the time."""
         self.clock: Callable[[], float] = lambda: 0.0
         """Seconds that are added to `elapsed`, for a test that measures time with its event loop."""
         self.server = FakeApiServer(
@@ -144,7 +144,7 @@ class ReplicaSetSimulation:
         return tuple(self.process.actions[before:])
 
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
-        """Carry out stages that were planned before, in a synchronous test."""
+        """Carry out the stages of an earlier plan, in a synchronous test."""
         return run(self.process.carry_out(self.key, self.owner.metadata.uid, stages))
 
     def crash_while_carrying_out(self, stages: Sequence[Stage], writes: int) -> None:
@@ -152,7 +152,6 @@ class ReplicaSetSimulation:
         run(self.process.kill_after(writes, self.process.carry_out(self.key, self.owner.metadata.uid, stages)))
 
     def snapshot(self) -> Snapshot:
-        """The snapshot for a reconciliation at this moment."""
         self.process.catch_up()
         seen = self._rules.take_snapshot(self.key, now=self.now, settled=True)
         assert seen is not None
@@ -189,14 +188,12 @@ class ReplicaSetSimulation:
 
     @property
     def owner(self) -> ReplicaSet:
-        """The set on the server."""
         owner = self.server.find(REPLICASETS, self.key)
         assert owner is not None
         return owner
 
     @property
     def members(self) -> list[VirtualMachineInstance]:
-        """The VMIs of the set on the server."""
         uid = self.owner.metadata.uid
         return [
             vmi
@@ -210,11 +207,9 @@ class ReplicaSetSimulation:
 
     @property
     def reasons(self) -> list[str]:
-        """The reasons of all Events, in order."""
         return [notice.reason for notice in self.process.recorder.published]
 
     @property
     def conditions(self) -> dict[str, str]:
-        """The messages of the set's conditions, by type."""
         status = self.owner.status
         return {} if status is None else {c.type: c.message or "" for c in status.conditions or ()}

@@ -21,7 +21,8 @@ from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import populations, replicasets, snapshots, template_hash_of, wild_replicasets
 
 PASSES = 60
-"""The maximum number of reconciliations. At most 12 VMIs are replaced once each, with one write in each reconciliation.
+"""The maximum number of reconciliations. A set has at most 12 VMIs. Each VMI is replaced once, and a reconciliation has
+at least one write.
 """
 
 
@@ -149,7 +150,9 @@ def test_r2_a_vmi_of_another_owner_is_never_changed(simulation):
 
 @given(simulations(), st.data())
 def test_guarantee_5_a_crash_after_any_write_does_not_change_the_final_state(simulation, data):
-    """The process dies after some writes and before the status. The next process plans from the state of the server."""
+    """The process dies after some writes, before it writes the status. The next process plans from the state of the
+    server.
+    """
     for _ in range(data.draw(st.integers(1, 3))):
         stages = plan(simulation.snapshot()).stages
         writes = sum(len(stage.actions) for stage in stages)

@@ -233,7 +233,9 @@ async def test_r11_a_status_for_an_older_version_is_not_written_and_a_later_pass
 
 
 async def test_r11_a_status_is_never_written_to_another_set_of_the_same_name():
-    """The API server ignores the UID in a status patch. So only the resourceVersion protects the other set."""
+    """The API server ignores the UID in a status patch. So only the resourceVersion protects a new set with the same
+    name.
+    """
     simulation = await simulation_at_rest(replicas=2)
     simulation.server.remove(VMIS, simulation.members[0].metadata.key)
     simulation.vmis.catch_up()

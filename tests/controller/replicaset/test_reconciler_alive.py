@@ -42,7 +42,7 @@ LONG_S = 600.0
 """Longer than any backoff in these tests."""
 
 STARTS = 20
-"""The number of times that all VMIs are made ready until the set comes to rest."""
+"""The test makes all VMIs ready this number of times. Then the set must be at rest."""
 
 IDLE_S = 5.0
 """The seconds between two checks of the caches for new events."""

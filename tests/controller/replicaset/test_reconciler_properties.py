@@ -41,7 +41,6 @@ FAULTS = st.sampled_from(
         refusal(422, "Invalid", "denied by a policy"),
     ]
 )
-"""The fault of one request; None if the request succeeds."""
 
 PROGRESS = st.tuples(st.sampled_from([0, 0, 0, 1, 2]), st.sampled_from([0, 0, 1]))
 """The number of VMI events and of set events that the caches receive during one request."""
@@ -81,12 +80,11 @@ class Ledger:
         """For each owner, the created VMIs that still exist but are not in the cache yet."""
 
         self.deleted: set[str] = set()
-        """The VMIs that the controller deleted and that the cache still shows as not terminating."""
+        """The VMIs that the controller deleted. In the cache, they are not terminating yet."""
 
         self.ever_deleted: set[str] = set()
 
         self.owner_uid = ""
-        """The UID of the set that the reconciliation works on."""
         self.creatable = 0
         self.deletable = 0
 
@@ -163,7 +161,7 @@ class Scenario:
         self.ledger.deletable = max(surplus, 0) + spent
 
     def judge(self, request: Request, before: Document | None) -> None:
-        """Check a write at the moment of the write."""
+        """Record this write in the ledger. If a guarantee forbids the write, the test fails."""
         if request.verb == "create":
             made = self.simulation.server.find(VMIS, request.key)
             self.ledger.make(made.metadata.uid, owner_uid_of(made))

@@ -29,7 +29,6 @@ OPAQUE = kind("opaques")
 """A kind whose resourceVersions are not numbers."""
 
 UNWATCHED = kind("unwatched")
-"""A kind without an informer."""
 
 
 def created(name: str = "vm", *, resource: AnyResource = VMIS, namespace: str = "a") -> Create:

@@ -1,4 +1,4 @@
-"""The outcomes of the server's answers to writes."""
+"""The outcome of a write for each answer of the server."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one():
 
 
 async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted():
-    """The cache does not show the object yet. The key is unsettled until the cache shows it."""
+    """The cache does not show the object yet. The key stays unsettled until the cache shows the object."""
     setup = ExecutorSetup()
     setup.add("vm", finalizers=["some/finalizer"])
     setup.server.remove(VMIS, key("vm"))

@@ -124,7 +124,7 @@ async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated
 
 
 def removal(setup: ExecutorSetup, name: str, *, owner_uid: str) -> Patch:
-    """A patch that removes our finalizer from a VM after its disks were released."""
+    """A patch that removes the pool finalizer from a VM after the VM's disks were released."""
     vm = setup.server.find(VMIS, key(name))
     assert vm is not None
     body = removal_patch(vm.metadata, FINALIZER)

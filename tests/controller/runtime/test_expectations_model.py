@@ -46,7 +46,9 @@ from tests.controller.runtime.expectations_setup import (
 
 
 class Item:
-    """One expectation of the model: a write, and the condition on the stores that confirms the write."""
+    """One expectation of the model: a write, and a condition. If the condition is true for the stores, the write is
+    confirmed.
+    """
 
     def __init__(self, is_over: Callable[[], bool], doubt: Write | None = None) -> None:
         self.is_over = is_over
@@ -104,9 +106,9 @@ def outcomes(draw: st.DrawFn, version: int) -> Outcome:
 
 
 class ExpectationsMachine(RuleBasedStateMachine):
-    """The model stores each expectation as a condition.
+    """The model stores a condition for each expectation.
 
-    After a check finds the condition true, the model removes it.
+    If a check finds the condition true, the model removes the expectation.
     """
 
     @initialize()

@@ -1,4 +1,6 @@
-"""Retries during server-side failures: the number of requests, and the delay after the server has recovered."""
+"""Retries during server-side failures: the number of requests, and how soon work continues after the server has
+recovered.
+"""
 
 from __future__ import annotations
 

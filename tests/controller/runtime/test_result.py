@@ -1,4 +1,4 @@
-"""The result of a reconciliation, from its plan and its outcomes."""
+"""The result of a reconciliation: it depends on the plan and the outcomes of its actions."""
 
 from __future__ import annotations
 

@@ -63,7 +63,6 @@ def files(tmp_path: Path) -> Files:
 
 
 def served_by(tls: ServerTls, host: str | None = "any.example") -> x509.Certificate:
-    """The certificate that a new connection gets."""
     ours, theirs = socket.socketpair()
 
     def serve() -> None:

@@ -50,7 +50,6 @@ class Connection:
             await asyncio.sleep(0.05)
 
     async def answer(self, *, within_s: float = 10.0) -> bytes:
-        """Everything that the server sends until it closes the connection."""
         async with asyncio.timeout(within_s):
             try:
                 return await self._reader.read()

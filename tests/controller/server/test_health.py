@@ -1,4 +1,6 @@
-"""The health checks: a process that cannot reach the API server is alive, a process with a blocked part is not."""
+"""The health checks: a process that cannot reach the API server is alive. If a part of the process hangs, the process
+is not alive.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,7 @@ class FakeInformer:
 def failing_checks(
     informer: FakeInformer, queue: WorkQueue[ObjectKey] | None = None, *, later_s: float = 0.0
 ) -> set[str]:
-    """The names of the live checks that fail."""
+    """The names of the failing liveness checks."""
 
     def clock() -> float:
         return asyncio.get_running_loop().time() + later_s

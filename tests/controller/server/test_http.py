@@ -43,8 +43,6 @@ def raising() -> str | None:
 
 
 class ProbeClient:
-    """A client of a running server."""
-
     def __init__(self, server: HttpServer, session: aiohttp.ClientSession) -> None:
         self.server = server
         self._session = session

@@ -19,7 +19,6 @@ def wanted_of(snapshot: Snapshot) -> int:
 
 
 def plan(snapshot: Snapshot) -> Plan:
-    """The actions that this flock needs now."""
     owner = snapshot.owner.metadata
     if owner.deletion_timestamp is not None:
         return Plan(held="being deleted")

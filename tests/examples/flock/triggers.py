@@ -1,4 +1,4 @@
-"""Decides which flocks the controller reconciles after a change of an object, and after which delay."""
+"""Decides which flocks the controller reconciles after a change of an object, and when."""
 
 from __future__ import annotations
 

@@ -29,7 +29,6 @@ def rules_of(
 
 
 def assemble(parts: Parts) -> Assembly:
-    """The controller of VirtualMachineFlocks."""
     resource = FLOCKS.resource(parts.config.group_of(FLOCKS))
     flocks, vmis = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS)
     queue = queue_of(parts, FLOCKS)

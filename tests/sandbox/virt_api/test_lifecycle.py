@@ -31,7 +31,10 @@ def patches(answer: Answer) -> list[tuple[str, tuple[dict[str, Any], ...]]]:
 
 
 def requested(*requests: dict[str, Any]) -> tuple[str, tuple[dict[str, Any], ...]]:
-    """The patch that adds these state change requests to the status of a VM that has none."""
+    """The patch that adds these state change requests to a VM's status.
+
+    The status must have no such requests before.
+    """
     operations = ({"op": "test", "path": CHANGES, "value": None}, {"op": "add", "path": CHANGES, "value": [*requests]})
     return "vm/status", operations
 
