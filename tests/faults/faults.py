@@ -161,13 +161,15 @@ class Injection(Struct, frozen=True):
     fault: str
     place: Place
 
-    def rules(self) -> tuple[Rule, ...]:
-        """Return the rules for the proxy."""
+    def rules(self, version: str = "") -> tuple[Rule, ...]:
+        """Return the rules for the proxy. `version` is the resourceVersion at the beginning of the run."""
         if isinstance(self.place, ProcessPlace):
             return ()
         fault, match = FAULTS[self.fault], self.place.match
         after = self.place.number - 1
-        first, *others = fault.actions
+        first, *others = (
+            ReplayWatch(version) if isinstance(action, ReplayWatch) else action for action in fault.actions
+        )
         return (
             Rule(match, first, times=fault.times, after=after),
             *(Rule(match, action, times=1) for action in others),

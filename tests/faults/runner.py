@@ -80,6 +80,7 @@ class Run:
         self._namespace = new_namespace()
         self._user = User(bench.view, self._namespace, patient=wave is not None)
         self._herd: Herd | NoHerd = wave.herd() if wave else Herd(bench, self._namespace)
+        self._version = ""
         self._violations: list[Violation] = []
         self._rest: Interval | None = None
 
@@ -91,7 +92,7 @@ class Run:
         """Run the scenario. The result has the findings; an exception means that the run itself failed."""
         structlog.contextvars.bind_contextvars(run=self._namespace)
         started = time.monotonic()
-        await self._user.create_namespace()
+        self._version = await self._user.create_namespace()
         try:
             unready = await self._prepare()
             if self._wave:
@@ -132,7 +133,7 @@ class Run:
 
     async def _act(self) -> Trace:
         before = self._bench.view.events(self._namespace)
-        rules = self._herd.arm(*(self._injection.rules() if self._injection else ()))
+        rules = self._herd.arm(*(self._injection.rules(self._version) if self._injection else ()))
         releasing = asyncio.create_task(self._release(rules))
         try:
             for number, step in enumerate(self._scenario.steps, 1):
@@ -207,8 +208,10 @@ class Run:
         first = fault.actions[0] if fault else None
         demanded = float(first.retry_after) if isinstance(first, Refuse) and first.retry_after else None
         for each in self._herd.decisions():
+            # The path of a create names no object, so the judge cannot tell a retry from another create.
+            demands = each.rule and each.verb != "create"
             if each.code:
-                yield Answer(each.time, each.verb, each.path, each.code, demanded if each.rule else None)
+                yield Answer(each.time, each.verb, each.path, each.code, demanded if demands else None)
 
     async def _until(self, holds: Callable[[Objects], bool], within_s: float) -> bool:
         reached = await self._bench.view.until(

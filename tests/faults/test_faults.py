@@ -81,9 +81,9 @@ def test_a_plain_number_counts_all_writes_but_those_of_events():
 
 
 def test_a_fault_with_two_actions_takes_the_second_at_the_next_occasion():
-    first, second = Injection("s", "watch-replayed", WatchPlace("virtualmachines", 3)).rules()
+    first, second = Injection("s", "watch-replayed", WatchPlace("virtualmachines", 3)).rules("17")
     assert (first.action, first.after) == (EndWatch(clean=False), 2)
-    assert (second.action, second.after) == (ReplayWatch(), 0)
+    assert (second.action, second.after) == (ReplayWatch("17"), 0)
 
 
 def test_each_write_gets_each_fault_that_applies_to_its_verb():

@@ -172,9 +172,11 @@ class User:
 
         await self._until(shown)
 
-    async def create_namespace(self) -> None:
+    async def create_namespace(self) -> str:
+        """Create the namespace, and return its resourceVersion."""
         body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": self.namespace}}
-        await self._send("POST", "/api/v1/namespaces", body)
+        created = await self._send("POST", "/api/v1/namespaces", body)
+        return str(created["metadata"]["resourceVersion"])
 
     async def _shown(self, plural: str, result: Json) -> Json:
         """Wait until the view shows the result of a write. So a condition never holds because the view is late."""
