@@ -123,7 +123,7 @@ def skip_or_fail(why: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> Binaries:
-    """The programs of the control plane. `conftest.py` fetches or builds them before the first test."""
+    """The programs of the control plane. Before the first test, `conftest.py` fetches or builds these programs."""
     try:
         return find_binaries()
     except BinariesUnavailable as error:

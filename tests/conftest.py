@@ -37,7 +37,7 @@ TURNS = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore a warning. looptime looks for the current loop, and Python 3.12 and newer warn if there is none."""
+    """Ignore a warning. looptime asks for the current loop. If no loop exists, Python 3.12 and newer warn."""
     config.addinivalue_line("filterwarnings", "ignore:There is no current event loop:DeprecationWarning:looptime")
 
 

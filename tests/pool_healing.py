@@ -60,7 +60,7 @@ def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 
 def announced(owner: Pool, records: Json) -> Pool:
-    """The pool with these healing records. A record with the current time is made 3 seconds older."""
+    """The pool with these healing records. If a record has the current time, the record is made 3 seconds older."""
     aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
     return annotated(owner, HEALED, aged)
 

@@ -28,7 +28,9 @@ from tests.sandbox.lives import CREATED
 
 
 def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> Document:
-    """A VM. `annotations`, `labels` and `volumes` belong to its template. `disks` names its dataVolumeTemplates."""
+    """A VM. `annotations`, `labels` and `volumes` belong to the VM's template. `disks` has the names of the
+    dataVolumeTemplates.
+    """
     disks = template.pop("disks", ())
     volumes = template.pop("volumes", [{"name": disk, "dataVolume": {"name": disk}} for disk in disks])
     return {

@@ -31,7 +31,9 @@ pytestmark = pytest.mark.looptime
 
 
 class Told:
-    """Records the Events and the metric. `blocked` says for each Event whether writes were stopped at that time."""
+    """Records the Events, and the values of the metric. For each Event, `blocked` says whether writes were stopped at
+    that time.
+    """
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []
