@@ -87,7 +87,7 @@ class _Program(NamedTuple):
     informers: Sequence[SharedInformer[Any]]
     assemblies: Sequence[Assembly]
     optional: Sequence[SharedInformer[Any]]
-    """The informers of the kinds that the cluster need not serve."""
+    """The informers of the kinds that may be missing in the cluster."""
 
     monitor: LoopMonitor
     watch: SecondWriterWatch
@@ -313,7 +313,8 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
     """Run all workers until `stop` is set. Then wait until the running reconciliations end, and send the waiting
     Events.
 
-    Reconciliations that still run after the shutdown grace are cancelled. Return True if none was cancelled.
+    Reconciliations that still run after the shutdown grace are cancelled. Return True if no reconciliation was
+    cancelled.
     """
     config = program.parts.config
     names = [assembly.controller.name for assembly in program.assemblies]

@@ -3,8 +3,8 @@
 All parts of the program that handle several kinds read `KINDS`: flags, modes, permissions, checks before the start,
 metrics, commands and wiring. docs/adding-a-kind.md shows how to add a kind.
 
-A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, this package
-is imported only when the rules are needed.
+A descriptor contains only data. The rules of a kind are in the kind's own package. To keep `--help` fast, the package
+of a kind is imported only when its rules are needed.
 """
 
 from __future__ import annotations

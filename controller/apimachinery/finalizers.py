@@ -31,7 +31,10 @@ def addition_patch(meta: ObjectMeta, finalizer: str) -> bytes:
 
 
 def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
-    """Return a JSON patch that removes the finalizer, if the object has the finalizer."""
+    """Return a JSON patch that removes the finalizer.
+
+    If the object does not have the finalizer, the patch removes nothing.
+    """
     return _encode(meta, _finalizer_steps(meta, finalizer))
 
 

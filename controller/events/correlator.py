@@ -135,7 +135,10 @@ class Correlator:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._groups: dict[Hashable, tuple[datetime, _Group]] = {}
-        """Each group, with the time of its last Event. The least recent group is first."""
+        """Each group, with the time of its last Event.
+
+        The group that has had no Event for the longest time is first.
+        """
         self._stamp = 0
 
     def __len__(self) -> int:
@@ -170,8 +173,8 @@ class Correlator:
         return group
 
     def _evict(self, at: datetime) -> None:
-        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the least recent
-        group.
+        """Remove all groups whose last Event is older than `WINDOW`. If there is still no room, remove the group that
+        has had no Event for the longest time.
         """
         while self._groups:
             key, (last, _) = next(iter(self._groups.items()))

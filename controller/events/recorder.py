@@ -259,7 +259,6 @@ class EventRecorder:
 
 
 def _is_temporary(error: Exception) -> bool:
-    """Return True if the error is temporary, so that a retry may succeed."""
     return isinstance(error, TransportError | ServerError | TooManyRequests) and not isinstance(error, GateClosed)
 
 
@@ -270,7 +269,7 @@ def _retry_after_s(error: Exception) -> float:
 
 
 def _drop_reason(error: Exception) -> str:
-    """Return the reason for an Event that was dropped because of this error, as one of `DROP_REASONS`."""
+    """Return the drop reason of this error, one of `DROP_REASONS`."""
     match error:
         case NotFound():
             return "namespace_gone"

@@ -79,8 +79,8 @@ a while. For each ordinal the value has the UID of the VM and the start of the V
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
-"""An annotation on a set or pool. A VM or VMI is replaced if it runs but has not been ready for this number of seconds.
-Without the annotation, no VM or VMI is replaced for this reason.
+"""An annotation on a set or pool. The value is a number of seconds. If a VM or VMI runs but has not been ready for this
+time, the VM or VMI is replaced. Without the annotation, no VM or VMI is replaced for this reason.
 """
 
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"

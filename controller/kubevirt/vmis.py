@@ -12,7 +12,7 @@ FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 
 def phase_of(vmi: VirtualMachineInstance) -> str:
-    """Return the phase of the VMI, or "" if virt-controller has not set one yet."""
+    """Return the phase of the VMI, or "" if virt-controller has not set a phase yet."""
     return (vmi.status.phase or "") if vmi.status is not None else ""
 
 

@@ -275,8 +275,8 @@ class LeaderElector:
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
         """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
 
-        The time of a failed attempt shortens the next pause. So after an attempt that hangs, the next one follows at
-        once.
+        The time of a failed attempt shortens the next pause. So the next attempt follows at once after an attempt that
+        hangs.
         """
         loop = asyncio.get_running_loop()
         failed_s = 0.0
@@ -317,7 +317,7 @@ class LeaderElector:
     async def _release(self) -> None:
         """Release the lease, so that a standby can take it immediately.
 
-        The attempts end after half of the renew deadline. If none of them succeeds, the lease expires later.
+        The attempts end after half of the renew deadline. If no attempt succeeds, the lease expires later.
         """
         try:
             async with asyncio.timeout(self._renew_deadline_s / 2):

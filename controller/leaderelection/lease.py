@@ -146,7 +146,10 @@ def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, 
 
 
 def release(*, now: datetime) -> LeaseSpec:
-    """Return the record of a released lease, as client-go writes it. Any process may take a released lease."""
+    """Return the record of a released lease. client-go writes the same record.
+
+    Any process may take a released lease.
+    """
     moment = micro_time(now)
     return LeaseSpec(holder_identity="", lease_duration_seconds=1, acquire_time=moment, renew_time=moment)
 

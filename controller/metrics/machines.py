@@ -29,7 +29,7 @@ from controller.runtime.plan import (
 from informers.meta import ObjectKey
 
 TALLIED: Final = frozenset(kind.kind for kind in KINDS if kind.has_tally)
-"""Each set or pool of these kinds has its own counters."""
+"""The kinds with counters for each set or pool."""
 
 RESULTS: Final = ("success", "error", "unknown")
 """The values of the label `result`."""

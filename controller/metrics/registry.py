@@ -164,7 +164,7 @@ class Metrics:
         return Page(self._registry, live, shown, self._machines.tallies())
 
     def silence_s(self) -> dict[str, float]:
-        """Return the seconds since each resource last received data or a bookmark from a list or watch."""
+        """For each resource, return the time since a list or watch last delivered data or a bookmark, in seconds."""
         now = self._clock()
         return {resource: now - at for resource, at in self._progress_at.items()}
 
@@ -269,7 +269,7 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the creates, deletes and updates of VMs and VMIs that a reconciliation has tried for this set or pool."""
+        """Count the creates, deletes and updates of VMs and VMIs that a reconciliation of this owner has tried."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:

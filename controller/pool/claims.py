@@ -96,7 +96,7 @@ def remove_finalizers(
 ) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` of these VMs.
 
-    With `preserve`, an earlier stage removes the owner references from the disks of the terminating VMs.
+    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs.
     """
     batch = tuple(vms)[: snapshot.limits.burst]
     keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)

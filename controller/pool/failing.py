@@ -67,7 +67,7 @@ def failing_vms(
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
-    """Return the failing VMs of the pool. Some of them may have to wait for their replacement."""
+    """Return the failing VMs of the pool. The replacement of some VMs may have to wait."""
     found = []
     for vm in members:
         ordinal = snapshot.ordinal_of(vm)
@@ -106,7 +106,6 @@ def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 
 
 def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
-    """Yield the failures of a VM that fails to start."""
     failures, state = start_failures_of(vm), printable_status_of(vm)
     since = unready_since(snapshot, vm)
     unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0

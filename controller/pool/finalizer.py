@@ -56,8 +56,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
     `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The
-    garbage collector does not delete these revisions. If nothing else is to write, the plan removes the finalizer from
-    the pool.
+    garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes the finalizer
+    from the pool.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)

@@ -113,7 +113,6 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachi
 
 
 def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
-    """Return a plan that runs the next reconciliation at the first of these times."""
     first = min(times, default=None)
     return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
 

@@ -104,7 +104,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out, changed so that failed creates do not stop later stages."""
+    """Return the plan of a scale-out with optional creates. Failed optional creates do not stop later stages."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 

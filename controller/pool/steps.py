@@ -76,9 +76,9 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
 
 
 def next_step(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> Step:
-    """Return the update step that the VMI of a VM with the current spec needs (P13).
+    """Return the update step that the VMI needs (P13).
 
-    The result is NOTHING if the VM is outdated.
+    The VM must have the current spec. If the VM is outdated, the result is NOTHING.
     """
     wanted, running = revision_of(vm), vmi_revision_of(vmi)
     if not revisions.is_current(wanted) or wanted == running or not vmis.is_active(vmi):
@@ -120,8 +120,8 @@ def pending_step(
 def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine, *, restarts: bool) -> PendingStep:
     """Return the next update action for a VM whose spec is outdated.
 
-    While KubeVirt works on the VM or its disks, the step waits. A step that changes only labels and annotations does
-    not wait.
+    While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
+    does not wait.
     """
     vmi, current = snapshot.vmi_of(vm), revisions.template
     change_of_vm = _step_between(revisions.templates.get(revision_of(vm)), current)

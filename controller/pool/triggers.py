@@ -162,13 +162,11 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
-    """Return the fields of a revision that a plan depends on."""
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
 
 
 def _pool_fields(owner: Pool) -> tuple[object, ...]:
-    """Return the fields of a pool that a plan depends on."""
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

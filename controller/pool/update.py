@@ -185,7 +185,6 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
 
 
 def _stages(snapshot: Snapshot, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
-    """Return the stages of the chosen update steps. The updates of VMs come first."""
     merges = tuple(_spec_update(snapshot, revisions, each.vm) for each in steps if each.step is Step.UPDATE)
     actions = tuple(_action(each, revisions) for each in steps if each.step is not Step.UPDATE)
     # The stage is not essential: a VM that cannot be patched must not delay other VMs.

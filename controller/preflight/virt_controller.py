@@ -110,7 +110,8 @@ def active_loops(deployment: Deployment, kinds: Iterable[str]) -> tuple[str, ...
 
 
 def _arguments_of(deployment: Deployment) -> tuple[str, ...]:
-    """Return the command and the arguments of the container virt-controller, or of the first container.
+    """Return the command and the arguments of the container virt-controller. If no container has this name, take the
+    first container.
 
     Flags in `customizeComponents.flags` become part of the command, so the command is needed too.
     """
@@ -194,7 +195,7 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
 
 
 def _is_ours(patch: ComponentPatch) -> bool:
-    """Return True if this patch does the same as `stop_patch()`, even if a user has formatted it differently."""
+    """Return True if this patch has the same effect as `stop_patch()`. The formatting of the patch does not matter."""
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)
     if subject != (ours.resource_type.lower(), ours.resource_name, ours.type):

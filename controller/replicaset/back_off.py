@@ -98,7 +98,7 @@ class BackOff(Struct, frozen=True):
 class Creates(Struct, frozen=True):
     """The VMIs that a reconciliation may create.
 
-    It creates a replacement for each VMI in `replaced`. It also creates `fresh` VMIs that replace no failed VMI.
+    There is one replacement for each VMI in `replaced`. There are also `fresh` VMIs that replace no failed VMI.
 
     `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None.
     """

@@ -114,7 +114,9 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with a requeue at the time when the first of these VMIs has been ready for ten minutes."""
+    """Return the plan with a request for the next reconciliation. At that time, the first of these VMIs has been ready
+    for ten minutes.
+    """
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
         return plan

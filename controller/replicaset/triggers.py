@@ -108,7 +108,6 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
-    """Return the values of a set that a plan depends on."""
     meta = owner.metadata
     annotations = annotations_of(meta)
     return (

@@ -54,8 +54,8 @@ class Controller:
         instruments: ReconcileInstruments,
         share: LoopShare | None = None,
     ) -> None:
-        """Create the controller of a kind. `share` limits the time of each namespace, and is the same for all kinds.
-        Without `share`, there is no limit.
+        """Create the controller of a kind. `share` limits the time that each namespace may use on the event loop. All
+        kinds have the same `share`. If `share` is None, there is no limit.
         """
         self.name = name
         self.queue = queue

@@ -55,7 +55,7 @@ class DryRunReport(NamedTuple):
 
 
 class DryRunReconciler(Generic[S]):
-    """A reconciler for one kind that writes nothing.
+    """The reconciler of one kind in a dry run. The reconciler writes nothing.
 
     `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """

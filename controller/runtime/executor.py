@@ -257,7 +257,7 @@ class Executor:
     async def _predecessor_owns_disks(self, action: Create) -> bool:
         """Return True if an earlier object of the same name still owns a disk of the new object.
 
-        Return True also if a disk is being deleted. The new object must not use this disk.
+        Return True also if a disk is being deleted. The new object must not use such a disk.
         """
         for resource, key in action.reusable_disks:
             try:

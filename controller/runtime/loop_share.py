@@ -14,7 +14,9 @@ SHARE: Final = 0.5
 """The share of the time that one namespace may use permanently."""
 
 ALLOWANCE_S: Final = 1.0
-"""The time, in seconds, that a namespace may use at once, in addition to its share. Usual namespaces use less."""
+"""The time, in seconds, that a namespace may use in addition to its share before its reconciliations wait. Usual
+namespaces use less.
+"""
 
 MAX_NAMESPACES: Final = 10_000
 """The maximum number of stored namespaces. Above this number, namespaces with a used time of 0 are removed."""

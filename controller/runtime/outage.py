@@ -101,7 +101,6 @@ class Outage:
             self._timer = None
 
     def _schedule_probe(self) -> None:
-        """Set the timer to the time of the next probe."""
         first = min(self._waiting.values(), default=PROBED)
         if first == PROBED:
             return

@@ -1,4 +1,6 @@
-"""The patches for `RemoveOwnerReference` and `ThreeWayMerge`, and errors without the content of objects."""
+"""Makes the patches of two actions: `RemoveOwnerReference` and `ThreeWayMerge`. For these actions, the executor first
+reads the object.
+"""
 
 from __future__ import annotations
 

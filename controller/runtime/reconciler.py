@@ -56,7 +56,7 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class Rules(Protocol[S]):
-    """The rules of one kind, bound to the caches that they read. All methods except `take_snapshot` are pure."""
+    """The rules of one kind. Only `take_snapshot` reads caches, and all other methods are pure."""
 
     @property
     def resource(self) -> AnyResource: ...

@@ -112,7 +112,7 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
 
 
 def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
-    """Return one cache for each resource. Each cache has the indexes that any of the kinds needs.
+    """Return one cache for each resource. Each cache has all indexes that at least one kind needs.
 
     Raise ValueError if two kinds have different transforms for the same resource.
     """

@@ -30,7 +30,9 @@ ANSWER_TIMEOUT_S: Final = 30.0
 """The longest time, in seconds, to make an answer and to send the answer to a slow reader."""
 
 BODY_TIMEOUT_S: Final = 1.0
-"""The longest time, in seconds, that the server reads and ignores the body of a request. No request needs a body."""
+"""The longest time, in seconds, for which the server reads the body of a request. The server ignores the body, because
+no request needs a body.
+"""
 
 TLS_TIMEOUT_S: Final = 5.0
 """The longest time, in seconds, for a TLS handshake."""
@@ -65,7 +67,9 @@ async def answer_in_time(request: web.Request, handler: Handler) -> web.StreamRe
 
 
 def limited(server: web.Server) -> Callable[[], asyncio.Protocol]:
-    """Return a factory of protocols for `loop.create_server`. The factory keeps at most `MAX_CONNECTIONS` open."""
+    """Return a factory of protocols for `loop.create_server`. The factory keeps at most `MAX_CONNECTIONS` connections
+    open.
+    """
 
     def make_protocol() -> asyncio.Protocol:
         connections = server.connections

@@ -27,6 +27,7 @@ from controller import app
 from controller.config.settings import Config
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
+from tests.faults.observer import Observer, observing
 from tests.release import pod, settings
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
@@ -234,7 +235,7 @@ class Controller:
         context = contextvars.copy_context()
         seen = len(self.lines)
         context.run(_log.set, self.lines)
-        self._task = asyncio.get_running_loop().create_task(app._run(config, asyncio.Event()), context=context)
+        self._task = asyncio.get_running_loop().create_task(app.serve(config, asyncio.Event()), context=context)
         self._seen = seen
         if wait:
             await self.working()
@@ -283,6 +284,7 @@ class Cluster:
     def __init__(self, plane: ControlPlane, api: Api, audit: AuditTail, directory: Path) -> None:
         self.api = api
         self.audit = audit
+        self.observer: Observer | None = None
         self.port = urlsplit(plane.url).port or 0
         self._plane = plane
         self._directory = directory
@@ -331,15 +333,14 @@ async def open_cluster(plane: ControlPlane, directory: Path) -> AsyncIterator[Cl
         wrapper_class=structlog.make_filtering_bound_logger(20),
         cache_logger_on_first_use=False,
     )
-    freeze, app._freeze_cached_objects = app._freeze_cached_objects, lambda: None
     try:
         connector = aiohttp.TCPConnector(ssl=context, limit=50)
         async with aiohttp.ClientSession(connector=connector) as session:
             cluster = Cluster(plane, Api(session, plane.url), AuditTail(plane.audit_log), directory)
-            async with asyncio.TaskGroup() as group:
+            async with observing(plane.kubeconfig, plane.audit_log) as observer, asyncio.TaskGroup() as group:
+                cluster.observer = observer
                 tail = group.create_task(cluster.audit.run())
                 yield cluster
                 tail.cancel()
     finally:
-        app._freeze_cached_objects = freeze
         structlog.reset_defaults()

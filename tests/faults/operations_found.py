@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec import Struct
 
-from tests.faults.operations import Operation
+from tests.faults.operations import ChangeOwners, Cut, Operation, Pause, Scale, Wait
 from tests.faults.operations_world import KindName
 
 
@@ -16,4 +16,19 @@ class Found(Struct, frozen=True):
     operations: tuple[Operation, ...]
 
 
-FOUND: tuple[Found, ...] = ()
+FOUND: tuple[Found, ...] = (
+    Found(
+        fault="a set whose cache was older than the server deleted a VMI that a user had just detached",
+        kind="sets",
+        operations=(
+            Cut(),
+            ChangeOwners(0, "foreign"),
+            Scale(4),
+            Cut(),
+            Scale(None),
+            Pause(False),
+            Cut(),
+            Wait(0.7),
+        ),
+    ),
+)

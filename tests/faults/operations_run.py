@@ -16,13 +16,14 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from msgspec import Struct
 
 from controller.kubevirt import annotations as ours
 from tests.faults import operations_pools, operations_sets
+from tests.faults.judge import Interval, Run, examine
 from tests.faults.operations import DeleteOwner, Operation, SetSpec, Vary
 from tests.faults.operations_cluster import Cluster
 from tests.faults.operations_sets import BROKEN_KEY
@@ -46,6 +47,12 @@ REST_WITHIN_S = 60.0
 EQUAL_WITHIN_S = 150.0
 """Long, because a VM that crashed counts as available only after 30 seconds (P14)."""
 
+JUDGED = ("H0", "S3", "S4", "S5", "S6", "S7", "S10", "S12")
+"""The invariants for single writes. The others compare numbers over time, which the operations of users disturb.
+
+S9 and S11 find a revision by its name. A pool that is deleted and created again uses the same names again.
+"""
+
 SHORT_TIMER_S = 2.2
 """Longer than all times in the annotations of owners that the catalogue has."""
 
@@ -66,6 +73,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
     applied: int
     writes: int
     seconds: float
+    checks: Mapping[str, int] = {}
 
 
 async def run_sequence(cluster: Cluster, kind: KindName, sequence: Sequence[Operation]) -> Verdict:
@@ -91,6 +99,7 @@ async def run_sequence(cluster: Cluster, kind: KindName, sequence: Sequence[Oper
         applied=len(sequence),
         writes=writes,
         seconds=time.monotonic() - began,
+        checks=world.checks,
     )
 
 
@@ -125,6 +134,7 @@ async def judge_end(world: World, fresh: Fresh) -> list[str]:
         violations += await _restart(world, "after the recovery")
     if not violations:
         violations += await _deletes(world)
+    violations += await _history(world)
     violations += [f"the controller logged {line}" for line in world.controller.errors()]
     if world.controller.ended:
         violations.append(f"the controller ended by itself: {world.controller.ended}")
@@ -132,6 +142,21 @@ async def judge_end(world: World, fresh: Fresh) -> list[str]:
     if writes > WRITES_AT_MOST:
         violations.append(f"the controller wrote {writes} times")
     return violations
+
+
+async def _history(world: World) -> list[str]:
+    """The judgement about each write of the controller, by the history that the API server shows.
+
+    Connections are cut and stalled, and the controller crashes. So the whole run counts as one fault: the judge allows
+    what is right for any state since its start.
+    """
+    observer = world.cluster.observer
+    assert observer is not None
+    history = await observer.history(world.namespace)
+    run = Run(namespace=world.namespace, faults=(Interval(0.0, time.time()),), lost_answers=100, crashes=100)
+    verdict = examine(history, run, only=JUDGED)
+    world.checks = verdict.checks
+    return [str(each) for each in verdict.violations]
 
 
 async def _is_stable(world: World) -> bool:

@@ -10,6 +10,8 @@ ordinals, the simulator's annotations, and the spelling of a value. `differences
 - Values that an operation wrote into a child: an update keeps what a user set (P12).
 - A VM that its user stopped, or whose run strategy leaves the start to its user, need not run (P12).
 - Disks without an owner, if the pool preserved state at some time (P10). Up to five old revisions (P11).
+- A VMI that outlived its VM and its pool (`--cascade=orphan`), and that the next VM of this name adopted. Its revision
+  can have the name of a revision of the new pool, because both count their generations from one.
 - Revisions and disks of an earlier pool, if a user removed its finalizer by force (P6).
 """
 
@@ -93,7 +95,7 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
             yield f"{_name(vmi)} matches and has no controller, but is not adopted"
     yield from (f"{_name(vmi)} is not ready" for vmi in active if not is_ready(vmi))
     samples = [vmi for vmi in fresh.vmis if controller_uid(vmi) == fresh.owner["metadata"]["uid"]]
-    updated = len(active)
+    updated = None
     if samples:
         sample = samples[0]
         current = [vmi for vmi in active if _label(vmi, TEMPLATE_HASH) == _label(sample, TEMPLATE_HASH)]
@@ -129,14 +131,16 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
         if samples and strict and vm["metadata"]["uid"] not in world.edited:
             yield from _compare(_name(vm), _form(vm), _form(samples[0]))
             vmi, sample = vmis.get(_name(vm)), _vmi_of(fresh, samples[0])
-            if vmi is not None and sample is not None and _restarts(spec) and _strategy(vm) != "Manual":
+            follows = _restarts(spec) and _strategy(vm) != "Manual"
+            if vmi is not None and sample is not None and follows and not _is_older(vmi, vm):
                 yield from _compare(f"VMI {_name(vm)}", _vmi_form(vmi), _vmi_form(sample))
                 if _label(vmi, REVISION_NAME) != _label(vm, REVISION_NAME):
                     yield f"VMI {_name(vm)} has not the revision of its VM"
     yield from _of_revisions(world, now, uid)
     yield from _of_disks(world, now)
     yield from _status(owner, fresh.owner, replicas=len(members), ready=_ready(members), updated=None)
-    if strict and samples and len(members) == spec["replicas"] and not world.edited & set(map(_uid, members)):
+    alike = strict and _restarts(spec) and not world.edited & set(map(_uid, members))
+    if alike and samples and len(members) == spec["replicas"]:
         for field in ("updatedReplicas", "printableStatus"):
             yield from _compare(f"status.{field}", owner["status"].get(field), fresh.owner["status"].get(field))
 
@@ -278,6 +282,11 @@ def _compare(what: str, now: Any, fresh: Any) -> Iterator[str]:
 
 def _vmi_of(state: State, vm: Item) -> Item | None:
     return next((vmi for vmi in state.vmis if _name(vmi) == _name(vm)), None)
+
+
+def _is_older(vmi: Item, vm: Item) -> bool:
+    """Whether the VM has adopted the VMI of an earlier VM."""
+    return str(vmi["metadata"].get("creationTimestamp", "")) < str(vm["metadata"].get("creationTimestamp", ""))
 
 
 def _strategy(vm: Item) -> str:

@@ -85,6 +85,9 @@ class World:
         self.forced = False
         """Whether a user removed the finalizer of a pool by force."""
 
+        self.checks: Mapping[str, int] = {}
+        """How often the judge checked each invariant."""
+
         self.began = time.monotonic()
         self.trace: list[str] = []
         self._background: set[asyncio.Task[None]] = set()

@@ -26,6 +26,8 @@ from sandbox.admin import Admin
 from sandbox.controlplane import APISERVER, ETCD, MANAGER, SECOND_APISERVER, ControlPlane
 
 ETCD_WITHIN_S = 30.0
+BUMPED_BY = 10
+"""The number of revisions that a restore leaves out behind the last known revision."""
 
 
 @contextmanager
@@ -91,17 +93,24 @@ def snapshot(plane: ControlPlane, directory: Path) -> Snapshot:
     return Snapshot(directory, now)
 
 
-def restore(plane: ControlPlane, saved: Snapshot) -> None:
+def restore(plane: ControlPlane, saved: Snapshot, *, bump_revision: bool = True) -> None:
     """Restore etcd from a snapshot, as an administrator does after a disaster. All later objects and changes are lost.
 
-    The API server and the controller manager restart. Return when the API server is ready.
+    With `bump_revision`, resource versions go on behind the old ones, as with `etcdutl snapshot restore
+    --bump-revision --mark-compacted`. Without it, etcd gives the same resource versions a second time. The API server
+    and the controller manager restart. Return when the API server is ready.
     """
+    old = revision(plane)
     for component in (MANAGER, APISERVER, ETCD):
         plane.stop_component(component)
     shutil.rmtree(plane.etcd_data)
     shutil.copytree(saved.directory, plane.etcd_data)
     plane.start_component(ETCD)
     _wait_for_etcd(plane)
+    if bump_revision:
+        for _ in range(max(0, old - revision(plane)) + BUMPED_BY):
+            ask_etcd(plane, "kv/put", key=base64.b64encode(b"bumped").decode())
+        compact(plane)
     plane.start_apiserver()
     plane.start_component(MANAGER)
 

@@ -12,6 +12,7 @@ import asyncio
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,7 +38,7 @@ SHRINK_WITHIN_S = 600.0
 def operations_plane() -> Iterator[tuple[ControlPlane, Path]]:
     """A control plane with a simulator, and a directory for kubeconfigs."""
     with (
-        running_plane(find_binaries()) as plane,
+        running_plane(find_binaries(), audit_level="RequestResponse") as plane,
         simulator(plane),
         tempfile.TemporaryDirectory(prefix="vmherd-operations-") as directory,
     ):
@@ -131,6 +132,8 @@ async def _main(options: argparse.Namespace, plane: ControlPlane, directory: Pat
         applied = sum(verdict.applied for verdict in verdicts.values())
         writes = sum(verdict.writes for verdict in verdicts.values())
         print(f"seed {options.seed}: {applied} operations in {len(verdicts)} sequences, {writes} writes of controllers")
+        checks = sum((Counter(verdict.checks) for verdict in verdicts.values()), Counter[str]())
+        print(f"checks of invariants: {', '.join(f'{number} {count}' for number, count in sorted(checks.items()))}")
         print(f"violations in {len(failed)} sequences: {failed}", flush=True)
         for number in failed[: options.shrink]:
             kind = kind_of(number, kinds)

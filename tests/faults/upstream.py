@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -12,6 +13,10 @@ from msgspec import Struct
 
 SET_BY_THE_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 """Headers that the session to the server must not add."""
+
+
+CLOSED_AFTER_S = 0.05
+"""The time that closed TLS connections need. Without this pause, a loop that ends leaves open sockets."""
 
 
 class Upstream(Struct, frozen=True):
@@ -34,3 +39,4 @@ async def open_upstream(url: str, ca: Path | None = None) -> AsyncIterator[Upstr
         cookie_jar=aiohttp.DummyCookieJar(),
     ) as session:
         yield Upstream(url, session)
+    await asyncio.sleep(CLOSED_AFTER_S)

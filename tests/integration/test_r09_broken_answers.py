@@ -1,0 +1,150 @@
+"""R9: broken answers and broken watches cause no duplicate and no missing VMI, and the controller goes on.
+
+One controller meets all faults of a test, one after the other. Each fault must have happened.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tests.faults.actions import (
+    Action,
+    Coalesce,
+    Corrupt,
+    Corruption,
+    CutAnswer,
+    CutWatch,
+    Delay,
+    Dribble,
+    EndWatch,
+    EnlargeEvent,
+    Expire410,
+    FailWatch,
+    OmitEvents,
+    Refuse,
+    RepeatEvent,
+    Reset,
+)
+from tests.faults.rules import Match, Rule
+from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
+from tests.integration.controller_process import (
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
+from tests.integration.idle_plane import SHORT_LEASE, created
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+VMIS = "virtualmachineinstances"
+BROKEN: tuple[Action, ...] = tuple(Corrupt(how) for how in get_args(Corruption))
+BROKEN_ANSWERS: tuple[Action, ...] = (
+    *BROKEN,
+    CutAnswer(),
+    CutAnswer(15, gzip=True),
+    Dribble(1),
+    Delay(before_s=0.5, answer_s=0.5),
+    Reset(),
+    Refuse(429, retry_after="Thu, 01 Jan 2026 00:00:00 GMT"),
+    Refuse(429, retry_after="soon"),
+)
+# A wrong chunk size is left out: aiohttp does not report it, so only the idle timeout of 120 s ends such a watch.
+BROKEN_WATCHES: tuple[Action, ...] = (
+    *(action for action in BROKEN if action != Corrupt("chunk size")),
+    CutWatch(0),
+    CutWatch(1),
+    CutWatch(),
+    Dribble(1),
+    EnlargeEvent(),
+    RepeatEvent(),
+    Coalesce(0.3),
+    OmitEvents(),
+    EndWatch(),
+    EndWatch(clean=False),
+    Expire410(),
+    FailWatch(500),
+    FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1),
+)
+
+
+@pytest.fixture
+def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
+    with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
+        yield program
+
+
+def replaced(sets: ReplicaSetNamespace, victim: str) -> bool:
+    """True if two other VMIs are there. The replacement may have the name of its predecessor."""
+    uids = [vmi["metadata"]["uid"] for vmi in sets.alive().values()]
+    return len(uids) == 2 and victim not in uids
+
+
+def test_r9_each_broken_answer_to_a_create_leads_to_one_vmi(
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make_set(1)
+    alive = idle_namespace.wait_for(1)
+    for replicas, action in enumerate(BROKEN_ANSWERS, 2):
+        rule = proxy.add(Rule(Match("create", VMIS), action))
+        idle_namespace.change_set({"spec": {"replicas": replicas}})
+        alive = idle_namespace.wait_for(replicas)
+        assert len(proxy.decisions(rule)) == 1, action
+    assert created(idle_namespace) == dict.fromkeys(alive, 1)
+    assert proxied.working
+
+
+def test_r9_after_each_broken_watch_a_deleted_vmi_is_replaced_once(
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make_set(2)
+    for number, action in enumerate(BROKEN_WATCHES, 3):
+        alive = idle_namespace.wait_for(2)
+        gone = next(iter(alive))
+        victim = alive[gone]["metadata"]["uid"]
+        rule = proxy.add(Rule(Match("watch", VMIS), action))
+        idle_namespace.delete_vmi(gone)
+        eventually(lambda: replaced(idle_namespace, victim), what=f"the replacement after {action}")  # noqa: B023
+        eventually(lambda: proxy.decisions(rule), what=f"the fault {action}")  # noqa: B023
+        proxy.remove(rule)
+        assert created(idle_namespace).total() == number, action
+    assert proxied.working
+
+
+def test_after_a_change_of_the_ca_the_controller_goes_on_with_the_new_ca_file(
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, tmp_path: Path
+) -> None:
+    with controller_process(idle_namespace.plane, tmp_path, through=proxy.write_kubeconfig) as program:
+        idle_namespace.make_set(1)
+        idle_namespace.wait_for(1)
+        proxy.call(lambda inner: inner.change_authority())
+        idle_namespace.change_set({"spec": {"replicas": 2}})
+        stays(lambda: len(idle_namespace.vmis()) == 1, for_s=1, what="the controller does not trust the new authority")
+        proxy.call(lambda inner: inner.write_ca_files())
+        idle_namespace.wait_for(2, within_s=60)
+        assert created(idle_namespace).total() == 2
+        assert program.working
+
+
+def test_after_some_refusals_with_401_the_controller_goes_on(
+    idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make_set(1)
+    idle_namespace.wait_for(1)
+    rule = proxy.add(Rule(Match(), Refuse(401), times=20))
+    idle_namespace.change_set({"spec": {"replicas": 2}})
+    idle_namespace.wait_for(2, within_s=60)
+    eventually(lambda: proxy.decisions(rule), what="the refusal")
+    assert created(idle_namespace).total() == 2
+    assert proxied.working

@@ -1,0 +1,106 @@
+"""R9: after faults of the control plane's processes and data, each set has its VMIs, and no VMI was created twice."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from sandbox.admin import Unanswered
+from sandbox.binaries import Binaries
+from sandbox.controlplane import APISERVER, ETCD, ControlPlane
+from tests.cluster import new_namespace, running_plane
+from tests.faults import plane as faults
+from tests.integration.controller_process import (
+    ControllerProcess,
+    Rejected,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+)
+from tests.integration.idle_plane import created
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
+
+FROZEN_FOR_S = 5.0
+"""The time for which a process does not answer."""
+
+
+@pytest.fixture(scope="module")
+def broken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane that the tests of this file break and mend."""
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
+
+
+@pytest.fixture
+def controller(broken_plane: ControlPlane, tmp_path: Path) -> Iterator[ControllerProcess]:
+    """A controller without leader election. A leader would end after the loss of its lease, and start again."""
+    with controller_process(broken_plane, tmp_path, "--no-leader-elect") as program:
+        yield program
+
+
+@pytest.fixture
+def sets(broken_plane: ControlPlane, controller: ControllerProcess) -> Iterator[ReplicaSetNamespace]:
+    assert controller.working
+    with new_namespace(broken_plane) as name:
+        yield ReplicaSetNamespace(broken_plane, name)
+
+
+def freeze_the_api_server(plane: ControlPlane) -> None:
+    with faults.frozen(plane, APISERVER):
+        time.sleep(FROZEN_FOR_S)
+
+
+def freeze_etcd(plane: ControlPlane) -> None:
+    with faults.frozen(plane, ETCD):
+        time.sleep(FROZEN_FOR_S)
+
+
+def compact_and_restart(plane: ControlPlane) -> None:
+    faults.compact(plane)
+    faults.defragment(plane)
+    plane.restart_apiserver()
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [freeze_the_api_server, freeze_etcd, faults.restart_etcd, faults.kill_apiserver, compact_and_restart],
+)
+def test_r9_after_a_fault_of_a_process_the_controller_scales_as_before(
+    sets: ReplicaSetNamespace, controller: ControllerProcess, fault: Callable[[ControlPlane], None]
+) -> None:
+    sets.make_set(3)
+    sets.wait_for(3)
+    fault(sets.plane)
+    eventually(lambda: _changed(sets, 5), what="the API server accepts the change")
+    alive = sets.wait_for(5, within_s=60)
+    assert created(sets) == dict.fromkeys(alive, 1)
+    assert controller.working
+
+
+def test_r9_after_a_restore_of_etcd_the_set_has_its_vmis_again(
+    sets: ReplicaSetNamespace, controller: ControllerProcess, tmp_path: Path
+) -> None:
+    sets.make_set(2)
+    sets.wait_for(2)
+    saved = faults.snapshot(sets.plane, tmp_path / "snapshot")
+    sets.change_set({"spec": {"replicas": 6}})
+    sets.wait_for(6)
+    faults.restore(sets.plane, saved)
+    eventually(lambda: len(sets.vmis()) == 2, what="the VMIs of the snapshot")
+    sets.delete_vmi(next(iter(sets.vmis())))
+    sets.wait_for(2, within_s=90)
+    sets.change_set({"spec": {"replicas": 4}})
+    sets.wait_for(4, within_s=60)
+    assert controller.working
+
+
+def _changed(sets: ReplicaSetNamespace, replicas: int) -> bool:
+    try:
+        sets.change_set({"spec": {"replicas": replicas}})
+    except (Rejected, Unanswered):
+        return False
+    return True
