@@ -187,7 +187,7 @@ def test_p10_preserved_disks_outlive_the_pool(pools: PoolNamespace) -> None:
 
 @pytest.fixture
 def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespace]:
-    """A cluster without the kind DataVolume, with its own controller."""
+    """A cluster without the kind DataVolume, and a controller for this cluster."""
     kubectl = Kubectl(own_plane.kubeconfig)
     kubectl("delete", "crd", DATA_VOLUMES)
     pools = PoolNamespace(own_plane, "bare")
