@@ -43,7 +43,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the markers of each test's fixtures. Make an asynchronous test fail if it leaves a task running.
+    """Add the markers of each test's fixtures. If an asynchronous test leaves a task running, the test fails.
 
     This hook runs before the selection by marker (`-m`).
     """

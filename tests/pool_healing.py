@@ -38,7 +38,9 @@ def healing_pool(*, healed: Json | None = None, annotations: Json | None = None,
 
 
 def entry(uid: str = "another", count: int = 1, seconds: float = 60.0) -> list[object]:
-    """A healing record. `seconds` is its age. The default UID belongs to no VM, as if the VM had been recreated."""
+    """A healing record. `seconds` is its age. The default UID belongs to no VM, so the record is of a VM that was
+    replaced.
+    """
     return [uid, count, at(seconds)]
 
 

@@ -109,9 +109,9 @@ class Machines:
         return None if document is None else document["metadata"]["uid"]
 
     def _advance(self, resource: Resource[Any], name: str) -> float | None:
-        """Do the next step of an object if it is due, and return 0.
+        """If the next step of an object is due, do it and return 0.
 
-        Otherwise, return the seconds until the next step, or None if there is no next step.
+        Otherwise, return the seconds until the next step. If there is no next step, return None.
         """
         document = self.document(resource, name)
         if document is None:

@@ -31,7 +31,7 @@ FOR_CLUSTER = [pytest.mark.cluster, pytest.mark.usefixtures("control_plane_binar
 
 
 def cluster(test: Any) -> Any:
-    """Mark a test that starts its own sandboxes."""
+    """Mark a test that starts a sandbox."""
     for mark in FOR_CLUSTER:
         test = mark(test)
     return test

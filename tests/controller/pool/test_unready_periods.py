@@ -91,7 +91,7 @@ def test_p15_a_terminating_vm_has_no_period():
 
 
 def test_p15_a_restart_of_a_ready_vm_begins_another_period():
-    """A guest that ends while its VMI is being deleted has not crashed."""
+    """The guest ends while its VMI is being deleted. This is not a crash."""
     history = History()
     history.see(0, ready=False)
     history.see(20)

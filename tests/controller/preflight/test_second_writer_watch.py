@@ -1,4 +1,7 @@
-"""A second writer is another controller that writes the same objects. While it runs, the controller writes nothing."""
+"""A second writer is another controller that writes the same objects.
+
+While a second writer runs, vmherd writes nothing.
+"""
 
 from __future__ import annotations
 

@@ -64,7 +64,7 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str,
 
 
 async def test_p10_a_disk_that_does_not_exist_is_missing():
-    """The API server answers 404 for a missing disk, and also if the cluster has no kind DataVolume."""
+    """The API server answers 404 for a missing disk. If the cluster has no kind DataVolume, the answer is 404 too."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
 
 
