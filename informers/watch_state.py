@@ -16,6 +16,7 @@ Promises of the machine:
   not used, with one exception. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
+- If a watch was lost and no server can be reached, the reflector lists again, because etcd may have been restored.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
   the server has gone back in time. If this list is older than the cache, the reflector lists again. The same check
   follows the answer "too large resource version". The reflector also lists again if a bookmark of a watch is older than
@@ -307,8 +308,12 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
     """Return the next state after a watch failed with `error`. The reflector waits, and then watches or lists again.
 
-    The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again.
+    The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again. It
+    also lists again if no server was reached. A restored server may have used the last version again, so a watch would
+    not notice the restore.
     """
+    if not in_stream and _is_unreachable(error):
+        return _pause(relist, error)
     if isinstance(error, ServerTimeout) and error.version_too_large:
         # The data of this server are older than the cache. Either they are soon up to date, or the server was restored.
         return Waiting(
@@ -319,6 +324,13 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     else:
         may_resume = _is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
     return _pause(state if may_resume else relist, error)
+
+
+def _is_unreachable(error: ApiError) -> bool:
+    """Return True if no connection could be opened, or if a gateway answered that no server is available."""
+    if isinstance(error, TransportError):
+        return not error.sent
+    return isinstance(error, ServerError) and error.code in {502, 503}
 
 
 def _is_transient(error: ApiError) -> bool:

@@ -2,9 +2,9 @@
 
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
 replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
-names `kubevirt_vmpool_*`, as in KubeVirt or its proposals. The series of replica sets have similar names,
-`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there is no
-gauge of updated replicas if the status has no `updatedReplicas`.
+names `kubevirt_vmpool_*`. KubeVirt uses these names or has proposed them. The series of replica sets have similar
+names, `kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there
+is no gauge of updated replicas if the status has no `updatedReplicas`.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
 page has about two hundred thousand lines. So to save time, the labels of each object are formatted only once.

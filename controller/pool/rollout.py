@@ -3,8 +3,8 @@
 A VM of the pool is unavailable if it should run and is not ready. It is also unavailable until it has been ready for
 the minimum time (see `min_ready_of`). Terminating VMs are unavailable too. A VM that a user stopped is not unavailable.
 
-No reconciliation writes until the cache shows all earlier writes (R9). So the number includes the VMs that the last
-reconciliation restarted.
+No reconciliation writes until the cache shows all earlier writes (R9). So the number of unavailable VMs includes the
+VMs that the last reconciliation restarted.
 
 The partition is an ordinal. VMs with a lower ordinal keep their revision.
 """

@@ -1,7 +1,7 @@
 """The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration` in parsed form, with digests.
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
-`normal_form`). A template has three digests, because each part of the template needs another update step (P13).
+`normal_form`). A template has three digests, because a change of each part needs a different update step (P13).
 `digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks`
 covers the names and specs of the dataVolumeTemplates.
 """

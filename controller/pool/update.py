@@ -1,4 +1,5 @@
-"""Updates to the current template: first the specs of the VMs (P12), then their VMIs (P13), within limits (P14).
+"""Updates VMs to the current template, within limits (P14). A VM first gets the new spec (P12). Then its VMI gets the
+change (P13).
 
 If a new spec needs a restart, the proactive strategy also limits the number of ready VMs that get the spec. So a
 template with an error reaches at most `maxUnavailable` ready VMs. A VM with the new spec counts towards the limit until

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.looptime
 
 A1, B2 = config_map("a", 1), config_map("b", 2)
 REFUSED = TransportError("cannot connect to host:6443: Connection refused", sent=False)
+LOST = TransportError("cannot connect to host:6443: Connection refused", sent=True)
 
 TOO_LARGE = error(504, failure(504, "Timeout", "Too large resource version", "ResourceVersionTooLarge"))
 
@@ -168,7 +169,9 @@ async def test_the_delay_after_failed_lists_grows():
 
 
 async def test_an_unreachable_server_is_tried_every_three_seconds_and_logged_once():
-    client = ScriptedClient(page(A1, version=5), stream(end=REFUSED), *[REFUSED] * 7, stream(line("ADDED", B2)))
+    client = ScriptedClient(
+        page(A1, version=5), stream(end=LOST), *[REFUSED] * 7, page(A1, B2, version=6), stream(line("MODIFIED", A1))
+    )
     informer = make_informer(client, chance=lambda: 0.999999)
     with capture_logs() as logs:
         async with following(informer):
@@ -177,27 +180,46 @@ async def test_an_unreachable_server_is_tried_every_three_seconds_and_logged_onc
             assert informer.store.get(key("a")) == A1
             await asyncio.sleep(25)
             assert informer.waiting_for == ""
-    assert gaps(client.times()[2:]) == [1.6, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0]
+    assert gaps(client.times()[2:]) == [1.6, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 3.0, 0.0]
     assert [(entry["event"], entry["log_level"]) for entry in logs] == [
         ("waiting", "warning"),
         ("following again", "info"),
     ]
 
 
+async def test_a_lost_connection_resumes_the_watch_and_an_unreachable_server_leads_to_a_new_list():
+    """Etcd may have been restored while no server was reachable. A restored server uses versions again."""
+    stale, restored = config_map("a", 4, color="lost"), config_map("a", 3, color="restored")
+    client = ScriptedClient(
+        page(stale, version=5), stream(end=LOST), stream(1.0, end=LOST), REFUSED, page(restored, version=7), stream()
+    )
+    informer = make_informer(client)
+    async with following(informer):
+        await asyncio.sleep(20)
+    assert [request.params.get("resourceVersion") for request in client.requests[2:]] == ["5", "5", "5", None, "7"]
+    assert informer.store.values() == (restored,)
+    assert informer.store.rewinds == 1
+
+
 async def test_failed_connections_do_not_lengthen_the_delay_after_an_expired_version():
     expired = line("ERROR", failure(410, "Expired"))
     client = ScriptedClient(
-        page(A1, version=5), stream(end=REFUSED), *[REFUSED] * 20, stream(expired), page(B2, version=9)
+        page(A1, version=5),
+        stream(end=LOST),
+        *[REFUSED] * 20,
+        page(A1, version=6),
+        stream(expired),
+        page(B2, version=9),
     )
     informer = make_informer(client, chance=lambda: 0.999999)
     async with following(informer):
         await asyncio.sleep(70)
-    assert gaps(client.times()[-4:]) == [3.0, 1.6, 0.0]
+    assert gaps(client.times()[-4:]) == [0.0, 1.6, 0.0]
     assert informer.store.values() == (B2,)
 
 
 async def test_a_new_reason_to_wait_is_logged():
-    client = ScriptedClient(page(version=5), REFUSED, REFUSED, error(403), error(403), stream())
+    client = ScriptedClient(page(version=5), REFUSED, REFUSED, error(403), error(403), page(version=6), stream())
     with capture_logs() as logs:
         async with following(make_informer(client)):
             await asyncio.sleep(30)
@@ -335,7 +357,7 @@ async def test_an_object_that_becomes_undecodable_keeps_its_last_state_until_it_
 async def test_lists_and_watches_are_reported_to_the_instruments():
     expired = line("ERROR", failure(410, "Expired"))
     client = ScriptedClient(
-        page(A1, version=5), stream(10.0, end=REFUSED), stream(expired), page(A1, B2, version=9), stream()
+        page(A1, version=5), stream(10.0, end=LOST), stream(expired), page(A1, B2, version=9), stream()
     )
     reports = RecordedInstruments()
     async with following(make_informer(client, instruments=reports)):
