@@ -1,6 +1,6 @@
-"""The real control plane for tests: one for each process of the run, and a namespace for each test.
+"""The real control plane for tests: one control plane for each process of the run, and a namespace for each test.
 
-On a machine that cannot run a control plane, these tests are skipped with the reason. With CI set, they fail instead.
+If a machine cannot run a control plane, these tests are skipped with the reason. If CI is set, they fail instead.
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ def skip_or_fail(why: str) -> NoReturn:
 
 @pytest.fixture(scope="session")
 def control_plane_binaries() -> Binaries:
-    """The programs of the control plane. `conftest.py` fetches or builds them before the first test."""
+    """The programs of the control plane. Before the first test, `conftest.py` fetches or builds these programs."""
     try:
         return find_binaries()
     except BinariesUnavailable as error:
@@ -155,7 +155,10 @@ def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 @contextmanager
 def new_namespace(plane: ControlPlane) -> Iterator[str]:
-    """Create a namespace for the block, and delete it at the end without waiting for the deletion of its objects."""
+    """Create a namespace for the block.
+
+    At the end, delete the namespace, and do not wait until its objects are deleted.
+    """
     name = f"test-{uuid.uuid4().hex[:10]}"
     admin = Admin(plane.kubeconfig)
     body = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}}

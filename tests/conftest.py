@@ -37,13 +37,13 @@ TURNS = 5
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore a warning. looptime looks for the current loop, and Python 3.12 and newer warn if there is none."""
+    """Ignore a warning. looptime asks for the current loop. If no loop exists, Python 3.12 and newer warn."""
     config.addinivalue_line("filterwarnings", "ignore:There is no current event loop:DeprecationWarning:looptime")
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Add the markers of each test's fixtures. Make an asynchronous test fail if it leaves a task running.
+    """Add the markers of each test's fixtures. If an asynchronous test leaves a task running, the test fails.
 
     This hook runs before the selection by marker (`-m`).
     """

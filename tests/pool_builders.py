@@ -86,7 +86,7 @@ def pool(
 ) -> Pool:
     """A valid pool of three VMs.
 
-    `labels`, `template_annotations` and `spec` belong to the template. `fields` are fields of the pool's own spec with
+    `labels`, `template_annotations` and `spec` belong to the template. `fields` are fields of the pool's spec with
     their JSON names (`replicas`, `maxUnavailable`, `scaleInStrategy` ...). A field with the value None is left out.
     """
     template = {
@@ -134,9 +134,9 @@ def vm(
 ) -> VirtualMachine:
     """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
-    `revision=None` leaves out the revision label, `ready=None` leaves out the Ready condition. `ready_for_s` is the
-    time since the Ready condition last changed. With `foreground`, the VM is in foreground deletion. `snapshot` is the
-    name of a VM snapshot that is in progress.
+    `revision=None` leaves out the revision label. `ready=None` leaves out the Ready condition. `ready_for_s` is the
+    time since the Ready condition last changed. If `foreground` is true, the VM is in foreground deletion. `snapshot`
+    is the name of a VM snapshot that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     ready_now = "True" if ready else "False"

@@ -38,7 +38,9 @@ def healing_pool(*, healed: Json | None = None, annotations: Json | None = None,
 
 
 def entry(uid: str = "another", count: int = 1, seconds: float = 60.0) -> list[object]:
-    """A healing record. `seconds` is its age. The default UID belongs to no VM, as if the VM had been recreated."""
+    """A healing record. `seconds` is its age. The default UID belongs to no VM, so the record is of a VM that was
+    replaced.
+    """
     return [uid, count, at(seconds)]
 
 
@@ -60,7 +62,7 @@ def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 
 def announced(owner: Pool, records: Json) -> Pool:
-    """The pool with these healing records. A record with the current time is made 3 seconds older."""
+    """The pool with these healing records. If a record has the current time, the record is made 3 seconds older."""
     aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
     return annotated(owner, HEALED, aged)
 

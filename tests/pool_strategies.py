@@ -36,7 +36,9 @@ def policies(draw: st.DrawFn, *, selectors: bool = True) -> Json:
 
 @st.composite
 def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
-    """A scale-in strategy. `preserve` says whether the strategy preserves disks. With None, both are possible."""
+    """A scale-in strategy. `preserve` says whether the strategy preserves disks. If `preserve` is None, both values are
+    possible.
+    """
     states = {None: ["Disabled", "Offline", "Online"], True: ["Offline", "Online"], False: ["Disabled"]}[preserve]
     kinds = ["proactive", "opportunistic"] if preserve else [None, "proactive", "opportunistic", "unmanaged"]
     kind = draw(st.sampled_from(kinds))

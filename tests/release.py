@@ -3,8 +3,8 @@
 The release is `manifests/controller`, which the chart renders with its default values. The arguments, the environment
 and the account come from the Deployment in the API server. The API server also issues the token.
 
-Some flags need other permissions, for example the flag for another mode. The chart would render another role for them.
-Here, the Pod uses a separate account with the permissions that `permissions_needed` lists.
+Some flags need other permissions, for example the flag for another mode. For such flags, the chart renders another
+role. These tests use a separate account with the permissions that `permissions_needed` lists.
 """
 
 from __future__ import annotations

@@ -16,7 +16,9 @@ Labels = dict[str, str]
 
 
 def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
-    """The discovered targets as a static configuration. `role` has the values of Prometheus' setting."""
+    """The discovered targets as a static configuration. `role` is Prometheus' setting of this name: "pod" or
+    "endpointslice".
+    """
     services = kubectl.json("get", "services")["items"] if role == "endpointslice" else []
     for pod in kubectl.json("get", "pods")["items"]:
         for container in pod["spec"]["containers"]:
@@ -30,8 +32,8 @@ def discovered(role: str, kubectl: Kubectl) -> Iterator[dict[str, Any]]:
 
 
 def _names(service: Mapping[str, Any], pod: Mapping[str, Any], port: Mapping[str, Any]) -> list[str]:
-    """The names that the Service gives to this port of the Pod. The result is empty if the Service does not lead to the
-    port.
+    """The names that the Service gives to this port of the Pod. If the Service does not lead to the port, the result is
+    empty.
     """
     if not service["spec"]["selector"].items() <= pod["metadata"]["labels"].items():
         return []

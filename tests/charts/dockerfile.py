@@ -101,7 +101,7 @@ class Image:
         self.environment = {"PATH": f"{python / 'bin'}:/usr/bin:/bin"}
 
     def _set_aside(self, named: Step) -> None:
-        """Keep a stage under its name, so that later stages can copy from it."""
+        """Keep a stage under its name. Later stages can copy from the stage."""
         name = named.words[-1]
         self.root.rename(self.root.with_name(name))
 

@@ -35,7 +35,7 @@ def bare_plane(
 
 
 class Site(Struct, frozen=True):
-    """A namespace with Helm and kubectl, both as the cluster's admin."""
+    """A namespace with Helm and kubectl. Their user is the admin of the cluster."""
 
     plane: ControlPlane
     helm: Helm

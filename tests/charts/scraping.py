@@ -1,6 +1,7 @@
-"""A running release and a Prometheus that scrapes it. Both run as processes, because the control plane has no nodes.
+"""A running release and a Prometheus that scrapes it. The control plane has no nodes, so the release and Prometheus run
+as processes.
 
-The test creates the Pod object and the files of its mounted Secrets, as Kubernetes would do.
+In place of Kubernetes, the test creates the Pod object and the files of its mounted Secrets.
 """
 
 from __future__ import annotations
@@ -76,7 +77,7 @@ def run_pod(site: Site) -> None:
 
 @contextmanager
 def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iterator[ControllerProcess]:
-    """Run the release's program with the Deployment's arguments and mounts and a token of its account."""
+    """Run the release's program with the arguments and mounts of the Deployment, and with a token of its account."""
     spec = _deployment(site)["spec"]["template"]["spec"]
     account = spec["serviceAccountName"]
     token = site.kubectl("create", "token", account).stdout.strip()
@@ -86,7 +87,7 @@ def running(site: Site, directory: Path, *flags: str, wait: bool = True) -> Iter
 
 
 def arguments(site: Site, spec: dict[str, Any], root: Path) -> list[str]:
-    """The container's arguments, with its Secrets mounted below another root and its ports on loopback only."""
+    """The container's arguments. Its Secrets are mounted below another root, and its ports are on loopback only."""
     [container] = spec["containers"]
     volumes = {volume["name"]: volume["secret"] for volume in spec.get("volumes", ())}
     given: list[str] = [each.replace("-bind-address=:", f"-bind-address={LOOPBACK}:") for each in container["args"]]

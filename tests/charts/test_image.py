@@ -1,4 +1,6 @@
-"""The image: the linter accepts its Dockerfile, and the steps produce a working program and nothing superfluous."""
+"""The image: the linter accepts the Dockerfile. Its steps produce a working program, and no files that the program does
+not need.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The chart's objects for the Prometheus operator are valid under the operator's own definitions."""
+"""The chart's objects for the Prometheus operator are valid under the operator's definitions."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ NEEDS_KUBEVIRT = ("takeover", "alongside")
 
 
 def at(mode: str, site: Site) -> dict[str, Any]:
-    """The chart's values for this mode. For a mode that needs the kind KubeVirt, install its definition."""
+    """The chart's values for this mode. If the mode needs the kind KubeVirt, install the definition of this kind."""
     if mode in NEEDS_KUBEVIRT:
         site.kubectl.apply(kubevirt_definition())
         site.kubectl("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io")

@@ -59,7 +59,7 @@ class FakeApiServer(Answering):
     """An API server in memory. `serves` lists the resources that `request` finds by their path.
 
     `has_status` lists the resources with a status subresource. `finalizers` are added to each created object of a
-    resource, as an admission plugin would do. `now` gives the time for timestamps.
+    resource, as some admission plugins do. `now` gives the time for timestamps.
     """
 
     def __init__(

@@ -37,7 +37,7 @@ def _collect_once(server: FakeApiServer) -> bool:
 
 
 def _is_abandoned(held: Document, alive: set[str]) -> bool:
-    """True if the object has owner references and none of its owners exists."""
+    """True if the object has owner references and all of its owners are gone."""
     owners = held["metadata"].get("ownerReferences") or ()
     return bool(owners) and not any(owner["uid"] in alive for owner in owners)
 

@@ -18,7 +18,7 @@ BROKEN: Final = "broken"
 
 
 class FakeKubeVirt:
-    """Acts on the VMs of one namespace. Without `cdi`, a disk is a PersistentVolumeClaim without a DataVolume."""
+    """Acts on the VMs of one namespace. If `cdi` is false, a disk is a PersistentVolumeClaim without a DataVolume."""
 
     def __init__(
         self, server: FakeApiServer, *, now: Callable[[], datetime], cdi: bool, namespace: str = "default"

@@ -1,4 +1,6 @@
-"""A controller process for one kind on the fake API server. Executor and reconciler are real; there are no workers."""
+"""A controller process for one kind on the fake API server. The executor and the reconciler are real. There are no
+workers.
+"""
 
 from __future__ import annotations
 
@@ -104,7 +106,7 @@ class ReconcilerProcess:
         return await self.executor.carry_out(key, owner_uid, Plan(stages=tuple(stages)))
 
     async def kill_after(self, writes: int, work: Coroutine[Any, Any, T]) -> T | None:
-        """Run `work`. After this number of writes, kill the process, start a new one, and return None."""
+        """Run `work`. After this number of writes, kill the process, start a new process, and return None."""
         on_write, left = self._server.on_write, writes
 
         def count(request: Request, before: Document | None) -> None:

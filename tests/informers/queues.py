@@ -36,7 +36,7 @@ def make_queue(**kwargs: Any) -> WorkQueue[str]:
 
 
 async def run_ready_tasks(times: int = 3) -> None:
-    """Let other tasks run until all of them wait."""
+    """Let the other tasks run until all other tasks wait."""
     for _ in range(times):
         await asyncio.sleep(0)
 

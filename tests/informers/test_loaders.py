@@ -1,5 +1,5 @@
-"""`informers.loaders` imports kubernetes_asyncio without its generated client. If that fails, it imports the whole
-package.
+"""`informers.loaders` imports kubernetes_asyncio without its generated client. If this import fails,
+`informers.loaders` imports the whole package.
 
 Each test starts a new process, because a process keeps its imported modules.
 """

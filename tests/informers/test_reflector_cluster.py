@@ -1,5 +1,5 @@
-"""The informer on a real API server: its cache has the same objects as the server, also after a restart of the
-server.
+"""The informer on a real API server: its cache has the same objects as the server. This is also true after a restart of
+the server.
 """
 
 from __future__ import annotations

@@ -51,6 +51,6 @@ def sets(control_plane: ControlPlane, running: ControllerProcess, namespace: str
 
 @pytest.fixture
 def own_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane that the test may break."""
+    """A control plane for one test, which may break it."""
     with running_plane(control_plane_binaries) as plane:
         yield plane

@@ -34,7 +34,7 @@ SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}
 
 
 def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
-    """Call `look` until it returns a true value, and return that value. Fails the test after `within_s`.
+    """Call `look` until it returns a true value, and return that value. After `within_s`, the test fails.
 
     The default limit is long, because other tests may run at the same time.
     """
@@ -80,7 +80,7 @@ class ControllerProcess:
         return [line for line in self._lines if all(line.get(name) == value for name, value in wanted.items())]
 
     def _read_on(self) -> None:
-        """Parse only the new lines. The log is long, and tests read it many times a second."""
+        """Parse only the new lines, because the log is long and tests read it many times a second."""
         with self.log.open("rb") as log:
             log.seek(self._read_to)
             new, end, _rest = log.read().rpartition(b"\n")

@@ -1,4 +1,4 @@
-"""An admission policy that refuses requests, as a cluster's own policies may."""
+"""An admission policy that refuses requests. The policies of a real cluster may do the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A control plane without a shared controller. A test runs its own controller, and counts the requests."""
+"""A control plane without a shared controller. Each test runs a controller for itself, and counts the requests."""
 
 from __future__ import annotations
 

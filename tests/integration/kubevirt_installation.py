@@ -92,7 +92,10 @@ class KubeVirtInstallation:
 
 
 def under_own_groups(plane: ControlPlane) -> None:
-    """Copy the definitions of both kinds into the project's own groups, as the mode `alongside` needs them."""
+    """Copy the definitions of both kinds into the groups of the project.
+
+    The mode `alongside` needs these definitions.
+    """
     admin = Admin(plane.kubeconfig)
     for theirs, ours in GROUPS.items():
         plural = "virtualmachinepools" if theirs.startswith("pool.") else "virtualmachineinstancereplicasets"
@@ -118,7 +121,7 @@ def _serves(admin: Admin, path: str) -> bool:
 
 
 def with_kubevirts_status(plane: ControlPlane) -> None:
-    """Remove the status fields that KubeVirt's own definitions of both kinds do not have."""
+    """Remove the status fields that KubeVirt's definitions of the two kinds do not have."""
     cluster = Kubectl(plane.kubeconfig)
     known = {"replicas", "readyReplicas", "labelSelector", "conditions"}
     for name in ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"):

@@ -1,7 +1,7 @@
 """virt-launcher Pods: a thread of the test creates the Pod of each running VMI and writes its status.
 
 A Pod has its VMI's labels and is deleted with the VMI. Autoscalers need Pods: an autoscaler counts the Pods that match
-the selector of a set or pool. It divides their CPU usage by their CPU requests.
+the selector of a set or pool. The autoscaler divides the CPU usage of these Pods by their CPU requests.
 """
 
 from __future__ import annotations

@@ -176,7 +176,7 @@ class PoolNamespace(ReplicaSetNamespace):
             self._send("DELETE", path)
 
     def make_disk(self, name: str, *, owner: dict[str, Any], finalizers: tuple[str, ...] = ()) -> None:
-        """Create a PVC and then its DataVolume, both owned by this VM. The simulator adopts the existing PVC."""
+        """Create a PVC and then its DataVolume. This VM owns them. The simulator adopts the existing PVC."""
         meta = owner["metadata"]
         reference = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": meta["name"], "uid": meta["uid"]}
         references = [{**reference, "controller": True}]
@@ -228,7 +228,7 @@ class PoolNamespace(ReplicaSetNamespace):
         return self.wait_for_vms(*(f"{name}-{ordinal}" for ordinal in ordinals), ready=ready)
 
     def wait_ready(self, replicas: int, *, name: str = "pool", within_s: float = 30.0) -> None:
-        """Wait until the pool's status reports `replicas` VMs, all of them ready and up to date."""
+        """Wait until the pool's status reports `replicas` VMs, all of which are ready and up to date."""
 
         def there() -> bool:
             pool = self.pool(name)
@@ -239,7 +239,7 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(there, within_s=within_s, what=f"{replicas} of {replicas} ready in {name}")
 
     def wait_until_updated(self, replicas: int, *, name: str = "pool") -> None:
-        """Wait until the pool's status reports `replicas` VMs, all of them up to date. They need not run."""
+        """Wait until the pool's status reports `replicas` VMs, all of which are up to date. The VMs need not run."""
 
         def there() -> bool:
             pool = self.pool(name)

@@ -43,7 +43,9 @@ class Target(NamedTuple):
 
 
 def prometheus_program() -> Path:
-    """The path of the program `prometheus`. If it is missing, the test is skipped. In CI, the test fails instead."""
+    """The path of the program `prometheus`. If the program is missing, the test is skipped. In CI, the test fails
+    instead.
+    """
     found = find_or_fetch("prometheus")
     if found is None:
         skip_or_fail("prometheus is neither on the PATH nor in the cache, and could not be downloaded")

@@ -1,4 +1,6 @@
-"""`vmherd conformance` as a user types it. The sandbox has a controller or none, or the command is interrupted."""
+"""`vmherd conformance` as a user types it: in a sandbox with a controller, in a sandbox without a controller, and
+interrupted.
+"""
 
 from __future__ import annotations
 

@@ -56,7 +56,10 @@ class Shell:
         return done.stdout
 
     def refusal(self, *arguments: str) -> str:
-        """The error message of a failed command, one line. kubectl's own line about the exit code is removed."""
+        """The error message of a failed command, one line.
+
+        The line in which kubectl reports the exit code is left out.
+        """
         done = self("vmherd", "expose", *arguments)
         line, _, rest = done.stderr.partition("\n")
         assert (done.returncode, done.stdout, rest) == (1, "", "")

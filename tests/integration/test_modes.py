@@ -49,7 +49,7 @@ def shared_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def kubevirt(shared_plane: ControlPlane) -> Iterator[KubeVirtInstallation]:
-    """An installed KubeVirt whose own controllers for sets and pools are active."""
+    """An installed KubeVirt. Its controllers for sets and pools are active."""
     installation = KubeVirtInstallation(shared_plane)
     installation.install()
     yield installation
@@ -237,7 +237,9 @@ def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namesp
 
 
 def test_in_a_takeover_no_status_is_written_twice(own_plane: ControlPlane, tmp_path: Path) -> None:
-    """The API server prunes status fields that KubeVirt's definitions lack. So the controller must not write them."""
+    """The API server prunes the status fields that KubeVirt's definitions lack. So the controller must not write these
+    fields.
+    """
     with_kubevirts_status(own_plane)
     KubeVirtInstallation(own_plane).install(*RESTING)
     Kubectl(own_plane.kubeconfig)("create", "namespace", "test-namespace")

@@ -30,7 +30,10 @@ def observed(program: ControllerProcess, sets: ReplicaSetNamespace) -> list[dict
 def test_observe_mode_logs_the_planned_actions_and_writes_nothing(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    """The controller has read permissions only. There are a set, a pool and a VMI that the set would adopt."""
+    """The controller has read permissions only.
+
+    There are a set, a pool, and a VMI with the labels that the set selects.
+    """
     idle_namespace.make_vmi("orphan")
     idle_namespace.make_set(3)
     PoolNamespace(idle_namespace.plane, idle_namespace.namespace).make_pool(2)

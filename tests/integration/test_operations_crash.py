@@ -134,7 +134,7 @@ def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
 
 @contextmanager
 def unplugged(plane: ControlPlane) -> Iterator[None]:
-    """Kill the API server. After the block, start it again if it does not run."""
+    """Kill the API server. After the block, start the API server if it does not run."""
     os.kill(plane.pids()[APISERVER], signal.SIGKILL)
     plane.stop_apiserver()
     try:

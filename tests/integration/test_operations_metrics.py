@@ -1,7 +1,7 @@
 """Metrics end to end: a real Prometheus scrapes the controller over HTTPS with a token.
 
-The controller has exactly the permissions that it asks for. tests/charts checks the alerts and dashboards against a
-release of the chart.
+The controller has exactly the permissions that `permissions_needed` lists. tests/charts checks the alerts and
+dashboards against a release of the chart.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Certificate:
 
 
 class Watched(NamedTuple):
-    """A running controller, a Prometheus that scrapes it, a healthy namespace and one with a failing VM."""
+    """A running controller, a Prometheus that scrapes it, a healthy namespace, and a namespace with a failing VM."""
 
     program: ControllerProcess
     certificate: Certificate

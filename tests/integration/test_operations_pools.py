@@ -21,7 +21,7 @@ pytestmark = pytest.mark.cluster
 
 AT_ONCE = ("--no-leader-elect",)
 SLOWLY = (*AT_ONCE, "--kube-api-qps", "20", "--burst", "5")
-"""Flags for a slow controller, so that it can be killed during its work."""
+"""Flags for a slow controller. The test kills the controller before it has finished its work."""
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 KILLS = 4
 

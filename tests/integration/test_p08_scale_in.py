@@ -15,7 +15,10 @@ pytestmark = pytest.mark.cluster
 
 HALTED: dict[str, Any] = {"runStrategy": "Halted"}
 A_SECOND = 1.1
-"""The seconds between two creates. Creation timestamps are whole seconds."""
+"""The pause between two creates, in seconds.
+
+After this pause, the creation timestamps differ: they are whole seconds.
+"""
 
 
 def proactive(**policy: Any) -> dict[str, Any]:
@@ -33,7 +36,7 @@ def ordinals(pools: PoolNamespace) -> dict[str, set[int]]:
 
 
 def numbers(pools: PoolNamespace) -> set[int]:
-    """The numbers of VMs that are not terminating, over all pools. Equal numbers appear once."""
+    """For each pool, the number of VMs that are not terminating. The result is a set, so equal numbers appear once."""
     return {len(each) for each in ordinals(pools).values()}
 
 

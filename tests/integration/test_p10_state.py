@@ -143,7 +143,9 @@ def test_p10_disks_are_preserved_before_the_finalizer_is_removed(pools: PoolName
 
 
 def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disks(pools: PoolNamespace) -> None:
-    """The VM and another owner both own the PVCs that the VM uses."""
+    """The deleted VM owns three PVCs and uses two of them: `own` and `shared`. `shared` and `unnamed` also have other
+    owners.
+    """
     volumes = tuple({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("own", "shared"))
     for name in ("own", "shared", "unnamed"):
         pools.make_claim(name)
@@ -185,7 +187,7 @@ def test_p10_preserved_disks_outlive_the_pool(pools: PoolNamespace) -> None:
 
 @pytest.fixture
 def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespace]:
-    """A cluster without the kind DataVolume, with its own controller."""
+    """A cluster without the kind DataVolume, and a controller for this cluster."""
     kubectl = Kubectl(own_plane.kubeconfig)
     kubectl("delete", "crd", DATA_VOLUMES)
     pools = PoolNamespace(own_plane, "bare")

@@ -65,7 +65,7 @@ def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
 
 
 def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
-    """The controller's writes to the pool's VMs, VMIs, disks and revisions, after it has seen the new spec."""
+    """After the controller has seen the new spec: its writes to the pool's VMs, VMIs, disks and revisions."""
     records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 

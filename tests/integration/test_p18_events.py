@@ -22,7 +22,7 @@ def described(pools: PoolNamespace) -> list[list[str]]:
 
 
 def row(pools: PoolNamespace, reason: str, message: str = "") -> list[str]:
-    """The first row with this reason and this text in its message. Empty if there is none."""
+    """The first row with this reason and this text in its message. If no row has them, the result is empty."""
     return next((row for row in described(pools) if row[1] == reason and message in " ".join(row)), [])
 
 

@@ -35,7 +35,9 @@ MARK = "vmherd.dev/takeover"
 
 @pytest.fixture(scope="module")
 def taken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster whose KubeVirt has stopped its own controllers. The definitions have only KubeVirt's status fields."""
+    """A cluster whose KubeVirt has stopped its controllers for sets and pools. The definitions have only KubeVirt's
+    status fields.
+    """
     with running_plane(control_plane_binaries) as plane, simulator(plane):
         with_kubevirts_status(plane)
         KubeVirtInstallation(plane).install(*RESTING)

@@ -183,7 +183,7 @@ def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
 
 
 def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:
-    """As in KubeVirt, an ordinary patch of a VMI also writes its status."""
+    """In KubeVirt too, an ordinary patch of a VMI also writes the status."""
     kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
     assert kubectl.json("get", "vmi", "web")["status"]["phase"] == "Running"
     assert kubectl("patch", "vmi", "web", *status_patch('{"phase": "Failed"}'), check=False).returncode != 0

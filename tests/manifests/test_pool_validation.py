@@ -1,7 +1,7 @@
 """Validation of pools by the API server, before the controller sees them (P1, P5).
 
-An error names the field and the valid values. test_replicaset_validation.py has more tests of the rules that both kinds
-share.
+An error names the field and the valid values. Pools and sets share some rules. test_replicaset_validation.py has more
+tests of these rules.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The alerts, evaluated by Prometheus' own tool."""
+"""The alerts, evaluated by promtool."""
 
 from __future__ import annotations
 

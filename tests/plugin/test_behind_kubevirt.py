@@ -1,4 +1,4 @@
-"""The commands on objects that KubeVirt's own controller wrote: its status has no counters for updates."""
+"""The commands on objects that KubeVirt's controller wrote. The status of these objects has no counters for updates."""
 
 from __future__ import annotations
 

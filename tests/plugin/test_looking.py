@@ -23,7 +23,7 @@ LEASE = ObjectKey("vmherd-system", "vmherd")
 
 
 def lease(cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f") -> None:
-    """The lease of a controller that renewed it this many seconds ago."""
+    """Store a lease that its holder renewed `renewed_s` seconds ago."""
     renewed = (NOW - timedelta(seconds=renewed_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
     metadata = {"name": LEASE.name, "namespace": LEASE.namespace, "uid": "lease"}

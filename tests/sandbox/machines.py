@@ -28,7 +28,9 @@ from tests.sandbox.lives import CREATED
 
 
 def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> Document:
-    """A VM. `annotations`, `labels` and `volumes` belong to its template. `disks` names its dataVolumeTemplates."""
+    """A VM. `annotations`, `labels` and `volumes` belong to the VM's template. `disks` has the names of the
+    dataVolumeTemplates.
+    """
     disks = template.pop("disks", ())
     volumes = template.pop("volumes", [{"name": disk, "dataVolume": {"name": disk}} for disk in disks])
     return {
@@ -107,9 +109,9 @@ class Machines:
         return None if document is None else document["metadata"]["uid"]
 
     def _advance(self, resource: Resource[Any], name: str) -> float | None:
-        """Do the next step of an object if it is due, and return 0.
+        """If the next step of an object is due, do it and return 0.
 
-        Otherwise, return the seconds until the next step, or None if there is no next step.
+        Otherwise, return the seconds until the next step. If there is no next step, return None.
         """
         document = self.document(resource, name)
         if document is None:

@@ -31,7 +31,7 @@ FOR_CLUSTER = [pytest.mark.cluster, pytest.mark.usefixtures("control_plane_binar
 
 
 def cluster(test: Any) -> Any:
-    """Mark a test that starts its own sandboxes."""
+    """Mark a test that starts a sandbox."""
     for mark in FOR_CLUSTER:
         test = mark(test)
     return test
@@ -50,7 +50,10 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 @contextmanager
 def default_signals() -> Iterator[None]:
-    """Reset the signal handlers while a process starts. Under nohup, the process would inherit an ignored SIGHUP."""
+    """Reset the signal handlers while a process starts.
+
+    Under nohup, SIGHUP is ignored, and a new process inherits this.
+    """
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:
         yield

@@ -32,7 +32,7 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 
 
 class Terminal:
-    """A demo on its own terminal, with its temporary files in a directory."""
+    """A demo on a terminal of the test. The demo keeps its temporary files in a directory of the test."""
 
     def __init__(self, directory: Path) -> None:
         self._ours, theirs = os.openpty()

@@ -18,7 +18,7 @@ MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
 
 
 def running(**domain: Any) -> Machines:
-    """A running VM with this domain. The VMI can migrate unless the domain prevents it."""
+    """A running VM with this domain. The VMI can migrate if the domain permits it."""
     document = vm_document()
     document["spec"]["template"]["spec"]["domain"] = {"devices": MASQUERADE, **domain}
     return Machines(document).live(5)

@@ -26,10 +26,10 @@ SETTLED = (
     "vm-live-update",
     "vm-restart-required",
 )
-"""The recordings that come to rest."""
+"""Recordings that end when the VM no longer changes."""
 
 ENDLESS = {"vm-fail-start": 400, "vm-crash": 15}
-"""Recordings that end while the VM still fails. The number is the time of the simulation in seconds."""
+"""Recordings that end while the VM still fails. For each recording, how many seconds the simulation runs."""
 
 
 def played(name: str, settings: SimulationSettings = FULL) -> tuple[Recording, Replay]:

@@ -1,4 +1,4 @@
-"""Flags and variables of `vmherd run`: the values they accept, and the error messages for wrong values."""
+"""Flags and variables of `vmherd run`: the accepted values, and the error messages for wrong values."""
 
 from __future__ import annotations
 

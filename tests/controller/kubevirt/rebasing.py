@@ -38,7 +38,9 @@ def rebased_spec(current: Json, old: Json, new: Json) -> Json:
 
 
 def canonical(value: object) -> bytes:
-    """JSON with sorted fields, for the comparison of values. In Python, true equals 1. In this JSON, they differ."""
+    """JSON with sorted fields, for the comparison of values. In Python, true equals 1. In this JSON, true differs from
+    1.
+    """
     return msgspec.json.encode(value, order="sorted")
 
 

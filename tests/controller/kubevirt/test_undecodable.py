@@ -29,7 +29,7 @@ WHY = "Expected `str | null`, got `int` - at `$.status.phase`"
 
 
 def with_bad_status(of: Any, resource: Any = VMIS) -> Any:
-    """The object as the cache has it, if the API server's object has a number in `status.phase`."""
+    """Put a number into `status.phase`, and return the object as a cache decodes it."""
     document = msgspec.json.decode(msgspec.json.encode(of))
     document["status"] = {"phase": 7, "printableStatus": 7}
     with pytest.raises(msgspec.DecodeError):

@@ -36,7 +36,7 @@ class LeaseServer(FakeApiServer):
         return spec
 
     def edit(self, **patch: Any) -> None:
-        """Change the lease as a user would, without a check of its version."""
+        """Change the lease as a user does, without a check of its version."""
         self.change(LEASES, LEASE, patch)
 
 
@@ -75,7 +75,7 @@ class Gauge:
 
 
 class Process:
-    """A candidate with its own connection. It leads until `stop` is set or the lease is lost."""
+    """A candidate with a connection of its own. It leads until `stop` is set or the lease is lost."""
 
     def __init__(self, server: LeaseServer, name: str, **kwargs: Any) -> None:
         self.connection = Connection(server)

@@ -67,7 +67,7 @@ Join = Callable[..., Awaitable[Candidate]]
 
 @asynccontextmanager
 async def election(kubeconfig: Path, namespace: str) -> AsyncIterator[Join]:
-    """Yield a function that starts a candidate with its own client and task. End all candidates after the block."""
+    """Yield a function that starts a candidate with a new client and a new task. End all candidates after the block."""
     tasks: list[asyncio.Task[None]] = []
 
     async def run(name: str, times: dict[str, float], candidates: asyncio.Queue[Candidate]) -> None:

@@ -124,7 +124,9 @@ def test_p2_a_vm_of_another_controller_loses_only_the_pool_finalizer():
 
 
 def test_p10_a_terminating_vm_that_is_orphaned_keeps_its_disks():
-    """The pool is scaled in, and then deleted with `--cascade=orphan` while the surplus VM still owns its disks."""
+    """The pool is scaled in. Then, while the surplus VM still owns its disks, the pool is deleted with
+    `--cascade=orphan`.
+    """
     simulation = simulation_of(scaleInStrategy=OFFLINE)
     simulation.change(replicas=2)
     simulation.run_pass()

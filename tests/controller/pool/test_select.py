@@ -56,7 +56,7 @@ def test_without_a_policy_vms_that_are_not_ready_come_first():
 
 
 def test_the_random_order_prefers_no_vm():
-    """With the policy Random, a VM that is not ready does not come first more often than other VMs."""
+    """With the policy Random, unready VMs do not come first more often than ready VMs."""
     firsts = Counter()
     for number in range(400):
         owner = pool(uid=f"uid-{number}")

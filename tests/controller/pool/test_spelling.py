@@ -103,7 +103,9 @@ def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_current():
 
 
 def taken_over(document, written, *, number):
-    """A recorded pool in generation 7. It has a revision with this number, and two VMs of this revision."""
+    """A recorded pool in generation 7. The pool has the revision `written` with this number, and two VMs of this
+    revision.
+    """
     document["metadata"]["generation"] = 7
     document["spec"]["replicas"] = 2
     owner = POOLS.decode(msgspec.json.encode(document))

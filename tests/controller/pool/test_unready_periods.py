@@ -91,7 +91,7 @@ def test_p15_a_terminating_vm_has_no_period():
 
 
 def test_p15_a_restart_of_a_ready_vm_begins_another_period():
-    """A guest that ends while its VMI is being deleted has not crashed."""
+    """The guest ends while its VMI is being deleted. This is not a crash."""
     history = History()
     history.see(0, ready=False)
     history.see(20)
@@ -130,7 +130,7 @@ def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_he
 
 
 def test_p14_a_recreated_vm_of_the_same_template_continues_the_time_of_the_rollout():
-    """Healing recreates the VM. The rollout must still notice that its VMs never become ready."""
+    """Healing recreates the VM. The rollout must still notice that the VMs of the new template never become ready."""
     history = History()
     history.see(0, ready=False)
     history.see(100, ready=False, deleting=True)

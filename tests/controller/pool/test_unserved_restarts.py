@@ -1,4 +1,4 @@
-"""P13: a pool that needs restarts in a cluster without the restart subresource: its status, its Event, its retries."""
+"""P13: a pool needs restarts, but the cluster has no restart subresource: the pool's status, its Event, its retries."""
 
 from __future__ import annotations
 

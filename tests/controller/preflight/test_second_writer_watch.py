@@ -1,4 +1,7 @@
-"""A second writer is another controller that writes the same objects. While it runs, the controller writes nothing."""
+"""A second writer is another controller that writes the same objects.
+
+While a second writer runs, vmherd writes nothing.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,9 @@ pytestmark = pytest.mark.looptime
 
 
 class Told:
-    """Records the Events and the metric. `blocked` says for each Event whether writes were stopped at that time."""
+    """Records the Events, and the values of the metric. For each Event, `blocked` says whether writes were stopped at
+    that time.
+    """
 
     def __init__(self) -> None:
         self.notices: list[Notice] = []

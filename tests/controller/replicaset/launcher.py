@@ -64,7 +64,7 @@ class Launcher:
             self.simulation.advance(max(min(wait_s, end - self.seconds), 0.001))
 
     def _act(self) -> bool:
-        """Set the present state of each VMI. Return True if a VMI will change by itself."""
+        """Set the present state of each VMI. Return True if the state of a VMI changes in the next seconds."""
         changing = False
         for name, document in self.simulation.server.documents(VMIS, self.simulation.key.namespace).items():
             uid = document["metadata"]["uid"]

@@ -47,7 +47,7 @@ def replicaset_document(*, replicas: int = 3, name: str = KEY.name, **spec: obje
 
 
 def vmi_document(name: str, **metadata: object) -> dict[str, Any]:
-    """An orphan that the set would adopt."""
+    """An orphan with the labels that the set selects."""
     meta = {"name": name, "namespace": KEY.namespace, "labels": LABELS, **metadata}
     return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta}
 

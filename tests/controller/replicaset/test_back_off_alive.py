@@ -37,7 +37,7 @@ def ready(launcher: Launcher) -> int:
 
 
 def reported(launcher: Launcher, reason: str) -> int:
-    """The number of Events that the recorder would send."""
+    """The number of different Events with this reason. Notices with equal `once` give one Event."""
     return len({each.once for each in launcher.simulation.process.recorder.published if each.reason == reason})
 
 

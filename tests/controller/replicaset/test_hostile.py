@@ -17,7 +17,9 @@ from tests.builders import LABELS, SPEC, replicaset, snapshot, vmi
 
 ORPHANS = 10_000
 SLOW_S = 0.5
-"""A reconciliation must be faster than this. Without the controller's limits for hostile input, it is much slower."""
+"""A reconciliation must take less time than this. Without the limits for hostile input, a reconciliation takes much
+longer.
+"""
 
 
 def test_r2_a_pass_adopts_at_most_one_burst_and_counts_all_orphans_that_match() -> None:

@@ -1,4 +1,4 @@
-"""R1, R2, R7, R8, and the order of the stages of a plan. test_scale and test_ranking test R4 to R6."""
+"""R1, R2, R7, R8, and the order of the stages of a plan. For R4 to R6, see test_scale and test_ranking."""
 
 import msgspec
 import pytest

@@ -49,7 +49,7 @@ IDLE_S = 5.0
 
 
 class NoMetrics:
-    """Instruments that discard all metrics. If a reconciliation raises an exception, the test fails."""
+    """Instruments that discard all metrics. They fail the test if a reconciliation raises an exception."""
 
     def workers(self, controller: str, *, most: int) -> None: ...
 

@@ -1,7 +1,7 @@
 """The guarantees of a replica set under random faults: lost, rejected and late requests, stale caches, and restarts.
 
-A ledger is the test's own record of the server and of the cache. The ledger does not use the controller's expectations.
-It checks each write at the moment of the write.
+A ledger is the test's record of the server and of the cache. The ledger does not use the controller's expectations. The
+ledger checks each write at the moment of the write.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def steps(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 class Ledger:
-    """The test's own record of the writes that the cache does not show yet."""
+    """The test's record of the writes that the cache does not show yet."""
 
     def __init__(self) -> None:
         self.made: dict[str, set[str]] = {}

@@ -166,7 +166,7 @@ def test_r4a_a_set_whose_vmis_become_ready_again_comes_to_rest():
 
 @given(st.integers(0, 8), st.integers(0, 8), st.integers(0, 4), st.integers(1, 6))
 def test_guarantee_2_replacements_of_unready_vmis_add_no_vmi(wanted, down, up, burst):
-    """A plan never creates more VMIs than are missing after its own deletions."""
+    """A plan creates at most as many VMIs as are missing after the plan's deletions."""
     vmis = [unready(f"u-{number}", before=number % 3, running_s=9000) for number in range(down)]
     vmis += [ready(f"r-{number}") for number in range(up)]
     todo = planned(*vmis, replicas=wanted, burst=burst)

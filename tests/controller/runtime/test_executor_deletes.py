@@ -23,7 +23,7 @@ pytestmark = pytest.mark.looptime
 
 
 def with_member(*, finalizers: tuple[str, ...] = ()) -> tuple[ExecutorSetup, Delete]:
-    """A member, and its delete in the version that the cache shows."""
+    """A member, and the action that deletes it. The delete names the version that the cache shows."""
     setup = ExecutorSetup()
     made = setup.server.put(VMIS, document("vm", finalizers=list(finalizers)))["metadata"]
     setup.cache.catch_up()

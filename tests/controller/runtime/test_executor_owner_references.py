@@ -64,7 +64,7 @@ async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str,
 
 
 async def test_p10_a_disk_that_does_not_exist_is_missing():
-    """The API server answers 404 for a missing disk, and also if the cluster has no kind DataVolume."""
+    """The API server answers 404 for a missing disk. If the cluster has no kind DataVolume, the answer is 404 too."""
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
 
 
@@ -225,8 +225,7 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
 
 
 def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """The patch replaces the list of owner references.
-
-    If `OwnerReference` lacked a field, the patch would remove it.
+    """The patch replaces the list of owner references. If `OwnerReference` lacks a field of the API, the patch removes
+    this field from the disk.
     """
     assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

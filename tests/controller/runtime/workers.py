@@ -56,7 +56,7 @@ class Script:
 
 @asynccontextmanager
 async def working(script: Script, *, workers: int = 2) -> AsyncIterator[tuple[WorkQueue[ObjectKey], Tally]]:
-    """Run a controller while the block runs. Then let it finish the running reconciliations."""
+    """Run a controller while the block runs. After the block, the controller finishes the running reconciliations."""
     tally = Tally()
     queue: WorkQueue[ObjectKey] = WorkQueue("test")
     controller = Controller("test", queue, script, workers=workers, instruments=tally)

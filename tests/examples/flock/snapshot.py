@@ -32,7 +32,7 @@ def take_snapshot(
     settled: bool,
     resource: Resource[Flock],
 ) -> Snapshot | None:
-    """The flock of this key as the caches show it; None if there is no such flock."""
+    """The flock of this key as the caches show it. If the flock does not exist, the result is None."""
     owner = flocks.get(key)
     if owner is None:
         return None

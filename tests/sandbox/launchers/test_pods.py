@@ -233,7 +233,7 @@ def test_a_migration_ends_on_the_target_node() -> None:
 
 
 def finished(domain: dict[str, Any], *conditions: dict[str, str]) -> dict[str, Any]:
-    """The change of a VMI at the end of its migration."""
+    """The patch of a VMI when its migration has ended."""
     state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
     moving = vmi(migrationState=state, conditions=[READY, *conditions])
     moving = msgspec.structs.replace(moving, spec=msgspec.convert({"domain": domain}, type(moving.spec)))

@@ -18,7 +18,9 @@ NOW = "2026-11-21T20:04:02Z"
 
 
 def recording(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The object as it was sent, and as it was stored without the fields that the API server adds."""
+    """The object as the client sent it, and the object as the server stored it. The fields that the API server adds are
+    left out.
+    """
     recorded = json.loads((RECORDINGS / f"{name}.json").read_text())
     stored = recorded["stored"]
     for field in SERVER_FIELDS:
