@@ -23,7 +23,7 @@ from tests.faults.view import User
 from tests.faults.waves import NoHerd, Wave
 
 READY_WITHIN_S = 60.0
-SETTLED_WITHIN_S = 45.0
+SETTLED_WITHIN_S = 90.0
 """The longest time for a step. Retries after errors have delays of a few seconds."""
 
 AFTERMATH_S = 15.0
@@ -186,6 +186,7 @@ class Run:
             history,
             JudgedRun(
                 namespace=self._namespace,
+                reaction_s=SETTLED_WITHIN_S,
                 faults=tuple(intervals),
                 settled_from=self._rest.start if self._rest else None,
                 ended=self._rest.end if self._rest else None,

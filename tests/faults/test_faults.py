@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import shlex
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from tests.faults.requests import parse_request
 from tests.faults.rules import Script
 from tests.faults.runner import Result
 from tests.faults.scenarios import scenarios
+from tests.faults.waves import ProcessFault, Scene, Wave
 
 CREATE = ("create", "virtualmachines", "")
 STATUS = ("patch", "virtualmachinepools", "status")
@@ -188,3 +191,26 @@ def test_the_summary_tells_the_command_of_each_violation_and_each_fault_that_did
     assert "did not fire: pool-create 500 create/virtualmachines#1" in text
     assert "S1 2" in text
     assert (summary.fired, len(summary.unfired), len(summary.violations)) == (1, 1, 1)
+
+
+async def test_a_wave_strikes_after_all_users_have_acted_and_waits_for_no_run_that_is_not_ready():
+    told: list[str] = []
+    fault = ProcessFault(
+        name="told", before=lambda _: told.append("before"), strike=lambda _: told.append("strike"), loses_acts=True
+    )
+    wave = Wave(fault, Scene(None, (), Path()), 3)  # type: ignore[arg-type]
+
+    async def run(*, ready: bool) -> None:
+        await wave.prepared(ready=ready)
+        if ready:
+            told.append("act")
+            await wave.acted()
+            told.append("act again")
+
+    async with asyncio.TaskGroup() as group:
+        group.create_task(wave.strike())
+        for ready in (True, False, True):
+            group.create_task(run(ready=ready))
+    assert told == ["before", "act", "act", "strike", "act again", "act again"]
+    assert wave.herd().fired == 1
+    assert str(wave.injection("pool-heal")) == "pool-heal told process"

@@ -17,11 +17,11 @@ from tests.integration.pool_namespace import simulator
 SEED = 1
 INJECTIONS = 80
 JOBS = 8
-NO_RUN_AFTER_S = 180.0
+NO_RUN_AFTER_S = 120.0
 
 
 @pytest.mark.cluster
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(400)
 async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binaries: Binaries, tmp_path: Path) -> None:
     with (
         running_plane(control_plane_binaries, audit_level="RequestResponse") as plane,
@@ -33,7 +33,8 @@ async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binari
     told = "\n".join(lines_of(summary))
     assert not summary.violations, told
     assert not summary.failures, told
-    assert summary.fired >= INJECTIONS / 2, told
+    assert summary.fired + summary.left_out >= 0.9 * INJECTIONS, told
+    assert summary.fired > 0, told
     assert {"S1", "S2", "S4", "S7", "L1", "Q1"} <= summary.checks.keys(), told
 
 
