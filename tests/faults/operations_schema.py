@@ -39,7 +39,10 @@ class Violation(Struct, frozen=True):
     remove: bool = False
 
     def steps(self, owner: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The JSON patch that sets the value, with the missing parents. It holds for this UID only."""
+        """The JSON patch that makes the spec invalid. The patch adds missing parents of the path.
+
+        If the object has another UID, the API server rejects the patch.
+        """
         steps: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner["metadata"]["uid"]}]
         if self.remove:
             return [*steps, {"op": "remove", "path": self.path}]
