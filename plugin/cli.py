@@ -48,7 +48,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def verb_first(arguments: list[str]) -> list[str]:
-    """Return the arguments with the flags of the connection moved behind the command, as kubectl allows both places."""
+    """Return the arguments with leading connection flags moved behind the command.
+
+    kubectl allows these flags in front of the command.
+    """
     takes_value = {name for option in CONNECTION for name in option.opts}
     leading = []
     while arguments and arguments[0].partition("=")[0] in takes_value:
@@ -75,7 +78,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
 
 
 class OneOfSeveral(LazyCommand):
-    """A command of a module that has several: `module` and `attribute` name it."""
+    """A command whose module has several commands. `module` and `attribute` name the command."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
         module, _, self.attribute = module.partition(":")

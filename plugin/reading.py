@@ -128,8 +128,8 @@ class Reader:
     async def _config(self, kind: Kind[Any], resource: Resource[Any]) -> Config:
         """Return the controller's settings: the defaults, and the mode that fits the cluster and the API group.
 
-        With KubeVirt in the cluster, a controller of KubeVirt's own group runs in the mode `takeover`. In this mode the
-        first update of a pool waits for its user.
+        If KubeVirt is in the cluster and serves this API group, the mode is `takeover`. In this mode, the first update
+        of a pool waits until a user allows the update.
         """
         if self._kubevirt is None:
             self._kubevirt = not isinstance(await find_kubevirt(self._client), Absent)

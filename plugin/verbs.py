@@ -1,6 +1,6 @@
-"""The own flags of each command, and what its arguments name.
+"""The flags of each command without the common flags, and what the arguments of each command name.
 
-This module imports nothing that talks to a cluster, because completion reads it at each press of the key.
+Completion imports this module at each press of TAB. So the module imports nothing that talks to a cluster.
 """
 
 from __future__ import annotations

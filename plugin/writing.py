@@ -51,7 +51,7 @@ async def changed(session: Session, target: Writable, edits: Sequence[Edit]) -> 
 
 
 def params_of(flags: Flags) -> dict[str, str]:
-    """Return the parameters of a write."""
+    """Return the query parameters of a write: the field manager, and the server's dry run if it is asked for."""
     return {"fieldManager": flags.field_manager, **({"dryRun": "All"} if flags.dry_run == SERVER else {})}
 
 

@@ -121,7 +121,7 @@ class Drain:
         return [await self._evictee(vmi) for vmi in there]
 
     async def budgets(self) -> dict[str, Budget]:
-        """Return the limits and the present losses of all pools and sets that have VMIs on the node."""
+        """Return the limit and the number of unavailable members of each pool and set with VMIs on the node."""
         found = {}
         self._readers.clear()
         for key, (namespace, subject) in self._places.items():

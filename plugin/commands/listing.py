@@ -60,7 +60,7 @@ async def run(session: Session, subjects: Iterable[Subject]) -> None:
 
 
 async def _situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
-    """Return the situations from the statuses. Only objects without counters in the status need their VMs."""
+    """Return the situations from the statuses. The VMs are read only for objects whose status has no counters."""
     found, uncounted = [], []
     for target in targets:
         if getattr(target.owner.status, "updated_replicas", None) is None:

@@ -27,7 +27,10 @@ Edits = Callable[[Item], tuple[Edit, ...]]
 
 
 async def change_members(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> list[Item]:
-    """Change each VM or VMI, and return them as they were. Nothing is changed if one is refused. Raise Failed."""
+    """Change each VM or VMI, and return the objects as they were before.
+
+    If one change is refused, nothing is changed. Raise Failed.
+    """
     items = [await read_member(session, member) for member in members]
     try:
         changes = [(item, edits_of(item)) for item in items]

@@ -16,11 +16,11 @@ from plugin.views.tables import table
 
 LISTED = 4
 ONE_AT_A_TIME = 1
-"""The limit of an owner without a limit of its own."""
+"""The limit of unavailable members for an owner that sets no limit."""
 
 
 class Evictee(Struct, frozen=True, kw_only=True):
-    """A VMI on the node. `owner` is the key of its pool or set in the budgets, or "" for a VMI of neither.
+    """A VMI on the node. `owner` is the key of the VMI's pool or set in the budgets, or "" without a pool or set.
 
     `is_bare` is True if nothing starts the VMI again.
     """

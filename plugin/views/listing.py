@@ -98,7 +98,7 @@ def reason_of(situation: Situation) -> str:
 
 
 def why_of_member(situation: Situation, member: Member) -> str:
-    """Return why the member is not ready or not up to date, and what its annotations ask for."""
+    """Return why the member is not ready or not up to date. The member's note follows."""
     texts = [member.problem]
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:

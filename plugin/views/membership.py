@@ -1,4 +1,4 @@
-"""The changes of single VMs and VMIs: marks for scale-in, the way out of a pool or set, and the way into a set."""
+"""The changes of single VMs and VMIs: marks for scale-in, detaching and adopting."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
 
 
 def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
-    """Return the change that makes a member the first to leave, or takes it back. Raise Refused."""
+    """Return the change that marks a member as the first to leave. If `on` is False, the change removes the mark.
+
+    Raise Refused if the member is protected.
+    """
     owner_kind(member)
     if on and field(member, ("metadata", "annotations", PROTECT)) == "true":
         raise Refused(f"{_path(member)} is protected by {PROTECT}: run unprotect first")
@@ -51,8 +54,9 @@ def controller(member: Document) -> Mapping[str, Any] | None:
 def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]:
     """Return the change that releases a member from its pool or set. `owner` is the set of a VMI, or None.
 
-    A set would adopt the VMI again while its labels match the selector. So the VMI also loses these labels. Raise
-    Refused if the selector would still match.
+    A set adopts a released VMI if the labels match the selector. So the VMI also loses the labels of the selector.
+
+    Raise Refused if the remaining labels still match.
     """
     reference = controller(member)
     others = [each for each in field(member, OWNERS) if each is not reference]

@@ -46,7 +46,8 @@ def summary_of(situation: Situation) -> str:
 def reasons_of(situation: Situation, leader: Leader | None, *, other_writer: str = "") -> tuple[Reason, ...]:
     """Return the reasons, the most important one first. `leader` is None if the user may not read leases.
 
-    `other_writer` is the evidence that KubeVirt's own controller works on the object, or "". Then vmherd does not.
+    `other_writer` is the evidence that KubeVirt's own controller works on the object, or "". If KubeVirt's controller
+    works on the object, vmherd does not.
     """
     lines: list[tuple[str, str]] = []
     if other_writer:

@@ -43,7 +43,7 @@ class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a new number of replicas. `held` says why the controller would not scale."""
+    """The effect of a new number of replicas. `held` says why the controller does not scale now."""
 
     leaving: tuple[Leaving, ...] = ()
     staying: tuple[Leaving, ...] = ()
@@ -76,7 +76,7 @@ def preview_lines(given: ScalePreview) -> list[str]:
 
 
 def _with_replicas(snapshot: Any, replicas: int) -> Any:
-    """Return the snapshot with another number of replicas. The write would increase the generation, too."""
+    """Return the snapshot with another number of replicas. As after a real write, the generation is higher."""
     owner = snapshot.owner
     if owner.spec.replicas == replicas:
         return snapshot

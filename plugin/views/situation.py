@@ -67,8 +67,8 @@ class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
 class Situation(Struct, frozen=True, kw_only=True):
     """The state of one set or pool.
 
-    `target` is the number of members that the rollout will update: fewer than `wanted` with a partition or with update
-    selectors. `most_unavailable` is None if no rollout limits the unavailable members. `by_hand` says why outdated
+    `target` is the number of members that the rollout will update. A partition or update selectors make it smaller than
+    `wanted`. `most_unavailable` is None if no rollout limits the unavailable members. `by_hand` says why outdated
     members stay outdated until a user acts. `stalled` says which member does not become ready in time. `failures` are
     the failures that the status reports, such as a full quota.
     """
@@ -138,10 +138,10 @@ def stall_of(
     now: datetime,
     all_updated: bool,
 ) -> str:
-    """Return how long which member of the new template has not been ready, or "" while the deadline has not passed.
+    """Return which member of the new template is stalled, and for how long. Before the deadline, return "".
 
-    `since` maps the updated members that are not ready to the start of that time. While members wait for an update, the
-    controller's own notice decides. Later the controller sends no notice, and the deadline decides.
+    `since` maps each updated member that is not ready to the time when this state began. While members wait for an
+    update, the controller's own notice decides. Later the controller sends no notice, and the deadline decides.
     """
     notice = next((each for each in plan.notices if each.reason == ROLLOUT_STALLED), None)
     if not since:

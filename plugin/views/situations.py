@@ -13,7 +13,10 @@ from plugin.views.situation import Situation, failures_of, identity_of, is_obser
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
-    """Return the situation of an object. A kind without a view of its own is shown by its status."""
+    """Return the situation of an object.
+
+    If the snapshot is of another kind than pool or set, only its status is used.
+    """
     match snapshot:
         case PoolSnapshot():
             return situation_of_pool(snapshot)

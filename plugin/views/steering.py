@@ -9,7 +9,7 @@ from controller.kubevirt.annotations import ROLLING_UPDATE
 from plugin.views.edits import ABSENT, Document, Edit, field
 
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
-"""kubectl's annotation on a template. Its value makes the template differ from the template before."""
+"""kubectl's annotation on a template. A new value makes a new template."""
 
 POOL_TEMPLATE: Final[tuple[str, ...]] = ("spec", "virtualMachineTemplate", "spec", "template")
 SET_TEMPLATE: Final[tuple[str, ...]] = ("spec", "template")
@@ -21,9 +21,11 @@ class Refused(Exception):
 
 
 def restart_edits(kind: Kind[Any], document: Document, at: str) -> tuple[Edit, ...]:
-    """Return the change that makes the controller restart all VMs. Raise Refused if the controller would not restart.
+    """Return the change that makes the controller restart all VMs.
 
-    The annotation is on the VMI template. An annotation on the template of the VM would restart nothing (P13).
+    Raise Refused if the object is paused, or if its update strategy restarts no VM.
+
+    The annotation is on the VMI template, because an annotation on the VM template restarts nothing (P13).
     """
     name = field(document, ("metadata", "name"))
     if is_paused(document):
@@ -63,6 +65,6 @@ def is_paused(document: Document) -> bool:
 
 
 def pause_note(kind: Kind[Any]) -> str:
-    """Return the sentence that says what else a pause stops."""
+    """Return the note for users about what else does not happen during a pause, such as scaling."""
     heals = " and not healed" if kind is POOLS else ", and ended VMIs are not replaced"
     return f"Note: while it is paused, the {kind.noun} is also not scaled{heals}."

@@ -50,7 +50,10 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
 
 
 def matching(names: Sequence[str], patterns: Sequence[str]) -> tuple[str, ...]:
-    """Return the names that match one of the patterns, or all names without a pattern. Raises SystemExit for none."""
+    """Return the names that match one of the patterns, or all names without a pattern.
+
+    Raises SystemExit if no name matches.
+    """
     found = tuple(name for name in names if not patterns or any(fnmatch.fnmatch(name, each) for each in patterns))
     if not found:
         sys.exit(f"nothing matches {' '.join(patterns)}; --list prints all names")

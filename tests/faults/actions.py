@@ -202,4 +202,4 @@ ON_EVENT = (CutWatch, EnlargeEvent, RepeatEvent, OmitEvents, Coalesce, Corrupt)
 """The actions on one event of a watch."""
 
 ON_ANSWER = (Expire410, Corrupt, Dribble)
-"""The actions on a watch that act on all other requests, too."""
+"""The actions that act on the answers to all requests, watches included."""

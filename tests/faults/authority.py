@@ -24,7 +24,7 @@ def new_authority() -> Authority:
 
 
 shared_authority = functools.cache(new_authority)
-"""The authority of all proxies of this process. A new certificate takes longer than the start of a proxy."""
+"""The certificate authority of all proxies of this process. The proxies share it, because a new one takes long."""
 
 other_authority = functools.cache(new_authority)
-"""The authority that `FaultProxy.change_authority` changes to, by default."""
+"""By default, `FaultProxy.change_authority` changes to this authority."""

@@ -1,7 +1,7 @@
 """The availability of members during updates, for S9.
 
-A disruption is a delete of a VMI or VM by the controller that makes a ready member unavailable. For a set only deletes
-for a rolling update count: the deletes of a scale-in leave enough members (S2).
+If the controller deletes a VMI or VM and so makes a ready member unavailable, this is a disruption. For a set, only
+deletes for a rolling update count: the deletes of a scale-in leave enough members (S2).
 """
 
 from __future__ import annotations

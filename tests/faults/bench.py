@@ -44,7 +44,7 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 async def _unchecked(*_: object, **__: object) -> None:
-    """Skip the checks before the start: they take half of the requests of a run. Other tests run them."""
+    """Replaces the checks before the controller's start. The real checks take half of the requests of a run."""
 
 
 def new_namespace() -> str:
@@ -53,9 +53,9 @@ def new_namespace() -> str:
 
 @asynccontextmanager
 async def open_bench(plane: ControlPlane, directory: Path, evidence: Path | None = None) -> AsyncIterator[Bench]:
-    """Open what the runs share. The program's request and watch timeouts are short while the block runs.
+    """Open what the runs share. While the block runs, the timeouts of requests and watches are short.
 
-    So a request that hangs and a watch that stalls cost seconds and not minutes.
+    So a request that hangs, or a watch that stalls, costs seconds instead of minutes.
     """
     config = settings(plane, *FLAGS)
     token = pod(plane).token

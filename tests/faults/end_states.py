@@ -79,7 +79,7 @@ def _member(item: Object) -> dict[str, Any]:
 
 
 def compare(reference: Mapping[str, Any], state: Mapping[str, Any], masks: Iterable[str] = ()) -> list[str]:
-    """Return the paths that differ, except for those that a mask matches, such as `/ControllerRevision/*`."""
+    """Return the paths that differ. Paths that match a mask, such as `/ControllerRevision/*`, are left out."""
     masks = tuple(masks)
     paths = differences(dict(reference), dict(state))
     return [path for path in paths if not any(fnmatchcase(path, f"{mask}*") for mask in masks)]

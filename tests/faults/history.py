@@ -1,7 +1,7 @@
 """The history of one namespace: every state of every object, and every request to the API server.
 
 There are two sources. The observer watches the API server and gives the states (`Observation`). The audit log gives the
-requests (`Request`), with the level `RequestResponse` for writes. The controller's own word is not a source.
+requests (`Request`), with the level `RequestResponse` for writes. What the controller reports is not a source.
 
 The answer to a write has the resourceVersion of its result. So a write and the state that it made are joined exactly,
 by kind and resourceVersion. Three cases have no resourceVersion, and are joined by name, UID and time: a delete that
@@ -48,7 +48,8 @@ Type = Literal["ADDED", "MODIFIED", "DELETED"]
 class Observation(Struct, frozen=True):
     """One state of an object. `time` is the arrival at the observer, in seconds since 1970.
 
-    For DELETED, `object` is the last state. `epoch` grows when etcd is restored, because revisions go back then.
+    For DELETED, `object` is the last state. A restore of etcd makes revisions smaller, so each restore increases
+    `epoch`.
     """
 
     revision: int
@@ -84,7 +85,7 @@ class Request(Struct, frozen=True, kw_only=True):
     def ours(self) -> bool:
         """True for a request of the controller. Its user agent is `vmherd/<version> (<commit>)`.
 
-        The user agent of the commands, such as `vmherd cleanup`, has no commit, and that of the simulator is
+        The user agent of the commands, such as `vmherd cleanup`, has no commit. The user agent of the simulator is
         `vmherd-simulator`.
         """
         return self.user_agent.startswith(USER_AGENT) and "(" in self.user_agent
@@ -239,7 +240,10 @@ class History(Struct, frozen=True, dict=True):
         return {key: tuple(changes) for key, changes in found.items()}
 
     def effect(self, write: Request) -> Change | None:
-        """The change that a write made, or None if it changed nothing or its effect is not known."""
+        """Return the change that a write made.
+
+        None means that the write changed nothing, or that its effect is unknown.
+        """
         return self._effects.get(id(write))
 
     @cached_property
@@ -346,9 +350,9 @@ def _changes(observations: Iterable[Observation], authors: _Authors) -> Iterator
 
 
 def complete(observations: Iterable[Observation], requests: Iterable[Request]) -> tuple[Observation, ...]:
-    """Return the observations, and those that only the answers to the writes show.
+    """Return the observations, and the states that the observer missed but the answers to writes show.
 
-    The answer to a create or a change is the new state of the object.
+    The answer to a create or a change contains the new state of the object.
     """
     found = {(each.kind, each.revision): each for each in observations}
     removed = {(each.kind, uid_of(each.object)): each.revision for each in found.values() if each.type == "DELETED"}

@@ -50,7 +50,7 @@ KINDS = {
 }
 MERGE = "application/merge-patch+json"
 HOT_PER_S = 10.0
-"""More requests of the controller in a second for one namespace at rest are a hot loop."""
+"""If the controller sends more requests per second for one namespace at rest, it is in a hot loop."""
 
 FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP, "--leader-election-id", "hostile")
 
@@ -131,7 +131,7 @@ class Tenant:
         return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
 
     def rate(self, *, for_s: float = 1.5) -> float:
-        """The requests of the controller in a second from now on, in this namespace."""
+        """Wait, and return the number of requests per second that the controller sent in this namespace meanwhile."""
         since = self.plane.audit_position()
         time.sleep(for_s)
         return len(self.requests(since)) / for_s
@@ -225,5 +225,5 @@ def hostile_cluster(plane: ControlPlane, directory: Path, *flags: str) -> Iterat
 
 
 def all_of(checks: dict[str, Callable[[], object]], *, within_s: float = 60.0) -> None:
-    """Wait until each check returns a true value. A failure names the checks that do not."""
+    """Wait until each check returns a true value. If this takes too long, the error names the checks that failed."""
     eventually(lambda: not [name for name, check in checks.items() if not check()], within_s=within_s)

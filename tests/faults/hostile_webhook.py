@@ -48,7 +48,7 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Webhook:
-    """The running webhook. `calls` registers it for the creates in the namespace of a tenant while a block runs."""
+    """The running webhook. `calls` registers the webhook for creates in a tenant's namespace while a block runs."""
 
     def __init__(self, address: str, ca: bytes) -> None:
         self._address = address

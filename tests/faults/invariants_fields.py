@@ -9,7 +9,7 @@ The fields of each kind:
 - a disk: ownerReferences; a revision: nothing.
 
 A template can come from any state of the owner in the window. A VM has the template of its revision, and some names in
-its spec end with its ordinal (P5).
+the VM's spec end with the ordinal of the VM (P5).
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def _foreign_fields(history: History, change: Change) -> str:
 
 
 def _beyond_template(history: History, change: Change, paths: list[str]) -> list[str]:
-    """Return the changed fields of a VM that do not differ between the old and the new template."""
+    """Return the changed fields of a VM that are equal in the old and the new template."""
     specs = revisions(history)
     old, new = (
         specs.get(labels_of(item or {"metadata": {}}).get(REVISION_LABEL, "")) for item in (change.before, change.after)
@@ -154,5 +154,5 @@ def _equal(template: Any, value: Any, suffix: str) -> bool:
 
 
 def _is_shell(value: Any) -> bool:
-    """Return True if the value contains only the label of the revision, at most."""
+    """Return True if the value has no content, or only the label of the revision."""
     return isinstance(value, dict) and all(key == REVISION_LABEL or _is_shell(each) for key, each in value.items())

@@ -6,10 +6,11 @@ How the catalogue's invariants are worded for this controller:
   strategy. With a reference, the end state equals that of a run without faults.
 - L2: at rest, the status equals a recount. The time of a condition changes only if the condition appears.
 - L3: outside of faults, no owner lacks members, has surplus members, or has a wrong count in its status for longer than
-  `Run.reaction_s`. This covers L7 too: it holds for each owner, whatever the others do.
+  `Run.reaction_s`. This covers L7 too, because each owner is judged alone.
 - L4: in a minute, a set replaces each failing member at most four times, and a few members at once (R4a).
 - L5: after a fault ends, an owner that is not as wanted is repaired within `Run.reaction_s`.
-- L6: a lease that is released gets a holder within two retries; any other lease within its duration and two retries.
+- L6: a released lease gets a holder within two retries. Any other lease gets a new holder within
+  its duration and two retries.
 """
 
 from __future__ import annotations
@@ -127,7 +128,7 @@ def l2_the_status_equals_a_recount(history: History, run: Run) -> Iterator[Findi
 
 
 def _moved_times(before: Object, after: Object) -> list[str]:
-    """Return the conditions that are true before and after, with another time."""
+    """Return the types of the conditions that stay true but get another transition time."""
     times = [
         {
             each["type"]: each.get("lastTransitionTime")
@@ -196,7 +197,7 @@ def _deviates(point: Point) -> bool:
 
 
 def _outside_faults(run: Run, start: float, end: float) -> float:
-    """Return the seconds between two times since the last fault. A fault interrupts the repair."""
+    """Return the seconds between two times. If a fault falls into this period, count from its end."""
     for fault in run.faults:
         if fault.start <= end and fault.end >= start:
             start = max(start, min(fault.end, end))

@@ -2,17 +2,17 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- S6: a finalizer of another writer stays, in its place. The pool finalizer leaves a VM only if the VM terminates, is no
-  member any more, or its pool is being deleted. Disks that must be kept have lost their owner before. At rest, no
-  terminating object has the pool finalizer.
-- S9: a delete of a ready VMI for an update needs room: with it, at most `maxUnavailable` members that should run are
+- S6: a finalizer of another writer keeps its place in the list. The pool finalizer leaves a VM only if the VM
+  terminates, is no member any more, or its pool is being deleted. Disks that must be kept have lost their owner before.
+  At rest, no terminating object has the pool finalizer.
+- S9: a delete of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run are
   unavailable. A delete of a VMI that is already unready is free (P14, R14). A revision stays while a VM refers to it,
   and its data is the pool's spec.
 - S10: the garbage collector deletes no disk of a pool that keeps disks. Exceptions: a deletion in the foreground, a VM
   that was no member, and a finalizer that somebody else removed. A new VM never takes a disk that its predecessor owns.
 - S11: see `invariants_fields`.
-- S12: each patch has a precondition: a resourceVersion, a JSON patch test, or a UID if the patch sets only our own
-  keys. References and conditions of others stay.
+- S12: each patch has a precondition: a resourceVersion, a JSON patch test, or a UID if the patch sets only keys of
+  the controller. References and conditions of others stay.
 """
 
 from __future__ import annotations
@@ -51,7 +51,10 @@ from tests.faults.states import (
 
 
 def patched(change: Change) -> Object | None:
-    """Return the object after a patch, also if the patch let the server remove the object."""
+    """Return the object after a patch.
+
+    If the server removed the object, the answer to the patch shows the last state.
+    """
     return change.after if change.after is not None or change.author is None else change.author.answer
 
 
@@ -100,14 +103,14 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VM's pool kept disks all the time in the window of this change."""
+    """Return True if the VM's pool kept disks in all states of the window of this change."""
     pool = POOL, controller_uid(change.before or {"metadata": {}})
     owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
 
 
 def _left_behind(end: World) -> Iterator[Finding]:
-    """Check that nothing waits for our finalizer, when the controller is at rest (G9)."""
+    """Check that no object waits for the pool finalizer when the controller is at rest (G9)."""
     for item in end.all(POOL, VM):
         if FINALIZER in finalizers_of(item):
             pools = [pool for pool in end.all(POOL) if ordinal_of(name_of(pool), name_of(item)) is not None]
@@ -193,7 +196,7 @@ def _lost_disk(history: History, run: Run, change: Change) -> str:
 
 
 def _vms_behind(history: History, disk: Object) -> Iterator[tuple[Change, ...]]:
-    """Yield the changes of the VMs that own a disk, also through a DataVolume."""
+    """Yield the changes of each VM that owns the disk, directly or through a DataVolume."""
     for reference in references_of(disk):
         changes = history.objects.get((reference["kind"], reference["uid"]))
         if changes and reference["kind"] == VM:
@@ -217,7 +220,7 @@ def _must_be_kept(history: History, run: Run, vm: tuple[Change, ...]) -> str:
 
 
 def _inherits(change: Change, world: World) -> str:
-    """Return what is wrong with the disks that a new VM finds."""
+    """Return a sentence if a disk of a new VM still belongs to an earlier VM, or ""."""
     for name in disk_names(change.object):
         for kind in DISKS:
             disk = world.get(kind, name)
@@ -242,7 +245,7 @@ def s12_no_edit_of_another_writer_is_lost(history: History, run: Run) -> Iterato
 
 
 def _blind(write: Request) -> str:
-    """Return what is wrong with a patch that would overwrite a change that the controller has not seen."""
+    """Return what is wrong if the patch could overwrite a change that the controller has not seen, or ""."""
     if write.verb == "update":
         return f"{write} replaces the whole object"
     if isinstance(write.body, list):

@@ -10,7 +10,8 @@ How the catalogue's invariants are worded for this controller:
 - Q3: without faults, a member costs one create and at most one delete, and is patched at most `PATCHES` times. A
   write that lost a race against another writer (409) is tried again and does not count. In a second, the status of an
   owner is written at most `STATUS_PER_S` times, and once more for each other write.
-- Q5: after an answer with Retry-After, the same request is not repeated before this time, at most 300 seconds.
+- Q5: after an answer with Retry-After, the same request is not repeated before this time is over. A time over
+  300 seconds counts as 300 seconds.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ LISTS, WATCHES = 3, 12
 PATCHES = 8
 LONGEST_RETRY_AFTER_S = 300.0
 EARLY_S = 0.05
-"""A request may arrive this much earlier, because two clocks measure the time."""
+"""The tolerance for a request that arrives too early: two clocks measure the time."""
 
 
 @invariant("Q1")

@@ -5,11 +5,13 @@ How the catalogue's invariants are worded for this controller:
 - S1: names are deterministic, so lost answers and crashes allow no further create. The count of S1 holds for an owner
   with a constant spec and no lost member. In all other cases each delete needs a reason, and S2 limits the creates.
 - S2: the history shows no passes. So the limit is G2: creates since a state in the window never exceed the members that
-  are missing in that state. Deletes because of the count have the same limit for the surplus.
+  are missing in that state. In the same way, deletes because of the count never exceed
+  the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
   ordinal stays free, and that no pool adopts a VM.
 - S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool
-  restarts the VMI of a VM that was a member in the window: the version of the VMI does not show that the VM left.
+  restarts the VMI of a VM that was a member in the window: the version of the VMI does not change when the VM
+  leaves.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
 - S7: during a pause nothing is created, deleted or updated. Adoption, release, and the removal of finalizers go on (R8,
   P17). An owner that is being deleted creates nothing.
@@ -70,7 +72,7 @@ def described(change: Change) -> tuple[str, ...]:
 
 @invariant("H0")
 def h0_the_history_has_the_effect_of_each_write(history: History, run: Run) -> Iterator[Finding]:
-    """Each successful write of the audit log has its effect in the history, or changed nothing."""
+    """The history shows the effect of each successful write in the audit log, or the write changed nothing."""
     seen = {(each.kind, each.revision) for each in history.changes}
     for write in history.writes:
         if not write.kind or not write.succeeded or write.subresource not in ("", "status") or not write.name:
@@ -98,7 +100,7 @@ def s1_nothing_is_created_or_deleted_without_a_reason(history: History, run: Run
 
 
 def _constant(timeline: Timeline) -> Iterator[Finding]:
-    """Check the numbers of creates and deletes of an owner with a constant spec, if only the controller writes members.
+    """If the spec is constant and only the controller changes members, check the numbers of creates and deletes.
 
     An owner that replaces unready or outdated members is left out.
     """
@@ -162,7 +164,7 @@ def s2_creates_and_deletes_stay_within_what_is_missing_or_surplus(history: Histo
 
 
 def _surplus_deletes(run: Run, steps: list[Step]) -> Iterator[Finding]:
-    """Check that these deletes of one owner, all because of the count, leave the wanted number of members."""
+    """Check the deletes of one owner because of the count: the wanted number of members must stay."""
     for number, step in enumerate(steps, start=1):
         window = step.timeline.window(run, step.index)
         first = step.index - len(window)
@@ -202,9 +204,9 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
 
 
 class _Taken:
-    """The times in which each VM name was in use, and the times of our creates with this name.
+    """The times in which each VM name was in use, and the times of the controller's creates with this name.
 
-    The creates of one reconciliation run in parallel. So a smaller ordinal may follow a moment later.
+    The creates of one reconciliation run in parallel. So the VM with the smaller ordinal may appear a moment later.
     """
 
     def __init__(self, history: History) -> None:
@@ -362,7 +364,10 @@ def holder_of(write: Request) -> Object:
 
 @invariant("S8")
 def s8_only_the_holder_of_the_lease_writes(history: History, run: Run) -> Iterator[Finding]:
-    """A write arrives before the lease of its sender ends. `slack_s` is for a request that is under way."""
+    """A write arrives before the lease of its sender ends.
+
+    `slack_s` is the tolerance for a request that is under way.
+    """
     if run.lease is None:
         return
     holder, expires, of_credential = "", 0.0, {}

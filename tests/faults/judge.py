@@ -6,10 +6,10 @@
 An invariant is a function `(History, Run) -> Iterator[Violation | None]`. Each yielded value is one check: None if the
 invariant holds there. So `Verdict.checks` shows an invariant that was never checked.
 
-The controller acts on its caches, and a cache is older than the server. So a write is right if it was right for a state
-in its *window*: the last `Run.lag_s` seconds before the write. If a fault of the run overlaps the window, the window
-begins before the fault. This is the guarantee G2: never more than the cache last showed. What must hold whatever the
-cache shows, such as the owner of a deleted object, has no window.
+The controller acts on its caches, and a cache is older than the server. So each write has a *window*: the last
+`Run.lag_s` seconds before the write. The write is right if it was right for one state in this window. If a fault of the
+run overlaps the window, the window begins before the fault. This is the guarantee G2: never more than the cache last
+showed. Some rules do not depend on the cache, such as the owner of a deleted object. They have no window.
 
 The numbers are those of the catalogue: S for safety, at every revision; L for liveness; Q for quiescence and load. H0
 is about the history itself: it must be complete.
@@ -74,7 +74,8 @@ class Run(Struct, frozen=True, kw_only=True):
     - `reference`: the end state of a run without faults (see `end_state`). `masks` are paths in it that may differ.
     - `answers`: the answers in the log of the fault proxy, in their order.
     - `lease`: set if several controllers share a lease.
-    - `lost_answers`, `crashes`: their numbers. S1 and Q3 allow nothing more for them, but Q3 is only exact without.
+    - `lost_answers`, `crashes`: their numbers. S1 allows no more creates for them. With any of them, Q3 judges only
+      the writes of statuses.
     """
 
     namespace: str = ""
@@ -99,7 +100,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return start
 
     def aftermath(self, time: float) -> float:
-        """Return the time until which writes that belong together with a write at this time may follow."""
+        """Return the end of the time in which a write still belongs together with a write at this time."""
         end = time + self.lag_s
         for fault in sorted(self.faults, key=lambda each: each.start):
             if fault.start <= end and fault.end >= time:

@@ -106,7 +106,7 @@ def has_condition(item: Json, type_: str) -> bool:
 
 
 def end_state(objects: Objects) -> dict[str, list[str]]:
-    """The objects without the fields that differ between runs. The names of a replica set's VMIs are masked too.
+    """The objects without the fields that differ between runs. The random names of a set's VMIs are masked too.
 
     Each object is a line of JSON, so that a difference is easy to read.
     """

@@ -58,7 +58,7 @@ class _Expired(Exception):
 
 
 class _Watch:
-    """The watch of one kind. `live` has the present objects by UID, and `revision` the last resourceVersion."""
+    """The watch of one kind. `live` has the current objects by UID. `revision` is the last resourceVersion."""
 
     def __init__(self, kind: str, record: Recorder) -> None:
         self.kind = kind
@@ -95,7 +95,7 @@ class _Watch:
         self.revision = max(self.revision, version_of(item))
 
     def behind(self, items: Iterable[Object], namespace: str) -> list[str]:
-        """Return the names of the objects in a newer list whose state or removal was not seen yet."""
+        """Compare a newer list with the known objects. Return the names whose state or removal was not seen yet."""
         found = {uid_of(item): item for item in items}
         known = {uid: item for uid, item in self.live.items() if item["metadata"].get("namespace") == namespace}
         late = [name_of(item) for uid, item in found.items() if self._late(uid, item)]

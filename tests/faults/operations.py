@@ -44,7 +44,7 @@ class Wait(Operation, frozen=True, tag=True):
 
 
 class Scale(Operation, frozen=True, tag=True):
-    """Change `spec.replicas`, directly or through the subresource. None is null, so the default applies."""
+    """Change `spec.replicas`, directly or through the subresource `scale`. None writes null, so the default applies."""
 
     replicas: int | None
     through_scale: bool = False
@@ -231,7 +231,7 @@ class ChangeOwners(Operation, frozen=True, tag=True):
 
 
 class HoldChild(Operation, frozen=True, tag=True):
-    """Add a foreign finalizer to a child, or remove it. With `ours`, the pool's finalizer."""
+    """Add a finalizer to a child, or remove it. `ours` selects the pool finalizer instead of a foreign one."""
 
     which: int
     held: bool
@@ -252,9 +252,9 @@ class HoldChild(Operation, frozen=True, tag=True):
 
 
 class CreateOther(Operation, frozen=True, tag=True):
-    """Create a VM or VMI as another client: with or without the labels of the selector, under a name of its own.
+    """Create a VM or VMI as another client does, with or without the labels of the selector.
 
-    With an ordinal, a VM gets the name that a pool would use.
+    With an ordinal, a VM gets the pool's name for this ordinal. Without an ordinal, the object gets another name.
     """
 
     matching: bool
@@ -341,7 +341,7 @@ async def _change_this(world: World, child: dict[str, Any], change: dict[str, An
 
 
 def _note_stranger(world: World, item: dict[str, Any], *, kept: bool = True) -> None:
-    """Note an object that belongs to no owner of ours and that the garbage collector keeps."""
+    """Note an object that belongs to another owner or to none, and that the garbage collector keeps."""
     uid = item["metadata"]["uid"]
     controller = controller_uid(item)
     adopted_later = world.kind == "sets" and not controller and matches(item)

@@ -241,7 +241,9 @@ class Controller:
             await self.working()
 
     async def working(self) -> None:
-        """Wait until the workers run. A controller whose first requests were cut is started again, as a Pod is."""
+        """Wait until the workers run. If the first requests were cut and the controller ended, start it again, as for a
+        Pod.
+        """
         async with asyncio.timeout(STARTED_WITHIN_S):
             while not any(line["event"] == "working" for line in self.lines[self._seen :]):
                 if self.ended and not (self.wire is not None and self.wire.was_cut):

@@ -1,4 +1,4 @@
-"""Sequences that found a fault. They stay as tests. Each was shrunk to the operations that the fault needs."""
+"""Sequences that found a fault. They stay as tests. Each sequence has only the operations that the fault needs."""
 
 from __future__ import annotations
 

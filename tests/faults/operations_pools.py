@@ -81,7 +81,7 @@ class DeleteRevision(Operation, frozen=True, tag=True):
 
 
 class LoseRevision(Operation, frozen=True, tag=True):
-    """Change the revision label of a VM, so that it names no revision."""
+    """Change or remove the revision label of a VM. The VM then refers to no revision."""
 
     which: int
     value: str | None
@@ -101,7 +101,7 @@ class SpoilNote(Operation, frozen=True, tag=True):
 
 
 class ForcePool(Operation, frozen=True, tag=True):
-    """Remove the pool's own finalizer, as a user does who wants the pool gone at once."""
+    """Remove the pool finalizer from the pool. A user does this to make the pool disappear at once."""
 
     async def apply(self, world: World) -> str:
         owner = await world.owner()

@@ -7,8 +7,9 @@ The end has up to four stages, each with its own checks:
 2. After the repair of what operations broke (recovery): resume, lift the quota, remove foreign finalizers, take the
    broken parts out of the template and of the children. The end state then equals that of a fresh namespace with the
    same spec, as `operations_state` defines it, and a restarted controller writes nothing.
-3. At any time: no violation seen by an operation, no log line of level error, no end of the controller by itself.
-4. After the deletion of the owner: nothing of the owner is left, and no finalizer of ours.
+3. At any time: no violation seen by an operation, no log line of level error, and the controller does not
+   end by itself.
+4. After the deletion of the owner: nothing of the owner is left, and no finalizer of the controller.
 """
 
 from __future__ import annotations
@@ -48,21 +49,22 @@ EQUAL_WITHIN_S = 150.0
 """Long, because a VM that crashed counts as available only after 30 seconds (P14)."""
 
 JUDGED = ("H0", "S3", "S4", "S5", "S6", "S7", "S10", "S12")
-"""The invariants for single writes. The others compare numbers over time, which the operations of users disturb.
+"""The invariants for single writes. The others compare numbers over time, and users' operations change these numbers.
 
 S9 and S11 find a revision by its name. A pool that is deleted and created again uses the same names again.
 """
 
 SHORT_TIMER_S = 2.2
-"""Longer than all times in the annotations of owners that the catalogue has."""
+"""The wait for rest. This time is longer than all times in the annotations that operations write on owners."""
 
 LATEST_TIMER_S = 32.0
-"""Longer than the 30 seconds after which a VM that crashed counts as available (P14)."""
+"""A controller with outdated VMs may wait for this time: after 30 seconds, a VM that crashed counts as available (P14).
+"""
 
 GONE_WITHIN_S = 60.0
 POLL_S = 0.5
 WRITES_AT_MOST = 400
-"""More writes for one sequence are a loop."""
+"""If one sequence causes more writes, the controller is in a loop."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -122,7 +124,7 @@ async def apply(world: World, operation: Operation) -> None:
 
 
 async def judge_end(world: World, fresh: Fresh) -> list[str]:
-    """All stages of the end. Returns the violations."""
+    """Go through all stages of the end, and return the violations."""
     await world.join()
     violations = list(world.problems)
     await world.controller.working()
@@ -148,7 +150,7 @@ async def _history(world: World) -> list[str]:
     """The judgement about each write of the controller, by the history that the API server shows.
 
     Connections are cut and stalled, and the controller crashes. So the whole run counts as one fault: the judge allows
-    what is right for any state since its start.
+    what is right for any state since the start of the run.
     """
     observer = world.cluster.observer
     assert observer is not None
@@ -160,7 +162,7 @@ async def _history(world: World) -> list[str]:
 
 
 async def _is_stable(world: World) -> bool:
-    """Whether nothing fails by design, so that the controller must come to rest."""
+    """Whether the controller can come to rest: there is no quota, and no part fails by design."""
     if (await world.api.get(world.path("resourcequotas", "limit"))).ok:
         return False
     now = await world.state()
@@ -173,7 +175,7 @@ async def _is_stable(world: World) -> bool:
 async def _rest(world: World, when: str) -> list[str]:
     """Wait until the controller has stopped writing, and then restart it.
 
-    If the children do not come to rest, for example because a disk is missing, there is nothing to check yet.
+    Nothing is checked if the children do not come to rest, for example because a disk is missing.
     """
     give_up = time.monotonic() + REST_WITHIN_S
     while True:
@@ -194,9 +196,10 @@ async def _is_quiet(world: World, quiet_s: float = QUIET_S) -> bool:
 
 
 async def _restart(world: World, when: str) -> list[str]:
-    """Restart the controller at rest: the new one writes nothing.
+    """Restart the controller at rest, and check that the new controller writes nothing.
 
-    While VMs are not updated, the controller may wait for a time to pass: then it has more time before the restart.
+    While VMs are outdated, the controller may wait for a timer. In this case, it must be quiet for longer before the
+    restart.
     """
     status = (await world.owner() or {}).get("status") or {}
     is_updated = status.get("updatedReplicas", 0) == status.get("replicas", 0)
@@ -232,7 +235,7 @@ async def _equals_fresh(world: World, fresh: Fresh) -> list[str]:
 
 
 async def recover(world: World) -> None:
-    """Repair what operations broke. Calling it again changes nothing that is in order."""
+    """Repair what operations broke. A second call repairs only what is broken again."""
     await world.api.send("DELETE", world.path("resourcequotas", "limit"))
     await world.drop_holds()
     await _recover_owner(world)
@@ -256,7 +259,7 @@ async def recover(world: World) -> None:
 
 
 async def _recover_owner(world: World) -> None:
-    """Resume the owner, and take the broken parts out of its template. This also changes the manifest."""
+    """Resume the owner, and remove the broken parts from its template. The manifest changes in the same way."""
     spec = world.manifest["spec"]
     template = spec["virtualMachineTemplate" if world.kind == "pools" else "template"]
     nothing = {"metadata": {"annotations": {BROKEN_KEY: None, BEHAVIOR: None}}}
@@ -272,7 +275,7 @@ async def _recover_owner(world: World) -> None:
 
 
 async def _deletes(world: World) -> list[str]:
-    """Delete the owner: its children go, and no finalizer of ours stays."""
+    """Delete the owner, and check that its children and the controller's finalizers are gone."""
     owner = await world.owner()
     assert owner is not None
     uid = owner["metadata"]["uid"]
@@ -288,7 +291,7 @@ async def _deletes(world: World) -> list[str]:
 
 
 async def _clear(world: World) -> None:
-    """Delete what would keep the simulator busy. The namespace itself ends with the control plane."""
+    """Delete the objects that keep the simulator busy. The namespace itself ends with the control plane."""
     await world.drop_holds()
     for plural in (OWNERS[world.kind], "virtualmachines", "virtualmachineinstances"):
         for item in await world.api.items(world.path(plural)):
@@ -332,7 +335,7 @@ class Fresh:
 
 
 def _is_complete(state: State) -> bool:
-    """Whether the owner reports that all its children are there, and those that should run are ready."""
+    """Whether the status is current, no child is missing, and each child that should run is ready."""
     assert state.owner is not None
     status = state.owner.get("status") or {}
     running = [vm for vm in state.vms if vm["spec"].get("runStrategy", "Always") in ("Always", "RerunOnFailure")]
@@ -360,7 +363,7 @@ def is_settled(state: State) -> bool:
 
 
 def _is_halted(now: State, vmi: dict[str, object]) -> bool:
-    """Whether nobody would start this VMI again."""
+    """Whether nothing starts this VMI again after its end."""
     name = vmi["metadata"]["name"]  # type: ignore[index]
     strategies = [vm["spec"].get("runStrategy") for vm in now.vms if vm["metadata"]["name"] == name]
     return bool(strategies) and strategies[0] not in ("Always", None)

@@ -39,10 +39,7 @@ class Violation(Struct, frozen=True):
     remove: bool = False
 
     def steps(self, owner: Mapping[str, Any]) -> list[dict[str, Any]]:
-        """The JSON patch that makes the spec invalid. The patch adds missing parents of the path.
-
-        If the object has another UID, the API server rejects the patch.
-        """
+        """The JSON patch that sets the value and creates missing parents. The patch tests the UID."""
         steps: list[dict[str, Any]] = [{"op": "test", "path": "/metadata/uid", "value": owner["metadata"]["uid"]}]
         if self.remove:
             return [*steps, {"op": "remove", "path": self.path}]
@@ -77,7 +74,10 @@ def violations(kind: str) -> tuple[Violation, ...]:
 
 
 def _violations(schema: Schema, path: str, *, required: bool = False) -> Iterator[Violation]:
-    """The violations of one field and of the fields below it. Items of lists are left out: lists are replaced whole."""
+    """Yield the violations of one field and of the fields below.
+
+    Items of lists are left out: lists are replaced whole.
+    """
     for wrong, rule in _wrong_values(schema):
         yield Violation(path, wrong, rule)
     if not schema.get("nullable") and required and path != "/spec":
@@ -113,7 +113,10 @@ def _wrong_values(schema: Schema) -> Iterator[tuple[Any, str]]:
 
 
 def random_value(kind: str, field: str, seed: int) -> Any:
-    """A value of the field's type, mostly one that the server accepts. The same seed gives the same value."""
+    """Return a random value of the field's type. The server accepts most of these values.
+
+    The same seed gives the same value.
+    """
     return _value(spec_schema(kind)["properties"][field], random.Random(f"{field}/{seed}"), field)
 
 

@@ -5,8 +5,9 @@ ordinals, the simulator's annotations, and the spelling of a value. `differences
 
 - More children than wanted, if the spec forbids their deletion: a scale-in strategy other than proactive, selectors, or
   the annotation `protect` on a child (P8, P9, R6).
-- Older templates, if the spec leaves them: a set without rolling update, the update strategy unmanaged, selectors, a
-  partition, or a protected VMI (R14, P12, P14). Under the strategy opportunistic only VMIs may be older (P13).
+- Older templates, if the spec does not replace them: a set without rolling update, the update strategy unmanaged,
+  selectors, a partition, or a protected VMI (R14, P12, P14). Under the strategy opportunistic only VMIs may be older
+  (P13).
 - Values that an operation wrote into a child: an update keeps what a user set (P12).
 - A VM that its user stopped, or whose run strategy leaves the start to its user, need not run (P12).
 - Disks without an owner, if the pool preserved state at some time (P10). Up to five old revisions (P11).
@@ -43,7 +44,7 @@ Item = Mapping[str, Any]
 
 
 def differences(world: World, now: State, fresh: State) -> list[str]:
-    """What differs from a fresh start, and no rule allows."""
+    """Return the differences from a fresh start that no rule allows."""
     if now.owner is None or fresh.owner is None:
         return ["there is no owner"]
     of_kind = _of_set if world.kind == "sets" else _of_pool
@@ -175,7 +176,7 @@ def _runs(vm: Item, vmi: Item | None) -> Iterator[str]:
 
 
 def _status(owner: Item, fresh: Item, *, replicas: int, ready: int, updated: int | None) -> Iterator[str]:
-    """The status counts the children as they are. Its conditions and selector are those of a fresh start."""
+    """The status has the right counts. Its conditions and its selector equal those of a fresh start."""
     status, new = owner.get("status") or {}, fresh.get("status") or {}
     expected = {"replicas": replicas, "readyReplicas": ready}
     if updated is not None:
@@ -225,7 +226,7 @@ def _vmi_form(vmi: Item) -> Any:
 
 
 def _form(item: Item) -> Any:
-    """The normal form of a child, for a comparison with another child of the same template."""
+    """Return what must be equal for two children of the same template."""
     meta = item["metadata"]
     references = [
         {key: reference.get(key) for key in ("apiVersion", "kind", "name", "controller", "blockOwnerDeletion")}
@@ -242,10 +243,7 @@ def _form(item: Item) -> Any:
 
 
 def _own(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Labels or annotations without those of KubeVirt, of the simulator and of a user, and without marks on a child.
-
-    Names of revisions differ, because they count the generations of the pool.
-    """
+    """Return the labels or annotations without keys of KubeVirt, the simulator and users, and without marks."""
     marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES)
     foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/")
     return {key: text for key, text in (texts or {}).items() if key not in marks and not key.startswith(foreign)}

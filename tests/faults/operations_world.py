@@ -35,7 +35,7 @@ API_GROUPS: Mapping[str, str] = {
 OWNERS: Mapping[KindName, str] = {"sets": "virtualmachineinstancereplicasets", "pools": "virtualmachinepools"}
 CHILDREN: Mapping[KindName, str] = {"sets": "virtualmachineinstances", "pools": "virtualmachines"}
 WRITTEN_BY_US = frozenset({ours.HEALED, ours.UNREADY, ours.PARTITION_REVISION, ours.TAKEOVER})
-"""Annotations that the controller writes on an owner. They are its notes, and no part of what the user asked for."""
+"""The controller's notes: annotations that it writes on an owner. The user did not ask for them."""
 
 
 class State(Struct, frozen=True, kw_only=True):
@@ -74,7 +74,7 @@ class World:
         """The UIDs of the children whose spec, labels or annotations an operation changed."""
 
         self.strangers: dict[str, dict[str, Any]] = {}
-        """Objects that the controller must not change, by UID, as the last operation left them."""
+        """Objects that the controller must not change, by UID. Each object is as the last operation left it."""
 
         self.owner_uids: set[str] = set()
         """The UIDs that the owner has had."""
@@ -118,7 +118,7 @@ class World:
         return answer.document if answer.ok else None
 
     def background(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run this beside the next operations."""
+        """Start this work as a task. The next operations run at the same time."""
         task = asyncio.get_running_loop().create_task(work)
         self._background.add(task)
         task.add_done_callback(self._background.discard)
@@ -147,7 +147,7 @@ class World:
             self.manifest = manifest_of(owner)
 
     async def recreate_owner(self) -> str:
-        """Create the owner again as soon as its name is free. Its children lose a foreign finalizer if it is held."""
+        """Create the owner again as soon as its name is free. If this takes long, remove the foreign finalizers."""
         give_up = time.monotonic() + GONE_WITHIN_S
         released = False
         while True:
@@ -165,7 +165,7 @@ class World:
             await asyncio.sleep(0.1)
 
     async def children(self) -> list[dict[str, Any]]:
-        """The VMs of the namespace for a pool, and its VMIs for a set, by name."""
+        """The objects of the child's kind in the namespace: VMs for a pool, VMIs for a set. They are sorted by name."""
         return await self.api.items(self.path(self.child_plural))
 
     async def child(self, which: int) -> dict[str, Any] | None:

@@ -27,7 +27,7 @@ from sandbox.controlplane import APISERVER, ETCD, MANAGER, SECOND_APISERVER, Con
 
 ETCD_WITHIN_S = 30.0
 BUMPED_BY = 10
-"""The number of revisions that a restore leaves out behind the last known revision."""
+"""A restore skips this number of revisions after the last known revision."""
 
 
 @contextmanager
@@ -212,7 +212,7 @@ async def stale_apiserver(plane: ControlPlane) -> AsyncIterator[StaleApiServer]:
     """Run a second API server while the block runs. The start takes a few seconds; then the cache is up to date.
 
     Reads from the cache work while the relay is frozen: watches, and lists with `resourceVersion=0`. Other requests
-    hang, because they need etcd. `RouteTo` sends only some requests of a controller there.
+    hang, because they need etcd. The action `RouteTo` sends some requests of a controller to this server.
     """
     async with relay(plane.etcd_port) as etcd:
         url = await asyncio.to_thread(plane.start_second_apiserver, etcd.port)

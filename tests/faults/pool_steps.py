@@ -113,7 +113,7 @@ def paused(*, is_paused: bool = True) -> Condition:
 
 
 def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
-    """Exactly these DataVolumes and PVCs exist. Those in `free` have no VM as an owner."""
+    """Exactly these DataVolumes and PVCs exist. The disks in `free` have no VM as an owner."""
 
     def holds(objects: Objects) -> bool:
         loose = {name for name, volume in objects[VOLUMES].items() if not controller_uid(volume)}

@@ -6,7 +6,7 @@
         proxy.decisions(lost)
 
 The proxy runs in the event loop of its user. A refused request never reaches the server. A request whose answer is lost
-always does. Without a rule, the proxy changes nothing; it only compresses a compressed watch anew.
+always reaches the server. Without a rule, the proxy changes nothing; it only compresses a compressed watch anew.
 `fault_proxy_in_thread` runs a proxy for synchronous tests.
 """
 
@@ -151,7 +151,7 @@ class FaultProxy:
             task.cancel()
 
     def connect(self, mode: ConnectMode) -> None:
-        """Accept new connections, reset them before the TLS handshake, or let them hang there."""
+        """Set what happens to new connections: accept, reset before the TLS handshake, or hang before the handshake."""
         self._listener.mode = mode
 
     async def refuse_connections(self) -> None:

@@ -7,7 +7,7 @@ The controller may delete a member for these reasons:
 - `unready`: the VMI runs unready, and the set asks for a replacement (R4a).
 - `outdated`: the VMI or VM has another template than its owner, and the owner rolls out (R14, P13).
 - `healing`: the VM is not ready, and the pool heals (P15).
-- `surplus`: none of these, so more members exist than wanted (R6, P8).
+- `surplus`: no other reason applies, so more members exist than wanted (R6, P8).
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ def states_of(step: Step, run: Run) -> list[Object]:
 
 
 def replaces_members(owner: Object) -> bool:
-    """Return True if the owner replaces unready members, or outdated members of an earlier spec."""
+    """Return True if the owner replaces unready members, or if its annotation asks for rolling updates."""
     return _heals(owner) or ROLLING_UPDATE in annotations_of(owner)
 
 
@@ -74,7 +74,7 @@ def _set_reason(step: Step, run: Run, owners: list[Object], states: list[Object]
 
 
 def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
-    """Return True if the VMI was created from another template than a newer one, or was adopted."""
+    """Return True if a newer template differs from the VMI's template, or if the VMI was adopted."""
     points = step.timeline.points
     created = next(
         (n for n, p in enumerate(points) if p.change.uid == step.change.uid and p.change.before is None), None

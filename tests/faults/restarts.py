@@ -78,7 +78,7 @@ def unfounded(restart: Restart) -> str:
 
 
 def in_pause(restart: Restart) -> str:
-    """Return a text if the pool was paused or being deleted all the time (S7)."""
+    """Return an error text if the pool was paused or being deleted in all states of the window (S7), or ""."""
     stopped = restart.pools and all(is_paused(pool) or is_deleting(pool) for pool in restart.pools)
     return f"{restart.name} is restarted during a pause" if stopped else ""
 

@@ -43,7 +43,7 @@ class Match(Struct, frozen=True):
     token_digest: str | None = None
 
     def covers(self, request: ApiRequest, body: bytes = b"") -> bool:
-        """Return True if the rule is for this request. For a watch, the name is compared with its events only."""
+        """Return True if the rule is for this request. For a watch, the rule's name selects events and not requests."""
         return (
             (self.verb is None or request.verb in VERB_GROUPS.get(self.verb, (self.verb,)))
             and self.resource in (None, request.resource)
@@ -58,7 +58,7 @@ class Match(Struct, frozen=True):
         )
 
     def covers_event(self, event: WatchEvent) -> bool:
-        """Return True if the rule is for this event of a watch that the rule covers."""
+        """Return True if the rule is for this event. The rule must cover the event's watch."""
         of_type = event.type != "BOOKMARK" if self.event is None else event.type == self.event
         return of_type and self.name in (None, event.metadata.name)
 
@@ -66,9 +66,11 @@ class Match(Struct, frozen=True):
 class Rule(Struct, frozen=True):
     """An action for the occasions that match.
 
-    An occasion is a request, or an event of a watch for the actions on watches. The rule lets `after` occasions pass,
-    then acts on every `every`-th one, each with `probability`, and at most `times` times. An action that needs no
-    event acts as soon as `after` events have passed, and once on each watch. It ignores `every`.
+    An occasion is a request. For the actions on watches, an occasion is an event of a watch. The rule lets `after`
+    occasions pass. Then it acts on every `every`-th occasion with `probability`, at most `times` times.
+
+    Some actions need no event. Such an action acts once on each watch, as soon as `after` events have passed. It
+    ignores `every`.
     """
 
     match: Match
@@ -117,7 +119,9 @@ class Script:
         return self._first(lambda rule: _acts_on_request(rule.action, request) and rule.match.covers(request, body))
 
     def on_stream(self, request: ApiRequest, decided: set[int]) -> Taken | None:
-        """Decide for an open watch, without an event. Each rule decides once for a watch: `decided` collects them."""
+        """Decide for an open watch, without an event. Each rule decides once for a watch: `decided` has the rules so
+        far.
+        """
         for number, rule in self.rules.items():
             if (
                 number in decided

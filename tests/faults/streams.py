@@ -50,7 +50,7 @@ class Ended(Exception):
 
 
 class Gunzip:
-    """Decodes a stream of gzip members as far as the data goes."""
+    """Decodes a stream of gzip members, also if the last member is incomplete."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=GZIP)
@@ -165,7 +165,7 @@ class WatchRelay:
             await self._fail(EXPIRED)
 
     def _waiting_time(self) -> float | None:
-        """Return how long nothing may be sent: 0 if something may, and None until something changes."""
+        """Return the seconds until the next line may be sent. None means that a change must come first."""
         if any(isinstance(action, HoldWatch) for action in self._modes.values()):
             return None
         if not self._lines:
@@ -221,7 +221,7 @@ class WatchRelay:
                 self._flush_at = asyncio.get_running_loop().time() + seconds
 
     async def _omits(self, event: WatchEvent) -> bool:
-        """Return True if the event is dropped. The last event to drop ends the watch."""
+        """Return True if the event is dropped. After the last event to drop, the watch ends."""
         for number in self._omitting:
             if self._script.rules[number].match.covers_event(event):
                 self._omitting[number] -= 1
@@ -238,7 +238,7 @@ class WatchRelay:
             await self._send(line)
 
     def _encode(self, data: bytes) -> bytes:
-        """Compress data as the API server does: each event is a gzip member of its own."""
+        """If the watch is compressed, compress the data as the API server does: one gzip member for each event."""
         return gzip.compress(data, compresslevel=1) if self._gzip else data
 
     async def _send(self, line: bytes) -> None:
@@ -274,7 +274,7 @@ class WatchRelay:
 
 
 def coalesced(lines: list[bytes]) -> list[bytes]:
-    """Return the last event of each object, in order. An object that came and went is left out."""
+    """Return the last event of each object, in order. An object that these events add and delete is left out."""
     first: dict[tuple[str, str, str], WatchEvent] = {}
     last: dict[tuple[str, str, str], tuple[WatchEvent, bytes]] = {}
     for line in lines:

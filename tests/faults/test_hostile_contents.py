@@ -46,7 +46,7 @@ def marked_pool(**more: Any) -> dict[str, Any]:
 
 
 def places(hostile: HostileCluster, tenant: Tenant) -> dict[str, str]:
-    """The text of every place that other people than the owners of the objects may read."""
+    """Return the texts that more people may read than the owners of the objects, by place."""
     program = hostile.program
     pages = {f"debug/{page}": program.health(f"debug/{page}")[1] for page in ("tasks", "queues")}
     addresses = "\n".join(record.request_uri for record in tenant.requests())

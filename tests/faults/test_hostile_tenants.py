@@ -140,7 +140,6 @@ def test_references_and_names_of_another_namespace_change_nothing_there(
 def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_controller(
     hostile: HostileCluster, tenant: Tenant
 ) -> None:
-    """A user who may edit pools only cannot use the controller against VMs, disks and revisions of others."""
     foreign = {"foregroundDeletion": False}
     keep = {"finalizers": ["others.example.com/keep"], "labels": {"app": "x"}}
     tenant.create(VM, "pool-0", {"running": False, "template": vmi_template()}, meta=keep)
@@ -245,7 +244,6 @@ def test_webhooks_that_deny_hang_and_change_delay_nobody_else(hostile: HostileCl
 
 
 def test_names_and_floods_of_events_stay_bounded(hostile: HostileCluster, tenant: Tenant) -> None:
-    """Each object has its own limit for Events. Series of deleted objects leave the metrics page."""
     since = tenant.plane.audit_position()
     for number in range(60):
         tenant.patch(

@@ -14,7 +14,6 @@ from tests.faults.states import POOL, PROTECT, SET, VM, VMI, Object
 
 
 def report(made: Made, kind: str, name: str, **status: Any) -> None:
-    """The controller writes the status of an owner."""
     made.patch(kind, name, {"status": status}, by=OURS, subresource="status")
 
 

@@ -37,9 +37,9 @@ class Timeline(Struct, frozen=True):
     points: tuple[Point, ...]
 
     def window(self, run: Run, index: int) -> tuple[Point, ...]:
-        """Return the points that the controller may have seen last, when it made the change of the point `index`.
+        """Return the points whose state the controller may have seen before it made the change at the point `index`.
 
-        The first of them is the last point before the start of the window. The point `index` itself is not in it.
+        The first of them is the last point before the window starts. The point `index` is left out.
         """
         start = run.window(self.points[index].time)
         first = bisect_left(self.points, start, hi=index, key=lambda point: point.time)
@@ -51,7 +51,7 @@ class Timeline(Struct, frozen=True):
 
 
 class Step(Struct, frozen=True):
-    """One of our changes to a member, with its owner's timeline."""
+    """A change that the controller made to a member, with the timeline of the owner."""
 
     timeline: Timeline
     index: int

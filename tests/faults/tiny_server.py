@@ -19,7 +19,6 @@ WATCH_HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nTransfer-Enc
 
 
 def plain(body: bytes, status: str = "200 OK") -> bytes:
-    """An answer with some headers of an API server."""
     head = f"HTTP/1.1 {status}\r\nAudit-Id: 1\r\nCache-Control: no-cache, private\r\nContent-Type: application/json\r\n"
     return head.encode() + b"Date: Thu, 01 Jan 2026 00:00:00 GMT\r\nContent-Length: %d\r\n\r\n" % len(body) + body
 

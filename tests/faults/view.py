@@ -168,7 +168,7 @@ class User:
         await self._send("POST", "/api/v1/namespaces", body)
 
     async def _shown(self, plural: str, result: Json) -> Json:
-        """Wait until the view shows the result of a write. So a condition never holds because the view is late."""
+        """Wait until the view shows the result of a write. Conditions then never read a view from before the write."""
         name, version = result["metadata"]["name"], int(result["metadata"]["resourceVersion"])
         uid = result["metadata"]["uid"]
 

@@ -73,7 +73,7 @@ class Answer(Struct, frozen=True):
     body: bytes
 
     def encode(self, method: str = "GET") -> bytes:
-        """Return the bytes of the answer, framed as the server framed them: with a length, or as one chunk."""
+        """Return the bytes of the answer. If the head declares no length, the body is sent as one chunk."""
         chunked = self.head.length is None and self.head.status not in (204, 304) and method != "HEAD"
         if not chunked:
             return self.head.encode(chunked=False) + self.body
@@ -122,7 +122,7 @@ class Wire:
 
     @classmethod
     async def accept(cls, sock: socket.socket, tls: ssl.SSLContext | None) -> Wire:
-        """Do the TLS handshake on a new connection, if `tls` is given. Raises OSError."""
+        """Take a new connection. If `tls` is given, do the TLS handshake. Raises OSError."""
         loop = asyncio.get_running_loop()
         reader = asyncio.StreamReader(limit=MAX_HEAD_BYTES)
         gone = asyncio.Event()

@@ -40,9 +40,9 @@ class Session:
 
 
 class Cluster:
-    """Objects in memory. `forbidden` has the resources that the user may not read, by their plural names.
+    """Objects in memory. `forbidden` has the plural names of the resources that the user may not read.
 
-    The next function of `on_read` is called after each list of VMIs, so a test can change the cluster between two
+    After each list of VMIs, the next function of `on_read` is called. So a test can change the cluster between two
     reads.
     """
 

@@ -37,7 +37,6 @@ def vm_named(name: str) -> Any:
 
 
 def change_image(cluster: Cluster) -> None:
-    """Give the pool a new template, which no VM has yet."""
     volume = {"containerDisk": {"image": "quay.io/containerdisks/fedora:41"}, "name": "root"}
     volumes = [volume, {"dataVolume": {"name": "data"}, "name": "data"}]
     template = {"spec": {"template": {"spec": {"volumes": volumes}}}}

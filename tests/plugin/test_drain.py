@@ -38,7 +38,6 @@ def pool_on_one_node(cluster: Cluster, number: int = 3) -> None:
 
 
 def put_pod(cluster: Cluster, name: str, uid: str) -> None:
-    """The label of the node on a VMI, and the launcher Pod of the VMI."""
     cluster.server.change(VMIS, ObjectKey("default", name), {"metadata": {"labels": {NODE_LABEL: "node-1"}}})
     cluster.server.put(PODS, {"metadata": {"name": f"pod-{name}", "namespace": "default", "labels": {CREATED_BY: uid}}})
 
@@ -46,7 +45,7 @@ def put_pod(cluster: Cluster, name: str, uid: str) -> None:
 def restarts_elsewhere(cluster: Cluster) -> list[int]:
     """An evicted VMI becomes unready. A few reads later, it is ready on another node.
 
-    At each eviction, the number of unready VMIs is added to the returned list.
+    Each eviction adds the number of unready VMIs to the returned list.
     """
     unready: list[int] = []
 
