@@ -24,7 +24,7 @@ VMIS = "/apis/kubevirt.io/v1/namespaces/bench/virtualmachineinstances"
 TIMEOUT_S = 300.0
 POLL_S = 0.2
 SETTLE_S = 2.0
-"""The wait for the last Events and the last status after the last write, in seconds."""
+"""The wait after the last write, in seconds. In this time, the last Events and the last status are written."""
 
 
 def measure_burst(plane: ControlPlane, count: int, *, rest_s: float) -> dict[str, Any]:

@@ -1,4 +1,8 @@
-"""Measures the time and the retained memory of one VMI watch event, from the bytes to the store."""
+"""Measures the cost of one VMI watch event.
+
+The measured time begins with the bytes of the event and ends when the object is in the store. The measured memory is
+the memory that the object then keeps.
+"""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ FILES: Mapping[str, frozenset[str]] = {
     "rbac.yaml": frozenset(["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
     "deployment.yaml": frozenset(["Deployment", "Service", "PodDisruptionBudget"]),
 }
-"""The kinds of objects in each file."""
+"""The kinds of objects in each file of the kustomize base."""
 
 
 def render(helm: Path, chart: Path) -> dict[str, str]:

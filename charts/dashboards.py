@@ -14,9 +14,9 @@ PREFIX, PREFIXES, NOUN = "@prefix@", "@prefixes@", "@noun@"
 def fleet(source: str) -> str:
     """Return the dashboard. `source` is the same dashboard with placeholders in its queries.
 
-    In a query, `@prefix@` is replaced by the metric prefix of each kind, one after the other. If the legend has the
-    placeholder `@noun@`, the result is one series for each kind. Otherwise the result is the sum over the kinds.
-    `@prefixes@` stands for all prefixes, as a regular expression.
+    In a query, `@prefix@` stands for the metric prefix of a kind. If the legend contains `@noun@`, the query becomes
+    one query for each kind. Otherwise the query becomes the sum over all kinds. `@prefixes@` stands for all prefixes,
+    as a regular expression.
     """
     board = json.loads(source)
     for panel in board["panels"]:

@@ -28,7 +28,7 @@ TEMPLATES: Mapping[str, str] = {
     **{_GROUPS[kind.group_setting]: f'{{{{ include "vmherd.{kind.name}Group" . }}}}' for kind in KINDS},
     _LEASE: '{{ include "vmherd.leaseName" . }}',
 }
-"""The template expression in the chart for each placeholder of a setting."""
+"""For each placeholder of a setting: the template expression that replaces the placeholder in the chart."""
 
 _READ = ("get", "list", "watch")
 _WRITE = ("create", "update", "patch", "delete")

@@ -26,7 +26,7 @@ class Value(Struct, frozen=True):
 
 
 class Uncommented(ValueError):
-    """A value has no comment. `str()` names the value."""
+    """A value in `values.yaml` has no comment. `str()` names the value."""
 
 
 def read_values(source: str) -> tuple[Value, ...]:

@@ -4,10 +4,10 @@ One client uses one aiohttp session with explicit timeouts. The client ignores t
 
 A write first waits until fewer than `max_inflight` writes are running. If several writes wait, `informers.fairness`
 selects the next one. Then the write waits for the token bucket if the client has one. A read waits only for the token
-bucket. A watch does not wait. The reported duration of a request includes its waits.
+bucket. A watch does not wait. The reported duration of a request includes the waiting time.
 
-Before a write, the client calls the gate, a function that can forbid the write. At that moment the connection is open,
-and nothing of the request has been sent.
+Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
+byte of the request has been sent.
 
 The client repeats a request only in these three cases:
 

@@ -258,9 +258,9 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
 def _first_context(path: str) -> str | None:
     """Return the current-context of the first file in `path` that has one. kubectl makes the same choice.
 
-    `path` is a list of files, as in KUBECONFIG. The loader of kubernetes_asyncio would use the current-context of the
-    last file. Return None if no file has a current-context. Return None also for a single file, because the loader then
-    makes the right choice.
+    `path` is a list of files, as in KUBECONFIG. If no file has a current-context, return None. For a single file,
+    return None too, because the loader of kubernetes_asyncio then makes the right choice. For several files, the loader
+    uses the current-context of the last file.
     """
     files = path.split(os.pathsep)
     if len(files) == 1:

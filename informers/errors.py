@@ -190,8 +190,8 @@ def from_response(code: int, body: bytes, *, retry_after: str | None = None) -> 
 def from_status(status: Status, *, code: int | None = None, retry_after: str | None = None) -> StatusError:
     """Return the error for a Status. The Status comes from an HTTP answer or from an ERROR event of a watch.
 
-    `code` is the HTTP code. For an ERROR event, `code` is None. Then the Status supplies the code, and the default is
-    500.
+    `code` is the HTTP code. For an ERROR event, `code` is None, and the code in the Status is used. If the Status has
+    no code either, the code is 500.
     """
     number = code or status.code or 500
     details = status.details or StatusDetails()

@@ -21,7 +21,7 @@ Flow: TypeAlias = tuple[str, str]
 NO_FLOW: Final[Flow] = ("", "")
 
 FLOW: Final[ContextVar[Flow]] = ContextVar("flow", default=NO_FLOW)
-"""The flow of the running task."""
+"""The flow of the running task. The docstring of this module explains flows."""
 
 Keys: TypeAlias = dict[str, deque[asyncio.Future[None]]]
 

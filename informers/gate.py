@@ -21,8 +21,8 @@ Gate = Callable[[], None]
 class GatedConnector(aiohttp.TCPConnector):
     """A connector that calls the gate after it has opened the connection for a request.
 
-    An earlier call would be too early, because the leader's lease may expire while the connection is opened. GET
-    requests do not call the gate.
+    The leader's lease may expire while the connection is opened, so the gate is not called earlier. GET requests do not
+    call the gate.
     """
 
     gate: Gate | None = None

@@ -107,7 +107,7 @@ class SharedInformer(Generic[T]):
         return next((reflector.waiting_for for reflector in self._reflectors if reflector.waiting_for), "")
 
     def silent_s(self, now: float) -> float:
-        """Return the seconds since data last arrived. With several watches, return the longest of their times.
+        """Return the seconds since data last arrived. If there are several watches, return the longest time of a watch.
 
         `now` is the time of the event loop.
         """

@@ -12,11 +12,11 @@ from typing import Final
 DEEPEST: Final = 300
 """The largest number of levels that `cut_deep_values` keeps.
 
-The decoder can read this number of levels on every stack.
+The limit of the decoder depends on the depth of the call stack. This number is always below the limit.
 """
 
 TOO_DEEP: Final = b'"vmherd: nested too deeply"'
-"""The JSON text that replaces a value. No real value has this text."""
+"""The JSON text that replaces a value below level `DEEPEST`. No real value is equal to this text."""
 
 WHY: Final = "the object is nested too deeply"
 

@@ -1,8 +1,8 @@
 """This module decodes the readable fields of an object that cannot be decoded completely.
 
 One field of the wrong type, such as a number in `status.phase`, makes an object undecodable. Another client may have
-written the field. A cache without the object would be wrong about its existence, its labels, its owner and its
-deletion. So the cache gets the object with all readable fields. An unreadable field keeps its last readable value.
+written the field. Readers of the cache still need to know the labels, the owner and the deletion of the object. So the
+cache gets the object with all readable fields. An unreadable field keeps its last readable value.
 """
 
 from __future__ import annotations
@@ -72,7 +72,10 @@ _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 
 
 def complete(partial: Partial[T], cached: T | None) -> T:
-    """Return the object. Its unreadable fields have the values of the cached object, if that has the same UID."""
+    """Return the object.
+
+    If the cached object has the same UID, the unreadable fields are taken from the cached object.
+    """
     obj: Any = partial.object
     if cached is None or cached.metadata.uid != obj.metadata.uid:
         return partial.object

@@ -17,7 +17,8 @@ K_contra = TypeVar("K_contra", bound=Hashable, contravariant=True)
 LARGEST_EXPONENT = 64
 """Largest exponent of 2 in the computation of a delay.
 
-A larger exponent is never necessary, because delays have a maximum. `2.0**1024` would raise OverflowError.
+A larger exponent could cause an OverflowError, as in `2.0**1024`. A larger exponent has no use, because delays have a
+maximum.
 """
 
 

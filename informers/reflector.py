@@ -67,7 +67,7 @@ PAGE_TIMEOUT_S = 60.0
 COMPARE_SLICE = 250
 """Number of objects in a slice.
 
-The reflector compares a slice with the old list and sends its changes to the handlers. Then other tasks run.
+The reflector compares a slice with the old list and sends the slice's changes to the handlers. Then other tasks run.
 """
 
 IDLE_TIMEOUT_S = 120.0
@@ -208,9 +208,10 @@ class Reflector(Generic[T]):
         return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(rejected))
 
     async def _follow(self, state: Streaming | Watching) -> State:
-        """Open a watch and read its events. Return the next state.
+        """Open a watch, read its events, and return the next state.
 
-        The method returns when the watch ends or when an event leads to a state without a watch.
+        The method returns when the watch ends. The method also returns when the next state has no watch, for example
+        Waiting.
         """
         loop = asyncio.get_running_loop()
         started, current = loop.time(), state
@@ -285,9 +286,7 @@ class Reflector(Generic[T]):
                 assert_never(effect)
 
     def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
-        """Add objects to the new list, remove an object, or add the cached state of an object that cannot be
-        decoded.
-        """
+        """Apply the effect to the list that is being read. If there is no such list yet, begin the list."""
         if self._replacement is None:
             self._replacement = self._begin_replace()
         match effect:

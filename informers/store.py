@@ -140,10 +140,10 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 class Replacement(Generic[T]):
     """A new list that is not yet visible to readers. `Store.commit` makes the complete list visible in one step.
 
-    A list is a consistent read, so its contents are right, whatever the cache has. The versions do not decide: after a
-    restore from a backup, the server uses old versions again, and an object may have an older version than in the
-    cache. If the cached object is equal, the new list contains the cached object. So the new list needs additional
-    memory only for its indexes and for changed objects.
+    A list is a consistent read, so the contents of the list are right. The cached versions do not matter: after a
+    restore from a backup, the server uses old versions again. So an object may have an older version than in the cache.
+    If an object has not changed, the new list contains the cached object. So the new list needs additional memory only
+    for its indexes and for changed objects.
 
     `goes_back` is True if an object has an older version than in the cache. In a complete list, this proves that the
     server was restored. In the middle of a streaming list, an object may have an older version for a moment.
@@ -277,8 +277,8 @@ class Store(Generic[T]):
     ) -> None:
         """Make the new list visible to readers, and record the resourceVersion of the list.
 
-        `rewound` is True if the list is older than the cache, because the server was restored from a backup. A restored
-        server is also recognized by an object with an older version. The caller must not write to this scope between
+        `rewound` is True if the list is older than the cache, because the server was restored from a backup. An object
+        with an older version than in the cache also proves a restore. The caller must not write to this scope between
         `begin_replace` and this call.
         """
         self._shards[scope] = replacement.shard

@@ -76,9 +76,10 @@ class Advance(Struct, frozen=True):
 
 
 class Skip(Struct, frozen=True):
-    """Count and log an object that cannot be decoded. `partial` is True if the cache gets its readable fields.
+    """Count and log an object that cannot be decoded.
 
-    Otherwise the cache keeps the last decoded state of the object.
+    If `partial` is True, the cache gets the readable fields of the object. Otherwise the cache keeps the last decoded
+    state of the object.
     """
 
     why: str

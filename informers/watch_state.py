@@ -12,20 +12,20 @@ a test can cover every situation of a watch with one row of a table. `informers.
 Promises of the machine:
 
 - Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- A complete list replaces the cached objects, whatever their versions are. But a list that is older than the cache is
-  not used, with one exception. An event that is not newer than the last event is ignored.
+- A complete list replaces the cached objects, whatever their versions are. A list that is older than the cache is not
+  used, except in the case of the next point. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
 - If a watch was lost and no server can be reached, the reflector lists again, because etcd may have been restored.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
-  the server has gone back in time. If this list is older than the cache, the reflector lists again. The same check
-  follows the answer "too large resource version". The reflector also lists again if a bookmark of a watch is older than
-  the cache.
+  the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
+  "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
+  watch is older than the cache.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
   version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
-  of the objects. If they are deleted, the server sends the deletion events before it stops serving the resource.
+  of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
 """
 
 from __future__ import annotations
@@ -74,7 +74,8 @@ Without the delay, a broken server could cause an endless series of requests.
 
 OLD_LIST_PAUSE_S = 1.0
 OLD_LISTS = 5
-"""The number of lists in a row that may be older than the cache. The next list after them replaces the cached objects.
+"""The number of lists in a row that may be older than the cache. After this number, the next list replaces the cached
+objects.
 """
 
 TOO_NEW_PAUSE_S = 1.0
@@ -115,7 +116,7 @@ class Watching(Struct, frozen=True):
 
 
 class Checking(Struct, frozen=True):
-    """The reflector reads a list of one object, because the watch after the resourceVersion `version` was silent."""
+    """The reflector reads a list of one object to find out if the server has gone back in time after `version`."""
 
     version: str
 
@@ -306,11 +307,11 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 
 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
-    """Return the next state after a watch failed with `error`. The reflector waits, and then watches or lists again.
+    """Return the next state after a watch failed with `error`.
 
-    The next watch starts at the last version if the error may be temporary. Otherwise the reflector lists again. It
-    also lists again if no server was reached. A restored server may have used the last version again, so a watch would
-    not notice the restore.
+    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. If no
+    server was reached, the reflector also lists again: a restored server uses old versions again, so a watch may not
+    notice the restore.
     """
     if not in_stream and _is_unreachable(error):
         return _pause(relist, error)
@@ -347,8 +348,8 @@ def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> 
 def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
     """Return True if the failure and the retry cause almost no load on the server.
 
-    There are two cheap failures. In the first case, the client did not reach the server. In the second case, the
-    connection was lost or the server failed, and the retry only continues a watch.
+    A failure is cheap if the client did not reach the server. If the reflector continues with a watch or a check, a
+    lost connection or a failed server is cheap too.
     """
     if isinstance(error, TransportError) and not error.sent:
         return True

@@ -1,13 +1,13 @@
-"""A work queue stores the keys that need work. It gives each key to at most one worker at a time.
+"""A work queue stores the keys that need work. At most one worker at a time gets the same key.
 
 The queue keeps the same promises as client-go's queue:
 
 - *Order*: workers receive the keys in the order in which the keys were added.
-- *No duplicates*: a waiting key can be added several times. A worker receives the key only once.
-- *One worker for each key*: a key can be added while a worker processes it. Then the queue returns the key again after
-  this worker has called `done`. So a run of the key starts after every `add`.
-- *Any number of producers and workers*: all of them must run on one event loop. All methods except `get` and iteration
-  are synchronous.
+- *No duplicates*: if a key is added several times while it waits, a worker receives the key only once.
+- *One worker for each key*: if a key is added while a worker processes the key, the queue waits until this worker calls
+  `done`. Then the queue returns the key again. So no `add` is lost.
+- *Any number of producers and workers*: all workers and producers must run on one event loop. Only `get` and the
+  iteration are asynchronous.
 - *Shutdown*: after `shut_down`, the queue accepts no keys, cancels all delays and ends the iteration of each worker.
   Workers finish the keys that they are processing.
 - *Cancellation*: if a waiting worker is cancelled, no key is lost, and the queue wakes the next waiting worker.
@@ -56,7 +56,7 @@ class WorkQueue(Generic[K]):
         self._dirty: dict[K, float] = {}
         """The keys that need a run, in the order of their addition.
 
-        Each value is the time of the first `add` since the last run of the key began.
+        Each value is the time of an `add`: the first `add` of the key after the start of the key's last run.
         """
 
         self._waiting: deque[K] = deque()

@@ -135,7 +135,10 @@ def _starting(incomplete: str, words: Iterable[tuple[str, str]], directive: int 
 
 
 def _values(line: Line, flag: click.Option, incomplete: str, prefix: str) -> Completions:
-    """Return the values of a flag. `prefix` is the flag itself if the value follows a `=`."""
+    """Return the values of a flag.
+
+    If the user writes `--flag=value`, `prefix` is the flag. Otherwise `prefix` is empty.
+    """
     before = f"{prefix}=" if prefix else ""
     words: Iterable[tuple[str, str]] = ()
     if isinstance(flag.type, click.Choice):

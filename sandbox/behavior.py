@@ -5,10 +5,10 @@ All functions of this module are pure.
 An annotation selects the behavior of a VMI, for example `fail`. Each behavior has a timeline: a list of states. Each
 state begins at a fixed time after the creation of the VMI. The next step for a VMI is to write the state that is due
 now, or to wait for the next state. A late or restarted simulator skips the earlier states. States shorter than
-`SHORTEST_VISIBLE_S` seconds are not written. So one patch makes the VMI ready if the annotation `ready-after` has its
-default value of 300 ms. If the value is at least one second, the phases Pending, Scheduling, Scheduled and Running are
-all written. If the setting `detail` (an annotation or an option) is `full`, all states are written, one after the
-other.
+`SHORTEST_VISIBLE_S` seconds are not written. The annotation `ready-after` has the default value 300 ms. With this
+value, one patch makes the VMI ready. If the value is at least one second, the phases Pending, Scheduling, Scheduled and
+Running are all written. If the setting `detail` (an annotation or an option) is `full`, all states are written, one
+after the other.
 
 Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the new behavior
 takes effect. If the user removes the annotation, an unready VMI or a VMI in phase Unknown becomes ready again. A VMI
@@ -162,7 +162,7 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
 def _is_reached(vmi: SimulatedVMI, state: VMIState) -> bool:
     """Return True if the VMI has this state.
 
-    A state without the condition Ready matches a VMI with and without this condition.
+    If the state has no condition Ready, the condition Ready of the VMI is not compared.
     """
     current = state_of(vmi)
     if current is None or state.unready_reason != CONDITION_MISSING:
@@ -309,7 +309,7 @@ def _unseen_transitions(
 
 
 def _is_earlier(phase: str, following: str) -> bool:
-    """Return True if the phase `following` comes before `phase` in the boot sequence."""
+    """Return True if a change from `phase` to `following` goes back in the boot sequence."""
     return _boot_position(following) < _boot_position(phase)
 
 

@@ -213,7 +213,7 @@ def _kubectl() -> str:
 
 
 def _error_message(output: Path) -> str:
-    """Return the error message in the terminal output of a sandbox, or else the whole output."""
+    """Return the error message in the terminal output of a sandbox. If there is none, return the whole output."""
     text = output.read_text(errors="replace").strip()
     _, found, message = text.rpartition(f"\n{_PREFIX}")
     return message if found else text.removeprefix(_PREFIX)

@@ -31,8 +31,9 @@ def find(conditions: Conditions | None, type_: str) -> Condition | None:
 def updated(conditions: Conditions, new: Condition) -> Conditions:
     """Return the list with the new condition.
 
-    If the status or the reason differs, the old condition of this type is replaced. Otherwise the list does not change,
-    even if the message differs. KubeVirt's `UpdateCondition` does the same.
+    If the list has no condition of this type, the new condition is added. If the status or the reason has changed, the
+    new condition replaces the old condition. Otherwise the list does not change, even if the message has changed.
+    KubeVirt's `UpdateCondition` does the same.
     """
     present = find(conditions, new.type)
     if present is None:

@@ -31,7 +31,7 @@ from sandbox.running import SIGNALS, interruptible
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
 NO_CONTROLLER: Final = "none"
-"""The choice for `--mode` that starts no controller. It shows the failures of the suite."""
+"""The choice for `--mode` that starts no controller. Then the suite fails, so users can see how it reports failures."""
 
 SERVED_S: Final = 30.0
 POLL_S: Final = 0.1

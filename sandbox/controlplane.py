@@ -45,7 +45,7 @@ NOT_NEEDED_FOR_CRDS = (
     "poststarthook/start-service-ip-repair-controllers",
     "poststarthook/priority-and-fairness-config-producer",
 )
-"""The last steps of the API server's start. The installation of CRDs does not depend on these steps."""
+"""The last steps in the start of the API server. CRDs can be installed before these steps are complete."""
 
 READY_FOR_CRDS = f"/readyz?{'&'.join(f'exclude={check}' for check in NOT_NEEDED_FOR_CRDS)}"
 
@@ -203,7 +203,10 @@ class ControlPlane:
         return self.audit_log.stat().st_size
 
     def audit_records(self, since: int = 0) -> Iterator[AuditRecord]:
-        """Yield a record for each answered request. `since` is the position in the audit log of the first record."""
+        """Yield a record for each answered request.
+
+        Reading begins at the position `since` of the audit log, in bytes.
+        """
         return audit.read_records(self.audit_log, since)
 
     def _make_keys(self) -> None:

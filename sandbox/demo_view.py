@@ -98,7 +98,7 @@ def _counts(owner: dict[str, Any]) -> tuple[str | Text, ...]:
 
 
 def _status_text(owner: dict[str, Any]) -> Text:
-    """Return the printableStatus (only pools have one) and the conditions of a replica set or pool."""
+    """Return the printableStatus and the conditions of a replica set or pool. A replica set has no printableStatus."""
     status = status_of(owner)
     word = status.get("printableStatus", "")
     text = Text(word, style="green" if word == "Running" else "yellow")

@@ -50,7 +50,7 @@ class Autoscaling(Struct, frozen=True):
     sync_period_s: float = 1.0
     downscale_stabilization_s: float = 5.0
     cpu_initialization_s: float = 0.0
-    """For this time after a Pod's start, the autoscaler may ignore the Pod's CPU load."""
+    """The time after the start of a Pod in which the autoscaler may ignore the Pod's CPU load."""
 
 
 def etcd(files: Files, ports: Ports) -> list[str]:

@@ -22,7 +22,7 @@ from sandbox.progress import progress_display
 GO = (1, 26)
 """The Go release (major, minor) for this version of Kubernetes.
 
-With the next Go release, the OpenAPI documents of the API server are broken.
+If the API server is built with the next Go release, its OpenAPI documents are broken.
 """
 
 GO_NAME = ".".join(map(str, GO))
@@ -41,7 +41,7 @@ _LAST_LINES = 5
 
 
 class BuildError(Exception):
-    """Raised if no suitable Go is found or when Go fails. `str()` returns the reason."""
+    """Raised if no suitable Go is found or if Go fails. `str()` returns the reason."""
 
 
 def find_go(environment: Mapping[str, str] = os.environ) -> str:

@@ -41,7 +41,7 @@ RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
 STALE_CACHE_RETRY_S = 5.0
 """The seconds between two checks of whether the caches contain a write.
 
-A broken watch may miss the event that would start the check.
+Normally, an event of a watch starts the check. If the watch is broken, this event may be missing.
 """
 
 Informers = Mapping[Resource[Any], SharedInformer[Any]]
@@ -84,8 +84,9 @@ class KindSimulator(Generic[T]):
         """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}
-        """The writes that may not be in the caches yet. For each object and each written kind: the resource version of
-        the last write.
+        """The writes that may not be in the caches yet.
+
+        For each simulated object and each written resource, the value is the resource version of the last write.
         """
 
         self._logged_warnings: set[str] = set()

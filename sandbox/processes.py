@@ -145,10 +145,10 @@ class Spawner:
 
 
 def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
-    """Stop a process that need not be a child of this process. Return False if the process had already ended.
+    """Stop a process. Return False if the process had already ended.
 
-    Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises PermissionError if the process belongs to another
-    user.
+    The process can also be a process that this process did not start. Send SIGTERM, and send SIGKILL after `grace_s`
+    seconds. Raises PermissionError if the process belongs to another user.
     """
     try:
         handle = os.pidfd_open(ref.pid)

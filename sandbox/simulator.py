@@ -58,7 +58,7 @@ USER_AGENT = "vmherd-simulator"
 WORKERS = 16
 """The number of workers for each kind. Each worker sends one request at a time.
 
-More workers would slow down the controller under test.
+The number is small, because many workers slow down the controller under test.
 """
 
 STARTING_POLL_S = 0.05
@@ -81,9 +81,9 @@ async def run(
     """Simulate the objects in these namespaces until the task is cancelled.
 
     `defaults` are the settings of objects without annotations. If `virt_api` is True, serve the subresources of VMs in
-    the whole cluster. If `webhooks` is True too, also serve KubeVirt's webhooks. The simulator then writes with its own
-    service account, because the webhooks treat users and KubeVirt differently. If `launchers` is True, also simulate
-    the virt-launcher Pods of VMIs, their nodes, and migrations.
+    the whole cluster. If `virt_api` and `webhooks` are True, also serve KubeVirt's webhooks. The webhooks treat users
+    and KubeVirt differently. So the simulator needs its own service account in this case. If `launchers` is True, also
+    simulate the virt-launcher Pods of VMIs, their nodes, and migrations.
 
     Raises ConfigurationError if the kubeconfig cannot be used. If the API server does not answer, the simulator waits
     for the API server.

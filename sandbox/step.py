@@ -41,9 +41,9 @@ class Create(Struct, frozen=True):
 class Change(Struct, frozen=True):
     """A patch of another object in the same namespace. If the other object no longer exists, nothing is done.
 
-    If `adopts` is True, the patch makes the simulated object the owner of the other object. KubeVirt reads an object
-    from the API server before it adopts for it, and adopts nothing for an object that is being deleted. So does the
-    simulator, because its cache may be out of date.
+    If `adopts` is True, the patch makes the simulated object the owner of the other object. Before such a patch, the
+    simulated object is read from the API server, because the cache may be out of date. If the simulated object is being
+    deleted, the patch is not sent. KubeVirt does the same.
     """
 
     resource: Resource[Any]

@@ -179,8 +179,8 @@ def _delete(
     """Return the next step for a VM that is being deleted.
 
     KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
-    KubeVirt's finalizer is removed at once and the VMI is kept. A foreign finalizer can keep the VM. Then the VM's
-    status shows that the VMI is gone.
+    KubeVirt's finalizer is removed at once and the VMI is kept. If the VM has another finalizer too, the VM stays. Then
+    the VM's status shows that the VMI is gone.
     """
     orphans = ORPHAN in (vm.metadata.finalizers or ())
     if (own_vmi is None or orphans) and has_finalizer(vm):
@@ -198,10 +198,10 @@ def _delete(
 
 
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
-    """Return the patch that writes the VM's generation to the VMI, or None.
+    """Return the patch that writes the VM's generation to an annotation of the VMI, or None.
 
-    The VMI's annotation with the generation says that the VMI runs the VM's template of this generation. So the patch
-    is needed only if the template has not changed since the start of the VMI.
+    The annotation says that the VMI runs the template of this generation. The result is None if the annotation is up to
+    date, or if the template has changed since the start of the VMI.
     """
     if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(generation_of(vm)):
         return None

@@ -52,7 +52,10 @@ _decode_data: Final = msgspec.json.Decoder(_Data).decode
 
 
 def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
-    """Yield the effects that create the revision of the VM's generation and delete the revisions of earlier starts."""
+    """Yield the effects that record a start of the VM.
+
+    The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts.
+    """
     name = revision_name(vm)
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:

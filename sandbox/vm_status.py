@@ -1,4 +1,4 @@
-"""This module computes the status of a VM, as KubeVirt would write the status.
+"""This module computes the status of a VM in the same way as KubeVirt.
 
 All functions of this module are pure. The status depends on the VM, on its VMI, on its storage and on the current time.
 If nothing has changed since the last write, the new status equals the old status.
@@ -55,8 +55,8 @@ BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
 """The longest wait in seconds after a failed start.
 
-As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts. Up to 50 % are added. The time
-scale of the simulation shortens the wait.
+As in KubeVirt, the wait is BACKOFF_S times the square of the number of failed starts, plus up to 50 %. The time scale
+of the simulation shortens the wait.
 """
 
 RESTART_REQUIRED: Final = "RestartRequired"
@@ -94,10 +94,11 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 class Pass(Struct, frozen=True, kw_only=True):
     """The actions and findings of one run of the VM controller, before the run writes the VM's status.
 
-    `starts` and `stops` are True if the run creates or deletes the VMI. `generation` is the VM generation in the VMI's
-    annotation, or None if the VM has no VMI. `restart_message` is the message of the condition RestartRequired. The
-    value "" means that no restart is needed. The value None leaves the condition unchanged. `failure` is the reason and
-    the message of the condition Failure. `time_scale` shortens the backoff after a failed start.
+    `starts` is True if the run creates the VMI. `stops` is True if the run deletes the VMI. `generation` is the VM
+    generation in the VMI's annotation, or None if the VM has no VMI. `restart_message` is the message of the condition
+    RestartRequired. The value "" means that no restart is needed. The value None leaves the condition unchanged.
+    `failure` is the reason and the message of the condition Failure. `time_scale` shortens the backoff after a failed
+    start.
     """
 
     starts: bool = False
@@ -150,9 +151,9 @@ def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
-    """Return the VM's change requests. A completed first request is removed.
+    """Return the VM's change requests. If the first request is completed, it is left out.
 
-    If no request is left and the strategy is RerunOnFailure, a failed VMI causes a new start request.
+    With the strategy RerunOnFailure, a failed VMI causes a new start request if no other request is left.
     """
     requests = status_of(vm).state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):

@@ -140,7 +140,7 @@ def finalizers_patch(vmi: SimulatedVMI, finalizers: Iterable[str]) -> Patch:
 
 
 def observed_patch(vmi: SimulatedVMI, finalizers: Iterable[str] | None = None) -> Patch:
-    """Return the patch with the annotations of virt-controller's first write."""
+    """Return the patch that adds the annotations `OBSERVED_VERSIONS`, as virt-controller's first write does."""
     return _patch(vmi, annotations=OBSERVED_VERSIONS, finalizers=finalizers)
 
 
@@ -156,7 +156,7 @@ def generation_patch(vmi: SimulatedVMI, annotation: str, generation: int) -> Pat
 def detail_patch(vmi: SimulatedVMI) -> Patch | None:
     """Return KubeVirt's next patch of a VMI in phase Scheduling, or None.
 
-    virt-controller first writes the class of the Pod, then the node of the Pod.
+    virt-controller first writes the QoS class of the Pod, then the node of the Pod.
     """
     status = status_of(vmi)
     if phase_of(vmi) != "Scheduling":
@@ -252,7 +252,10 @@ def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> di
 
 
 def _node_fields(vmi: SimulatedVMI, *, runs: bool) -> dict[str, Any]:
-    """Return the status fields about the node, and the IP address and migration method if the guest runs."""
+    """Return the status fields about the node.
+
+    If the guest runs, also return the IP address and the migration method.
+    """
     fields: dict[str, Any] = {}
     names = _interfaces(vmi)
     if status_of(vmi).node_name is None:

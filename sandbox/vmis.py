@@ -24,7 +24,7 @@ OBSERVED_VERSIONS: Final = {
     "kubevirt.io/latest-observed-api-version": "v1",
     "kubevirt.io/storage-observed-api-version": "v1",
 }
-"""The annotations of virt-controller's first write to each VM and VMI."""
+"""The annotations that virt-controller adds with its first write to each VM and VMI."""
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 NODES: Final = ("node01", "node02", "node03", "node04", "node05")
@@ -35,7 +35,7 @@ UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
 CONDITION_MISSING: Final = "VMIConditionMissing"
-"""The reason in the state of a VMI with a phase and without a Ready condition."""
+"""The `unready_reason` in the state of a VMI that has a phase but no condition Ready."""
 
 POD_NOT_EXISTS: Final = "PodNotExists"
 GUEST_NOT_RUNNING: Final = "GuestNotRunning"
@@ -241,7 +241,7 @@ def has_finalizer(vmi: SimulatedVMI, name: str = FINALIZER) -> bool:
 
 
 def is_observed(meta: ObjectMeta) -> bool:
-    """Return True if the object has the annotations of virt-controller's first write."""
+    """Return True if the object has the annotations `OBSERVED_VERSIONS` with their values."""
     annotations = annotations_of(meta)
     return all(annotations.get(name) == version for name, version in OBSERVED_VERSIONS.items())
 

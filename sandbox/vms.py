@@ -203,7 +203,7 @@ def has_finalizer(vm: SimulatedVM) -> bool:
 
 
 def observed_patch(vm: SimulatedVM) -> Patch:
-    """Return the patch with the annotations of virt-controller's first write."""
+    """Return the patch that adds the annotations `OBSERVED_VERSIONS`, as virt-controller's first write does."""
     return Patch(_encode(_Body(_Meta(uid=vm.metadata.uid, annotations=OBSERVED_VERSIONS))))
 
 
@@ -234,8 +234,8 @@ def finalizer_patch(vm: SimulatedVM, *, finalizer: bool) -> Patch:
 def status_patch(vm: SimulatedVM, status: VMStatus) -> Patch:
     """Return the patch that writes this status.
 
-    The patch contains the resource version of the VM, so it cannot change a new VM with the same name. The UID would
-    not prevent this, because the API server ignores the UID in a patch of the status.
+    The patch contains the resource version of the VM, so it cannot change a new VM with the same name. The UID is not
+    enough, because the API server ignores the UID in a patch of the status.
     """
     meta = vm.metadata
     return Patch(_encode(_Body(_Meta(uid=meta.uid, resource_version=meta.resource_version), status)), "status")

@@ -238,11 +238,11 @@ def snapshot(
     revision_history: int = 5,
     unready_before: Mapping[str, UnreadyPeriod] | None = None,
 ) -> Snapshot:
-    """The snapshot of a pool in a cluster with exactly these objects.
+    """The snapshot of a pool. The cluster contains only the given objects.
 
-    By default, each VM has a VMI that became ready or unready at the same time as the VM. The default revision stores
-    the pool's spec and has the number 1. The revision label of the VMs has the name of the revision. `unready_before`
-    are the unready periods of an earlier snapshot.
+    If `vmis` is None, each VM has a VMI. Each VMI became ready or unready at the same time as its VM. If `revisions` is
+    None, there is one revision with the number 1 and the pool's spec. `unready_before` contains the unready periods of
+    an earlier snapshot.
     """
     vms = tuple(vms)
     if vmis is None:

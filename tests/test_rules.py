@@ -51,7 +51,7 @@ def existing_tests() -> set[str]:
 
 
 def unknown_citations(text: str) -> set[str]:
-    """The rule numbers in a text that belong to no rule."""
+    """The rule numbers in the text that do not exist."""
     return set(CITATION.findall(text)) - set(RULES)
 
 

@@ -40,7 +40,9 @@ PAUSE_S = 0.8
 
 SETTLED_WITHIN_S = 180.0
 QUIET_S = 30.0
-"""The time without load before each of the two scrapes of an empty cluster."""
+"""The time without load before each scrape of the empty cluster, in seconds. One scrape is before the load, and one is
+after the load.
+"""
 
 LONG_LEASE = (
     "--lease-duration=60s",
@@ -50,7 +52,9 @@ LONG_LEASE = (
 """A longer lease than usual. On a busy machine, a restart of the API server can take longer than the usual lease."""
 
 DRAINED = {"blocks": 1.5, "tasks": 5.0, "fds": 5.0, "cached": 0.0, "depth": 0.0, "series": 150.0}
-"""The allowed growth of each measure after all objects were deleted. It is a number, and for `blocks` a factor."""
+"""The allowed growth of some measures after all objects were deleted. The value for `blocks` is a factor. Each other
+value is a difference.
+"""
 
 
 def main() -> None:

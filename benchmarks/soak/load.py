@@ -21,7 +21,7 @@ MOST_REPLICAS: Final = 10
 MOST_PAUSED: Final = 2
 BROKEN: Final = ("fail", "finish", "unknown", "never-ready")
 EXPECTED: Final = (404, 409, 422, 429, 500, 503, 504)
-"""The error codes that an operation may get, because its object is gone or the API server restarts."""
+"""The expected error codes of an operation. The object may be gone, or the API server may be restarting."""
 
 
 class Load:
@@ -73,9 +73,9 @@ class Load:
         return name
 
     def heal(self) -> None:
-        """End all disturbances, so that each set and pool can reach its spec.
+        """Undo the disturbances of the load, so that each set and pool can become complete.
 
-        Delete the sets and pools with sick VMs.
+        Delete the sets and pools whose VMs always fail (`Herd.sick`).
         """
         for herd in list(self.herds):
             if herd.sick:
@@ -149,7 +149,7 @@ class Load:
         self._api.patch(herd.path, {"spec": {herd.template_field: herd.template()}})
 
     def _replace(self) -> None:
-        """Delete a set or pool in one of the three ways. Create another one with a new name."""
+        """Delete a set or pool with a random propagation policy. Create another set or pool with a new name."""
         herd = self._pick()
         self._api.delete(herd.path, self._chance.choice(("Background", "Foreground", "Orphan")))
         self.herds.remove(herd)
@@ -188,7 +188,7 @@ class Load:
             self._api.delete(member)
 
     def _break_machine(self) -> None:
-        """Let the VMI of a machine fail, end, become unknown or unready."""
+        """Give the VMI of a machine one of the behaviors `BROKEN`."""
         herd = self._pick()
         if member := self._member(herd):
             path = f"{machines('set', herd.namespace)}/{member.rpartition('/')[2]}"

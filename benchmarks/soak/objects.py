@@ -18,7 +18,10 @@ APP: Final = "app"
 
 
 class Herd(Struct):
-    """One replica set or pool of the load. If `sick`, its VMs fail again and again, and it never becomes ready."""
+    """One replica set or pool of the load.
+
+    If `sick` is True, the VMs fail again and again, so the set or pool never becomes ready.
+    """
 
     kind: Kind
     namespace: str
@@ -83,7 +86,7 @@ def collection(kind: Kind, namespace: str) -> str:
 
 
 def machines(kind: Kind, namespace: str) -> str:
-    """Return the path of the VMs of pools, or of the VMIs of replica sets."""
+    """Return the path of all VMs for the kind `pool`, or of all VMIs for the kind `set`."""
     plural = "virtualmachineinstances" if kind == "set" else "virtualmachines"
     return f"/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
 
@@ -95,7 +98,7 @@ def storage(namespace: str) -> tuple[str, str]:
 
 
 class Api:
-    """The requests of the load's user. Each method raises Rejected or Unanswered."""
+    """Sends the requests of the load. Each method raises Rejected or Unanswered."""
 
     def __init__(self, admin: Admin) -> None:
         self._admin = admin

@@ -13,11 +13,11 @@ PANEL_WIDTH, PANEL_HEIGHT = 460, 150
 LEFT, RIGHT, TOP, BOTTOM = 64, 12, 28, 22
 LINE, GRID, TEXT, PAPER = "#1f6feb", "#d0d7de", "#24292f", "#ffffff"
 MARKS = ("#cf222e", "#bf8700", "#8250df", "#1a7f37")
-"""The colours of the marks, in the order of their first appearance."""
+"""The colours of the marks. The label that appears first gets the first colour."""
 
 
 class Panel(Struct, frozen=True):
-    """One series. `unit` stands behind the title."""
+    """One panel with one series. The panel shows `unit` behind the title."""
 
     title: str
     unit: str

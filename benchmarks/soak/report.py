@@ -32,13 +32,13 @@ class Result(Struct, kw_only=True):
     failed_operations: dict[str, int] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     drained: dict[str, tuple[float, float]] = field(default_factory=dict)
-    """For some measures: the value before the load, and the value after all objects were deleted."""
+    """The value of some measures before the load, and their value after all objects were deleted."""
 
     new_series: dict[str, int] = field(default_factory=dict)
     """The metrics with more series after the run than before, and the number of the new series."""
 
     problems: list[str] = field(default_factory=list)
-    """The problems other than growth."""
+    """All problems of the run except growing series."""
 
     @property
     def all_problems(self) -> list[str]:

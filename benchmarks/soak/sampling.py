@@ -31,7 +31,9 @@ class Page(NamedTuple):
 
 
 class Measure(Struct, frozen=True):
-    """One figure of each sample. `counter` figures are shown as a rate per second."""
+    """A quantity that each sample contains. If `counter` is True, the sample contains the rate of the counter per
+    second.
+    """
 
     title: str
     unit: str
@@ -41,7 +43,7 @@ class Measure(Struct, frozen=True):
 
 
 class Scrape:
-    """The values of one page by metric, and the number of series by metric."""
+    """One scrape: the sum, the maximum and the number of series of each metric, the number of tasks, and the memory."""
 
     def __init__(self, page: Page) -> None:
         self.sums: Counter[str] = Counter()
@@ -104,7 +106,9 @@ class Samples(Struct):
     missed: int = 0
 
     def add(self, time_s: float, scrape: Scrape, before: tuple[float, Scrape]) -> None:
-        """Add one sample. `before` is the previous scrape and its time, for the rates."""
+        """Add one sample. `before` is the time and the data of the previous scrape. Rates are computed from both
+        scrapes.
+        """
         self.times_s.append(time_s)
         for name, measure in MEASURES.items():
             value = measure.read(scrape)

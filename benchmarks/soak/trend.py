@@ -4,13 +4,13 @@ The first quarter of a run is the warm-up and does not count. The early median i
 the late median is that of the last quarter. A series grows if the late median exceeds the early median by more than the
 tolerance. In addition, one of these conditions must be true, so that chance is not the cause:
 
-- a steady growth: the Theil-Sen slope of the last three quarters leads to more growth than the tolerance;
+- a steady growth: the growth by the Theil-Sen slope of the last three quarters exceeds the tolerance;
 - a step: three quarters of the late samples are larger than three quarters of the early samples.
 
-A series that approaches a limit is flat, such as the memory of an allocator. So the growth from the third to the last
-quarter must also exceed half of the tolerance.
+A series that approaches a limit is flat. An example is the memory of an allocator. So a series grows only if the growth
+from the third to the last quarter also exceeds half of the tolerance.
 
-A few outliers, or a short disturbance, change none of these estimates.
+A few outliers or a short disturbance do not change the result.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from msgspec import Struct
 
 FEWEST_SAMPLES = 8
-"""The smallest number of samples. With fewer samples, a quarter of the run has less than two samples."""
+"""The smallest number of samples. Each quarter of the run needs at least two samples."""
 
 MOST_PAIRED = 400
 """The largest number of samples for the Theil-Sen slope. The slope needs one division for each pair of samples."""
@@ -82,7 +82,10 @@ def judge(times_s: Sequence[float], values: Sequence[float], tolerance: Toleranc
 
 
 def theil_sen(times_s: Sequence[float], values: Sequence[float]) -> float:
-    """Return the median slope of all pairs of samples, per second. A long series is thinned out evenly first."""
+    """Return the median slope of all pairs of samples, per second.
+
+    If there are more than `MOST_PAIRED` samples, only every nth sample is used.
+    """
     step = max(1, -(-len(values) // MOST_PAIRED))
     points = list(zip(times_s[::step], values[::step], strict=True))
     slopes = [

@@ -55,9 +55,9 @@ class Value(click.ParamType[Any]):
 
 
 class OneOf(click.Choice[str]):
-    """A type of option values that accepts one of the choices.
+    """The type of an option that accepts one of the choices.
 
-    Users may write a choice in upper or lower case. The parsed value has the spelling in `choices`.
+    Users may write a choice in upper or lower case. The parsed value is spelled as in `choices`.
     """
 
     def __init__(self, *choices: str) -> None:

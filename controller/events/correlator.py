@@ -221,7 +221,7 @@ class SpamFilter:
         return len(self._buckets)
 
     def admit(self, ref: ObjectRef, component: str, at: datetime) -> bool:
-        """Return True if one more request about the object may be sent, and remove this request from the bucket."""
+        """Take one request from the bucket of this object and component. Return False if the bucket is empty."""
         key = (component, ref.identity)
         left, since = self._buckets.pop(key, (float(BURST), at))
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))

@@ -2,7 +2,7 @@
 
 `publish` only stores Events in a queue. `publish` never waits and never raises an exception. So an Event cannot delay a
 reconciliation or make it fail. One service sends the Events in the order of the queue, one request at a time. If an
-Event is in the queue, a repeat of the Event only raises the count of the Event. So a thousand similar Events at the
+Event occurs again while it is in the queue, only the count of the Event increases. So a thousand similar Events at the
 same time need only about ten requests.
 
 Events that cannot be sent are dropped. A metric counts the dropped Events by reason:
@@ -11,7 +11,7 @@ Events that cannot be sent are dropped. A metric counts the dropped Events by re
     spam             the token bucket of the object is empty
     namespace_gone   the namespace is being deleted or does not exist
     refused          the server rejected the Event
-    unreachable      in all attempts, the server gave no answer, failed or was overloaded
+    unreachable      every attempt failed: no answer, a server error, or an overloaded server
     not_leader       this process does not hold the lease
     failed           any other error
     shutdown         the Event was still in the queue when the process stopped

@@ -117,7 +117,7 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the next step of the process `identity`, at the time `now` on its monotonic clock."""
+    """Return the next step of the process `identity`. `now` is the time of the process's monotonic clock."""
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:

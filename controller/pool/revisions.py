@@ -166,9 +166,10 @@ def _indexes_sysprep(revision: ControllerRevision) -> bool:
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:
-    """Return the name of a new revision, `<pool>-<generation>`.
+    """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken or too long for a label, the name also gets a part of the template's digest.
+    If this name is taken or too long for a label, a part of the template's digest is added. If necessary, the pool's
+    name is cut.
     """
     owner = snapshot.owner.metadata
     generation = owner.generation or 0

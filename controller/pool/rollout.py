@@ -116,7 +116,7 @@ def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
     """Return the oldest revision of the VMs below the partition.
 
-    The result is "" if no such revision has a known template.
+    Revisions without a known template are ignored. If no revision is left, the result is "".
     """
     if not partition:
         return ""

@@ -40,7 +40,7 @@ from sandbox.launchers.pods import manifest, suffix
 from sandbox.step import Change, Create, Patch, Step
 
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
-"""The annotation of a migration that empties a node. Its value is the node."""
+"""The annotation of a migration whose purpose is to empty a node. The value is the node."""
 
 CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"

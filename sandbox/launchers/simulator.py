@@ -40,7 +40,7 @@ class InformerOf(Protocol):
 class LauncherSimulator:
     """The simulators of Pods and migrations, with their own informers.
 
-    These simulators decode other fields of a VMI than the simulation of VMs, so they have their own VMI informer.
+    They have their own VMI informer, because they read other fields of a VMI than the simulators of VMs.
     """
 
     def __init__(self, client: ApiClient, informer_of: InformerOf) -> None:

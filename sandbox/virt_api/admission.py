@@ -77,7 +77,9 @@ def _causes(resource: str, new: Fields, old: Fields | None, *, by_kubevirt: bool
 
 
 def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
-    """Return the new VMI with its old status if a user, and not KubeVirt, changed the status."""
+    """Return the new VMI. If a user changed the status, the result has the old status. Only KubeVirt may change the
+    status.
+    """
     old = request["oldObject"]
     if request["userInfo"].get("username") == USER or new.get("status") == old.get("status"):
         return new

@@ -15,7 +15,7 @@ _REASONS: Final = {400: "BadRequest", 403: "Forbidden", 404: "NotFound", 409: "C
 
 
 class Failure(Struct, frozen=True):
-    """An error answer. `name` is the VM, or "" if the error does not concern one VM."""
+    """An error answer. `name` is the name of the VM, or "" if the error is not about a single VM."""
 
     code: int
     message: str

@@ -34,7 +34,7 @@ class JsonPatch(Struct, frozen=True):
     """A JSON patch of the VM, of the VM's status, or of the VMI. All three objects have the same name."""
 
     target: str
-    """`vm`, `vm/status` or `vmi`."""
+    """The target of the patch: `vm`, `vm/status` or `vmi`."""
 
     operations: tuple[Operation, ...]
 
@@ -44,10 +44,10 @@ class Request(Struct, frozen=True, rename="camel"):
 
     paused: bool = False
     grace_period: int | None = None
-    """The field of StopOptions."""
+    """The grace period in StopOptions."""
 
     grace_period_seconds: int | None = None
-    """The field of RestartOptions."""
+    """The grace period in RestartOptions."""
 
     dry_run: tuple[str, ...] | None = None
 

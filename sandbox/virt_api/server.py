@@ -238,7 +238,7 @@ def _answer(failure: Failure) -> web.Response:
 async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, webhooks: bool) -> AsyncIterator[None]:
     """Register the server while the block runs.
 
-    The registrations are removed at the end, because the server no longer answers. With the registrations,
+    At the end, the registrations are removed, because the server no longer answers. If a registration stayed,
     kube-apiserver would reject all writes of VMs, and the deletion of namespaces would never finish.
     """
     ca = authority.cert_pem.bytes()

@@ -32,7 +32,7 @@ ENDPOINTS = {"ServiceMonitor": "endpoints", "PodMonitor": "podMetricsEndpoints"}
 
 
 class Files(Struct, frozen=True):
-    """The files of Prometheus' Pod, in a folder instead of the Pod's root directory."""
+    """A folder that replaces the root directory of Prometheus' Pod."""
 
     root: Path
 

@@ -254,7 +254,7 @@ class Controller:
                 await asyncio.sleep(0.02)
 
     async def crash(self) -> None:
-        """End the controller as a power failure does: first its wire is dead, then its task ends."""
+        """Stop the controller like a power failure: close its connections, then cancel its task."""
         if self.wire is not None:
             await self.wire.close()
         if self._task is not None:

@@ -40,7 +40,9 @@ GZIP = 31
 """The `wbits` of zlib for the format of gzip."""
 
 READ_WITHIN_S = 0.01
-"""The time for the client to read before a reset. A reset discards data that the client has not read."""
+"""The pause before a reset, in seconds. In this time, the client reads the data that has arrived. A reset discards
+unread data.
+"""
 
 
 class Ended(Exception):

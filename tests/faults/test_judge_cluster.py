@@ -45,7 +45,10 @@ def controller(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFac
 
 
 async def judged(plane: ControlPlane, scenario: Any) -> tuple[Verdict, History]:
-    """Observe a namespace while the scenario runs there, and judge the history up to a few seconds of rest."""
+    """Run the scenario in a new namespace, and judge the history of the namespace.
+
+    The history ends a few seconds after the scenario.
+    """
     async with observing(plane.kubeconfig, plane.audit_log) as observer:
         with new_pool_namespace(plane) as pools:
             await asyncio.to_thread(scenario, pools)

@@ -54,7 +54,7 @@ class Student(Struct, frozen=True):
     kubeconfig: Path
 
     def __call__(self, command: str, *, editor: str = "false") -> str:
-        """Run a command in the shell and return its output. USER is the name of the namespace."""
+        """Run a command in the shell and return its output. In the shell, the variable USER contains the namespace."""
         environment = {
             "PATH": f"{Path(kubectl_path()).parent}:{os.environ['PATH']}",
             "HOME": str(self.directory),
