@@ -52,7 +52,10 @@ async def main(kubeconfig: str, namespace: str, count: int) -> None:
 
 
 async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> dict[str, float]:
-    """Call `act` for every name, IN_FLIGHT at a time. Return wall time, CPU time and memory of this process."""
+    """Call `act` for every name, with at most IN_FLIGHT calls at the same time.
+
+    Return wall time, CPU time and memory of this process.
+    """
     todo = iter(names)
 
     async def worker() -> None:

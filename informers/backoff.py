@@ -30,10 +30,10 @@ class Backoff:
         reset_after_s: float = 120.0,
         chance: Callable[[], float] = random,
     ) -> None:
-        """Create a backoff without failures.
+        """Create a backoff.
 
-        The ceiling is multiplied by `factor` at each failure. `chance` returns a random number in [0, 1). If the number
-        is 0, the delay is `initial_s`. If the number is near 1, the delay is near the ceiling.
+        At each failure, the ceiling is multiplied by `factor`. `chance` returns a random number in [0, 1). If the
+        number is 0, the delay is `initial_s`. If the number is near 1, the delay is near the ceiling.
         """
         if not 0 < initial_s <= maximum_s or factor < 1:
             raise ValueError("a backoff needs 0 < initial_s <= maximum_s and factor >= 1")

@@ -18,7 +18,7 @@ from informers.nesting import TOO_DEEP
 T = TypeVar("T", bound=KubeObject)
 
 MARK = "undecodable"
-"""The field of the type that contains the decoder's message. It is "" if the object was decoded completely."""
+"""The name of the field with the decoder's message. The field is "" if the object was decoded completely."""
 
 
 class Partial(Struct, Generic[T], frozen=True):

@@ -165,10 +165,10 @@ class WorkQueue(Generic[K]):
             self._enqueue(key)
 
     def shut_down(self, *, drain: bool = False) -> None:
-        """Stop accepting keys, cancel all delays and remove the waiting keys.
+        """Stop accepting keys and cancel all delays.
 
-        If `drain` is True, workers still receive the waiting keys before the iteration ends. A later call with
-        `drain=False` removes the keys that still wait.
+        If `drain` is False, remove the waiting keys. If `drain` is True, workers still receive the waiting keys before
+        the iteration ends. A later call with `drain=False` removes the keys that still wait.
         """
         self._shut = True
         for timer in self._delayed.values():

@@ -29,8 +29,9 @@ CREDENTIALS: Final = (
 def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
     """Return the audit policy. The API server writes one line for each request.
 
-    Health checks and the API server's requests to itself are left out. `level` is the level of writes. Reads are
-    recorded without bodies, because the answer to a list can be large. Bodies are recorded without `managedFields`.
+    Health checks and the API server's requests to itself are left out. Write requests are recorded with the level
+    `level`. Reads are recorded without bodies, because the answer to a list can be large. Bodies are recorded without
+    `managedFields`.
     """
     return {
         "apiVersion": "audit.k8s.io/v1",

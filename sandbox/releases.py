@@ -92,7 +92,7 @@ def architecture() -> str:
 
 
 def _read(url: str) -> str:
-    """Download a small text file and return its text. Raises TimeoutError if the host does not answer within seconds.
+    """Download a small text file and return its text. If the host does not answer in time, raise TimeoutError.
 
     The request runs in a separate thread, because the timeout of a request does not limit the DNS lookup.
     """

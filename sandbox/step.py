@@ -53,7 +53,8 @@ class Change(Struct, frozen=True):
 
 
 class Delete(Struct, frozen=True):
-    """The deletion of another object in the same namespace. If the UID of the other object differs, nothing is done.
+    """The deletion of another object in the same namespace. If the other object has another UID than `uid`, nothing is
+    done.
 
     `grace_s` is the grace period in seconds, or None for the object's own grace period.
     """
