@@ -1,4 +1,4 @@
-"""`kubectl vmherd scale`: sets the number of VMs. A dry run names the VMs that would leave."""
+"""`kubectl vmherd scale`: sets the number of VMs. A dry run names the VMs that leave."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def undo_edits(pool: Document, revision: ControllerRevision) -> tuple[Edit, ...]
 
 
 def owner_in_git(document: Document) -> str:
-    """Return the name of the program that would undo a change of this object, or ""."""
+    """Return the name of the program that undoes changes of this object, or ""."""
     metadata = document.get("metadata") or {}
     marks = {**(metadata.get("labels") or {}), **(metadata.get("annotations") or {})}
     return next((program for mark, program in GITOPS.items() if mark in marks), "")

@@ -35,7 +35,10 @@ def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
 
 
 def owner_kind(member: Document) -> Kind[Any]:
-    """Return the kind of the pool or set that controls a member. Raise Refused if none does."""
+    """Return the kind of the pool or set that controls a member.
+
+    Raise Refused if no pool or set controls the member.
+    """
     owner = controller(member)
     for kind in KINDS:
         if owner is not None and owner.get("kind") == kind.kind:

@@ -25,7 +25,7 @@ class Refuse(Struct, frozen=True, tag=True):
 class Hang(Struct, frozen=True, tag=True):
     """Do not forward the request and do not answer.
 
-    After `seconds`, reset the connection. With None, wait until the client gives up.
+    After `seconds`, reset the connection. If `seconds` is None, wait until the client gives up.
     """
 
     seconds: float | None = None
@@ -94,7 +94,10 @@ class ReplayList(Struct, frozen=True, tag=True):
 
 
 class ReplayWatch(Struct, frozen=True, tag=True):
-    """Start a watch at an older resource version, by default the oldest that a watch of the same path started at."""
+    """Start a watch at an older resource version.
+
+    The default is the oldest version at which a watch of this path started.
+    """
 
     resource_version: str = ""
 

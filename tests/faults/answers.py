@@ -137,5 +137,5 @@ def enlarged(line: bytes, size: int) -> bytes:
 
 
 def same_list(request: ApiRequest) -> str:
-    """Return a key that equal lists share."""
+    """Return a key. Equal lists have the same key."""
     return f"{request.verb} {request.target}"

@@ -34,7 +34,7 @@ from tests.faults.timelines import our_deletes
 
 
 class Disruption(Struct, frozen=True):
-    """One disruption. With it, `unavailable` members are unavailable, and `allowed` are allowed."""
+    """One disruption. Including this disruption, `unavailable` members are unavailable. The limit is `allowed`."""
 
     change: Change
     unavailable: int

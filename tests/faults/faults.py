@@ -98,13 +98,13 @@ class Fault(Struct, frozen=True, kw_only=True):
     """The time after which the runner ends the fault, for a fault that lasts."""
 
     lasts_s: float = 1.0
-    """The time until the controller sees and reaches the server as usual."""
+    """The time after which the controller reaches the server again and sees its current state."""
 
     recovers_s: float = 2.0
     """The time until the controller has tried again, or a new controller works."""
 
     loses: bool = False
-    """True if the server may carry out a write whose answer the controller does not get."""
+    """True if the fault can hide the answer to a write that the server has carried out."""
 
     on_events: bool = False
     """True if the fault applies to writes of Events too. A lost Event is no failure, so a few faults are enough."""
@@ -187,7 +187,7 @@ class Injection(Struct, frozen=True):
 
 
 class Trace(Struct, frozen=True):
-    """The places of a run: its writes in their order, and how many events each watch delivered."""
+    """What a run did: its writes in their order, and the number of events of each watch."""
 
     writes: tuple[WritePlace, ...]
     events: tuple[tuple[str, int], ...]
@@ -206,8 +206,8 @@ def numbered(writes: Iterable[tuple[str, str, str]]) -> tuple[WritePlace, ...]:
 def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
     """Derive all injections of a scenario from its reference runs.
 
-    A controller writes its status sooner or later, so the number of these writes differs a little between two runs.
-    Crashes are injected at each write of any reference run. Other faults are injected at the writes of all of them.
+    The number of status writes differs a little between two runs. Crashes are injected at each write of any reference
+    run. Other faults are injected only at writes that occur in all reference runs.
     """
     every = [set(trace.writes) for trace in traces]
     for place in dict.fromkeys(place for trace in traces for place in trace.writes):
@@ -225,7 +225,7 @@ def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
 
 
 def injections_at(scenario: str, place: Place) -> Iterator[Injection]:
-    """Return the injections at one place, which need not occur in a reference run."""
+    """Return the injections at one place. The place can be missing in the reference runs."""
     if isinstance(place, ProcessPlace):
         return
     of_watches = isinstance(place, WatchPlace)

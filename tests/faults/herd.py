@@ -1,4 +1,4 @@
-"""A controller in this process, behind its own fault proxy. A crash replaces it by a new one."""
+"""A controller in this process, behind its fault proxy. After a crash, a new controller starts."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class Herd:
         self._task.add_done_callback(self._note_end)
 
     def arm(self, *rules: Rule) -> tuple[int, ...]:
-        """Begin with the faults. Writes count from here."""
+        """Let the faults begin. Writes are counted from now on."""
         self._armed_at = len(self.proxy.log)
         return tuple(self.proxy.add(rule) for rule in rules)
 
@@ -87,7 +87,7 @@ class Herd:
         return {each.request.resource for proxy in self._proxies for each in proxy.log if each.request.watch}
 
     async def settled(self) -> None:
-        """Wait until a crash that has begun is over, and the next controller runs."""
+        """If a crash has begun, wait until the next controller runs."""
         if self._restarting is not None:
             await self._restarting
 

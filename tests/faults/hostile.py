@@ -126,7 +126,7 @@ class Tenant:
         return found
 
     def requests(self, since: int | None = None) -> list[AuditRecord]:
-        """The requests of the controller in this namespace, with those for Events."""
+        """The requests of the controller in this namespace, including the requests for Events."""
         records = self.plane.audit_records(self.since if since is None else since)
         return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
 

@@ -142,7 +142,7 @@ def _has_spec(template: Object, item: Object, suffix: str) -> bool:
 
 
 def _equal(template: Any, value: Any, suffix: str) -> bool:
-    """Return True if the value is that of the template. A name may end with the suffix."""
+    """Return True if the value equals the template's value. A name may also have the suffix at its end."""
     if isinstance(template, dict) and isinstance(value, dict):
         value, template = ({k: each for k, each in item.items() if k != REVISION_LABEL} for item in (value, template))
         value = {key: each for key, each in value.items() if key in template or not _is_shell(each)}

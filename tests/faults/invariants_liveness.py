@@ -187,7 +187,7 @@ def l3_each_deviation_is_repaired_in_time(history: History, run: Run) -> Iterato
 
 
 def _deviates(point: Point) -> bool:
-    """Return True if the owner lacks members and nothing in its status says why, or if its status is wrong."""
+    """Return True if the status is wrong, or if members are missing and nothing in the status says why."""
     owner = point.owner
     if owner is None or is_deleting(owner) or is_invalid(owner):
         return False
@@ -221,7 +221,7 @@ def l4_failing_members_are_replaced_with_a_back_off(history: History, run: Run) 
 
 
 def _replacements(timeline: Timeline, start: float, index: int) -> int:
-    """Return the number of creates in the minute up to a point: for new members, lost members and failed members."""
+    """Return the number of creates that are allowed in a minute, for new members, lost members and failed members."""
     points = [point for point in timeline.points[: index + 1] if point.time > start]
     before = [point for point in timeline.points[: index + 1] if point.time <= start]
     sizes = [wanted(point.owner) for point in (*before[-1:], *points) if point.owner is not None]

@@ -103,7 +103,7 @@ def q2_failures_are_retried_with_a_back_off(history: History, run: Run) -> Itera
 
 
 def _is_answer(request: Request) -> bool:
-    """Return True if the error is the expected answer to a question: the disk or the object does not exist."""
+    """Return True if a read was answered with 404: the disk or the object does not exist."""
     return request.verb == "get" and request.code == 404
 
 

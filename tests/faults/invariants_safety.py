@@ -58,7 +58,7 @@ from tests.faults.timelines import (
 )
 
 CONFIRMED_WITHIN_S = 60.0
-"""The longest time between the read of an owner and its adoption of an orphan."""
+"""The longest time between the read of an owner and the owner's adoption of an orphan."""
 
 
 def described(change: Change) -> tuple[str, ...]:

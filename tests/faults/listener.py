@@ -57,7 +57,7 @@ class Listener:
                 task.cancel()
 
     async def close(self) -> None:
-        """End all connections. Raises an ExceptionGroup if a connection has failed by an error of the proxy."""
+        """End all connections. Raises an ExceptionGroup if an error of the proxy has ended a connection."""
         await self.close_port()
         for task in self.tasks:
             task.cancel()

@@ -23,7 +23,7 @@ REFERENCES = 2
 """The default number of reference runs of a scenario. Their places and end states are joined."""
 
 TRIES = 3
-"""How often a run is repeated whose fault did not fire, because the write or the event did not occur."""
+"""An injection gets this number of tries, because the write or the event for its fault does not always occur."""
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -34,7 +34,7 @@ class Selection(Struct, frozen=True, kw_only=True):
     sample: int = 0
     seed: int = 1
     stop_after_s: float = float("inf")
-    """No run begins later than this time after the start."""
+    """After this many seconds, no further run begins."""
 
 
 class Summary(Struct, frozen=True, kw_only=True):
@@ -44,7 +44,7 @@ class Summary(Struct, frozen=True, kw_only=True):
     seconds: float
     left_out: int = 0
     failures: tuple[str, ...] = ()
-    """Runs that could not be judged, for example because a fault of the tests ended them."""
+    """Runs that could not be judged, for example because of an error in the tests."""
 
     @property
     def fired(self) -> int:
@@ -165,7 +165,7 @@ class Matrix:
                 return
 
     async def _attempt(self, run: Run, *, last: bool = True) -> Result | None:
-        """Run once. The result counts if its fault fired, or if this is the last try."""
+        """Run once. The result counts if the fault fired or the judge found a violation. The last try always counts."""
         try:
             result = await run.go()
         except Exception:
@@ -187,7 +187,7 @@ class Matrix:
 def chosen_from(traces: Mapping[str, Sequence[Trace]], selection: Selection) -> tuple[Injection, ...]:
     """Return the selected injections in a random order, so that the slow ones are not neighbours.
 
-    `traces` are those of the reference runs of each scenario.
+    `traces` has the traces of the reference runs of each scenario.
     """
     if selection.place:
         place = parse_place(selection.place)

@@ -261,7 +261,7 @@ def _tls(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
 
 @asynccontextmanager
 async def observing(kubeconfig: Path, audit_log: Path) -> AsyncIterator[Observer]:
-    """Observe a control plane while the block runs. `kubeconfig` is that of its administrator.
+    """Observe a control plane while the block runs. `kubeconfig` has the administrator's permissions.
 
     The control plane needs `audit_level="RequestResponse"`.
     """

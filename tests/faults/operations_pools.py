@@ -113,7 +113,7 @@ class ForcePool(Operation, frozen=True, tag=True):
 
 
 class Attach(Operation, frozen=True, tag=True):
-    """Give a VM to the pool: write the pool as its controller, as a user does who restores a backup."""
+    """Make the pool the controller of a VM, as after the restore of a backup."""
 
     which: int
 
@@ -155,7 +155,7 @@ def _part(part: str, value: str | None) -> dict[str, Any]:
 
 
 def _storage(part: str, value: str | None) -> dict[str, Any]:
-    """Volumes: disks of the VM's own, or references to ConfigMaps and Secrets."""
+    """Volumes: the VM's disks, or references to ConfigMaps and Secrets."""
     names = (value or "").split(",") if part == "disks" and value else []
     volumes: list[dict[str, Any]] = [{"name": name, "dataVolume": {"name": name}} for name in names]
     if part == "references" and value:

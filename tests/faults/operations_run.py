@@ -79,7 +79,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 async def run_sequence(cluster: Cluster, kind: KindName, sequence: Sequence[Operation]) -> Verdict:
-    """Run the operations in a namespace of their own, and judge the end."""
+    """Run the operations in a new namespace, and judge the end."""
     began = time.monotonic()
     manifest = operations_sets.manifest() if kind == "sets" else operations_pools.manifest()
     world = World(cluster, kind, await cluster.new_namespace(kind), manifest)
@@ -302,7 +302,7 @@ async def _clear(world: World) -> None:
 
 
 class Fresh:
-    """A namespace of its own in which the final spec is created at once, with a controller of its own."""
+    """A separate namespace and a separate controller. The final spec is created there at once."""
 
     def __init__(self, cluster: Cluster, kind: KindName) -> None:
         self._cluster = cluster

@@ -144,7 +144,10 @@ class FaultProxy:
         await self._listener.close()
 
     def go_dark(self) -> None:
-        """Pass no further byte, as after a crash of the client. Requests that the server already has still end."""
+        """Pass no further byte, as after a crash of the client.
+
+        The server still finishes the requests that it already has.
+        """
         self.dark = True
         self._listener.mode = "hang"
         for task in self._listener.tasks - self._forwarding - {asyncio.current_task()}:
@@ -155,7 +158,7 @@ class FaultProxy:
         self._listener.mode = mode
 
     async def refuse_connections(self) -> None:
-        """Reset all connections and close the port. `accept_connections` ends this."""
+        """Reset all connections and close the port. `accept_connections` opens the port again."""
         await self._listener.close_port()
         self.reset_connections()
 
@@ -177,7 +180,7 @@ class FaultProxy:
         self.reset_connections()
 
     def write_ca_files(self) -> None:
-        """Replace the CA certificates beside the kubeconfigs with the one of the current authority."""
+        """Replace the CA certificates beside the kubeconfigs with the certificate of the current authority."""
         for path in self._ca_files:
             temporary = path.with_name(f"{path.name}.new")
             temporary.write_bytes(self._authority.pem if self._authority else b"")

@@ -157,7 +157,7 @@ class Run:
         )
 
     async def _end(self) -> None:
-        """Wait for the end state of the reference and for rest."""
+        """Wait until the controller is at rest. If there is a reference, also wait for its end state."""
         if self._reference is None:
             if not await self._quiet(self._scenario.settled):
                 self._violation("Q1", "the controller does not come to rest")
@@ -175,7 +175,7 @@ class Run:
             self._violation("Q1", "the namespace does not stay at rest", *found, *self._last_writes())
 
     async def _judge(self) -> Counter[str]:
-        """Check the invariants over the history that the API server has. Return how often each was checked."""
+        """Check the invariants over the API server's history. Return the number of checks of each invariant."""
         history = await self._bench.observer.history(self._namespace)
         fault = FAULTS.get(self._injection.fault) if self._injection else None
         fired = [each.time for each in self._herd.decisions() if each.rule]
@@ -224,7 +224,7 @@ class Run:
         return reached
 
     async def _quiet(self, holds: Callable[[Objects], bool]) -> bool:
-        """Wait until a condition holds and for a while nothing changed and the controller asked for nothing."""
+        """Wait until the condition holds at rest: for a while, nothing changes and the controller sends no request."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + QUIET_WITHIN_S
         requests, since = self._herd.requests(), loop.time()

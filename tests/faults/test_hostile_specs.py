@@ -141,7 +141,7 @@ RICH_POOL: dict[str, Any] = {
 
 
 def with_nulls(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[tuple[Any, ...], Any]]:
-    """Yield each path below the value, and the whole value with a null at this path."""
+    """For each path below the value, yield the path and a copy of the whole value with null at this path."""
     items = (
         list(value.items()) if isinstance(value, dict) else list(enumerate(value)) if isinstance(value, list) else []
     )

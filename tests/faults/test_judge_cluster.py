@@ -101,8 +101,6 @@ async def test_a_pool_that_grows_changes_its_template_and_shrinks_has_no_violati
 
 
 async def test_the_observer_continues_after_a_restart_of_the_api_server(control_plane: ControlPlane) -> None:
-    """The answers in the audit log fill the hole, so each write has its effect."""
-
     def scenario(namespace: PoolNamespace) -> None:
         sets = ReplicaSetNamespace(control_plane, namespace.namespace)
         for number in range(3):

@@ -138,7 +138,7 @@ class View:
 
 
 class User:
-    """A user with all permissions in one namespace. `objects` are its current objects.
+    """A user with all permissions in one namespace. `objects` are the current objects of the namespace.
 
     A patient user tries again while the server does not answer.
     """

@@ -88,7 +88,7 @@ def chunk(data: bytes) -> bytes:
 
 
 def head(status: int, **headers: str) -> Head:
-    """Make the head of an answer of the proxy. Keyword arguments are headers with underscores."""
+    """Make the head of an answer of the proxy. Each keyword argument is a header, with underscores for hyphens."""
     named = tuple((name.replace("_", "-").title(), text) for name, text in headers.items() if text)
     phrase = HTTPStatus(status).phrase if status in HTTPStatus._value2member_map_ else "Unknown"
     return Head(status, phrase, named)

@@ -1,6 +1,4 @@
-"""`kubectl vmherd rollout status`: the lines, which are worded as kubectl's, the line that a terminal overwrites, and
-the exit codes.
-"""
+"""`kubectl vmherd rollout status`: the lines in kubectl's words, the line on a terminal, and the exit codes."""
 
 from __future__ import annotations
 
