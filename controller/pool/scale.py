@@ -25,7 +25,7 @@ from controller.pool.revisions import Revisions, plan_revision
 from controller.pool.rollout import partition_of, template_for
 from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage
+from controller.runtime.plan import Cause, Confirm, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey, controller_of
 
 MAX_NOTICES: Final = 10
@@ -77,7 +77,8 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
     partition = partition_of(snapshot).number
     why = f"{intent.wanted - missing} of {intent.wanted} VMs exist"
     creates = []
-    for ordinal in islice(free_ordinals(owner.name, snapshot.taken), min(missing, snapshot.limits.burst)):
+    ordinals = tuple(islice(free_ordinals(owner.name, snapshot.taken), min(missing, snapshot.limits.burst)))
+    for ordinal in ordinals:
         revision, template = template_for(snapshot, revisions, ordinal, partition)
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
@@ -93,7 +94,23 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
             Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=reusable_disks)
         )
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
-    return Plan(stages=(*plan_revision(snapshot, revisions), Stage(tuple(creates))), held=held)
+    stages = (*_confirmation(snapshot, max(ordinals)), *plan_revision(snapshot, revisions), Stage(tuple(creates)))
+    return Plan(stages=stages, held=held)
+
+
+def _confirmation(snapshot: Snapshot, highest: int) -> tuple[Stage, ...]:
+    """Return a stage that confirms the pool if a VM below the ordinal `highest` does not belong to the pool.
+
+    A VM may have left the pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show
+    that yet. The new VMs of a deleted pool would be deleted soon, and their kept disks would be left over.
+    """
+    owner = snapshot.owner.metadata
+    own = {vm.metadata.name for vm in snapshot.members}
+    names = (name_of(owner.name, ordinal) for ordinal in range(highest))
+    if not any(name in snapshot.taken and name not in own for name in names):
+        return ()
+    why = "confirm the pool before new VMs replace those that left it"
+    return (Stage((Confirm(resource=snapshot.pools, key=owner.key, uid=owner.uid, why=why),)),)
 
 
 def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine, ...], surplus: int) -> Plan:

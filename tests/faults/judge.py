@@ -157,6 +157,12 @@ def examine(history: History, run: Run, *, only: Collection[str] = ()) -> Verdic
     return Verdict(tuple(violations), dict(checks))
 
 
+def all_invariants() -> set[str]:
+    """Return the numbers of all invariants."""
+    _register()
+    return set(INVARIANTS)
+
+
 def judge(history: History, run: Run) -> tuple[Violation, ...]:
     """Return the violations of all invariants."""
     return examine(history, run).violations

@@ -158,7 +158,8 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 
 def _masked_line(plural: str, item: Json) -> str:
-    masked = _masked(item)
+    # The items of a list have no kind.
+    masked = {key: value for key, value in _masked(item).items() if key not in ("apiVersion", "kind")}
     metadata = masked["metadata"]
     if plural == VMIS and POOL_REVISION not in (metadata.get("labels") or {}):
         metadata["name"] = MASK

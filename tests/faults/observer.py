@@ -168,8 +168,11 @@ class Observer:
         late: list[str] = []
         for kind, watch in self._watches.items():
             while True:
-                items, _ = await self._list(kind, namespace)
-                late = watch.behind(items, namespace)
+                try:
+                    items, _ = await self._list(kind, namespace)
+                    late = watch.behind(items, namespace)
+                except (aiohttp.ClientError, TimeoutError, OSError) as error:
+                    late = [f"no answer: {error}"]  # the API server restarts
                 if not late:
                     break
                 if time.monotonic() > give_up:
@@ -208,6 +211,16 @@ class Observer:
                 await self._list_again(watch)
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
                 await asyncio.sleep(RETRY_S)
+                await self._list_if_restored(watch)
+
+    async def _list_if_restored(self, watch: _Watch) -> None:
+        """List again if the revisions have gone back, because etcd was restored."""
+        try:
+            items, revision = await self._list(watch.kind)
+        except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
+            return
+        if revision < watch.revision:
+            watch.take_list(items, revision)
 
     async def _list_again(self, watch: _Watch) -> None:
         while True:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 import structlog
 from msgspec import Struct
@@ -15,7 +15,7 @@ from tests.faults.bench import Bench, new_namespace
 from tests.faults.chronicle import chronicle
 from tests.faults.faults import FAULTS, Injection, Trace, numbered
 from tests.faults.herd import Herd
-from tests.faults.judge import Answer, Interval, Violation, examine
+from tests.faults.judge import Answer, Interval, Violation, all_invariants, examine
 from tests.faults.judge import Run as JudgedRun
 from tests.faults.objects import Objects, differences, end_state
 from tests.faults.scenarios import Scenario
@@ -31,6 +31,9 @@ AFTERMATH_S = 15.0
 
 AFTER_A_RESTORE = ("L1", "L2", "Q1", "S6")
 """The invariants about the end. A restore removes objects and changes, which no other invariant expects."""
+
+ABOUT_EACH_CHANGE = {"H0", "S11"}
+"""The invariants that need each change and its author."""
 
 QUIET_S = 0.8
 QUIET_WITHIN_S = 20.0
@@ -194,7 +197,7 @@ class Run:
                 lost_answers=len(fired) if fault and fault.loses else 0,
                 crashes=self._herd.crashes,
             ),
-            only=AFTER_A_RESTORE if self._wave and self._wave.fault.loses_acts else (),
+            only=self._invariants(),
         )
         self._violations += verdict.violations
         if self._violations and self._bench.evidence:
@@ -203,6 +206,14 @@ class Run:
             found = [f"{each.invariant}: {each.message}" for each in self._violations]
             (self._bench.evidence / f"{self._namespace}.txt").write_text("\n".join([self.name, *found, *lines]))
         return Counter({"L1": 1, "Q1": 1}) + Counter(verdict.checks)
+
+    def _invariants(self) -> Collection[str]:
+        """Return the invariants to check; () means all."""
+        if self._wave is None or not self._wave.fault.hides:
+            return ()
+        if self._wave.fault.loses_acts:
+            return AFTER_A_RESTORE
+        return all_invariants() - ABOUT_EACH_CHANGE
 
     def _answers(self) -> Iterator[Answer]:
         fault = FAULTS.get(self._injection.fault) if self._injection else None

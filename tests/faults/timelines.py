@@ -9,7 +9,17 @@ from msgspec import Struct
 
 from tests.faults.history import Change, History
 from tests.faults.judge import Run
-from tests.faults.states import CHILD_OF, OWNERS, Object, controller_uid, counts, is_deleting, wanted
+from tests.faults.states import (
+    CHILD_OF,
+    OWNERS,
+    Object,
+    controller_uid,
+    counts,
+    is_deleting,
+    labels_of,
+    selects,
+    wanted,
+)
 
 
 class Point(Struct, frozen=True):
@@ -110,8 +120,10 @@ class _Life:
             self._take_member(change)
         time = max(change.time, self.points[-1].time) if self.points else change.time
         model = self.owner or {"kind": self.kind}
-        counted = sum(counts(model, each) for each in self.members.values())
-        staying = sum(not is_deleting(each) for each in self.members.values() if counts(model, each))
+        # A member whose labels do not match will be released, so it needs a replacement already now.
+        members = [each for each in self.members.values() if not self.owner or selects(self.owner, labels_of(each))]
+        counted = sum(counts(model, each) for each in members)
+        staying = sum(not is_deleting(each) for each in members if counts(model, each))
         self.points.append(Point(change, time, self.owner, counted, staying, self.created))
 
     def _take_member(self, change: Change) -> None:

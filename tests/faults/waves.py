@@ -50,6 +50,9 @@ class ProcessFault(Struct, frozen=True, kw_only=True):
     loses_acts: bool = False
     """True if the users' acts are lost, and the users act again afterwards."""
 
+    hides: bool = False
+    """True if the observer and the audit log may miss a change. Then nobody knows who changed which field."""
+
     controllers: int = 1
 
 
@@ -89,14 +92,14 @@ def _freeze_leader(scene: Scene) -> None:
 PROCESS_FAULTS: Mapping[str, ProcessFault] = {
     fault.name: fault
     for fault in (
-        ProcessFault(name="apiserver-restarted", strike=lambda scene: scene.plane.restart_apiserver()),
-        ProcessFault(name="apiserver-killed", strike=lambda scene: planes.kill_apiserver(scene.plane)),
+        ProcessFault(name="apiserver-restarted", hides=True, strike=lambda scene: scene.plane.restart_apiserver()),
+        ProcessFault(name="apiserver-killed", hides=True, strike=lambda scene: planes.kill_apiserver(scene.plane)),
         ProcessFault(name="apiserver-frozen", strike=_frozen(APISERVER)),
         ProcessFault(name="etcd-frozen", strike=_frozen(ETCD)),
-        ProcessFault(name="etcd-restarted", strike=lambda scene: planes.restart_etcd(scene.plane)),
-        ProcessFault(name="etcd-compacted", strike=_compact_and_restart),
+        ProcessFault(name="etcd-restarted", hides=True, strike=lambda scene: planes.restart_etcd(scene.plane)),
+        ProcessFault(name="etcd-compacted", hides=True, strike=_compact_and_restart),
         ProcessFault(name="etcd-defragmented", strike=lambda scene: planes.defragment(scene.plane)),
-        ProcessFault(name="etcd-restored", before=_take_snapshot, strike=_restore, loses_acts=True),
+        ProcessFault(name="etcd-restored", hides=True, before=_take_snapshot, strike=_restore, loses_acts=True),
         ProcessFault(name="leader-frozen", strike=_freeze_leader, controllers=2),
     )
 }

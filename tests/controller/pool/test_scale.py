@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.annotations import DELETION_COST, POOL_FINALIZER, PROTECT, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, Patch
+from controller.runtime.plan import Confirm, Create, Delete, Patch
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
@@ -34,6 +34,23 @@ def test_p3_a_name_that_is_in_use_is_skipped():
     owner = pool(replicas=2)
     foreign = vm("web-0", finalizers=())
     assert names(plan(snapshot(owner, (foreign,))), Create) == ["web-1", "web-2"]
+
+
+def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
+    owner = pool(replicas=2)
+    left = vm("web-0", finalizers=())
+    first, *others = plan(snapshot(owner, (left, *vms(owner, 1)), revisions=())).stages
+    [confirm] = first.actions
+    assert isinstance(confirm, Confirm)
+    assert (confirm.key, confirm.uid, first.essential) == (owner.metadata.key, owner.metadata.uid, True)
+    assert {type(action) for stage in others for action in stage.actions} == {Create}
+
+
+def test_p4_a_pool_is_not_confirmed_if_all_vms_with_its_names_belong_to_it():
+    owner = pool(replicas=4)
+    elsewhere = (vm("web-9", finalizers=()), vm("other-0", finalizers=()))
+    actions = plan(snapshot(owner, (*vms(owner, 0, 2), *elsewhere))).actions
+    assert {type(action) for action in actions} == {Create}
 
 
 def test_p3_a_terminating_vm_counts_and_keeps_its_name():
