@@ -126,7 +126,7 @@ def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:
 
 
 def test_the_arguments_are_the_programs_own_defaults(helm: Helm) -> None:
-    chart = {"mode": "standalone", "leader_election_namespace": "vmherd"}
+    chart = {"mode": "standalone", "leader_election_namespace": "vmherd", "in_pod": True}
     defaults = {field: getattr(Config(), field) for field in Config.__struct_fields__}
     found = settings(helm.render())
     assert {field: getattr(found, field) for field in Config.__struct_fields__} == {**defaults, **chart}
@@ -156,6 +156,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "maxInflight": 60,
                     "kubeApiQps": 12.5,
                     "kubeApiBurst": 40,
+                    "maxReplicas": 500,
                     "debugEndpoints": True,
                 },
                 "logs": {"level": "debug", "format": "json"},
