@@ -12,7 +12,7 @@ a test can cover every situation of a watch with one row of a table. `informers.
 Promises of the machine:
 
 - Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- A complete list replaces the cached objects, whatever their versions are. A list that is older than the cache is not
+- A complete list replaces the cached objects of all versions. A list that is older than the cache is not
   used, except in the case of the next point. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.

@@ -20,7 +20,7 @@ def by_owner_uid(thing: KubeObject) -> Iterable[str]:
 
 
 class NamesInUse(Struct, frozen=True):
-    """The names of all objects of a kind in a namespace, whoever owns the objects.
+    """The names of all objects of a kind in a namespace, with any owner or none.
 
     `name in names` is True if an object has this name.
     """

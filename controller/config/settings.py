@@ -207,7 +207,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option(
             "max_replicas",
             Integer(0, 1_000_000),
-            "replicas that one object gets at most, whatever its spec says; 0 means no limit",
+            "the maximum number of replicas of one object; limits spec.replicas; 0 means no limit",
         ),
         _option(
             "revision_history",

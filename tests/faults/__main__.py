@@ -37,7 +37,7 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scenario", action="append", default=[], metavar="PATTERN", help="only these scenarios")
     parser.add_argument("--fault", action="append", default=[], metavar="PATTERN", help="only these faults")
     parser.add_argument("--at", default="", metavar="PLACE", help="only this place, such as create/virtualmachines#2")
-    parser.add_argument("--write", type=int, metavar="K", help="the K-th write of the scenario, whatever it writes")
+    parser.add_argument("--write", type=int, metavar="K", help="the K-th write of the scenario, of any kind")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="about N injections, chosen by the seed")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the choice and of the order")
     parser.add_argument("--jobs", type=int, default=JOBS, help=f"runs at the same time; the default is {JOBS}")

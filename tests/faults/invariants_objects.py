@@ -9,7 +9,7 @@ How the catalogue's invariants are worded for this controller:
   unavailable. A delete of a VMI that is already unready is free (P14, R14). A revision stays while a VM refers to it,
   and its data is the pool's spec.
 - S10: the garbage collector deletes no disk of a pool that keeps disks. Exceptions: a deletion in the foreground, a VM
-  that was no member, and a finalizer that somebody else removed. A new VM never takes a disk that its predecessor owns.
+  that was no member, and a finalizer that others removed. A new VM never takes a disk that its predecessor owns.
 - S11: see `invariants_fields`.
 - S12: each patch has a precondition: a resourceVersion, a JSON patch test, or a UID if the patch sets only keys of
   the controller. References and conditions of others stay.

@@ -151,7 +151,7 @@ def s2_creates_and_deletes_stay_within_what_is_missing_or_surplus(history: Histo
     for step in our_creates(history):
         window, owners = step.timeline.window(run, step.index), step.timeline.owners(run, step.index)
         created = step.point.created
-        # The number of members would be at least this, from whichever state of the window the controller started.
+        # The smallest possible number of members, over all states of the window.
         reached = min((point.counted + created - point.created for point in window), default=created)
         if reached > most_wanted(owners):
             message = f"{name_of(step.change.object)} is create {created}: {reached} of {most_wanted(owners)} wanted"
@@ -168,7 +168,7 @@ def _surplus_deletes(run: Run, steps: list[Step]) -> Iterator[Finding]:
     for number, step in enumerate(steps, start=1):
         window = step.timeline.window(run, step.index)
         first = step.index - len(window)
-        # The number of members that stay, from whichever state of the window the controller started.
+        # The largest possible number of members that stay, over all states of the window.
         left = max(
             point.staying - (number - sum(each.index <= index for each in steps))
             for index, point in enumerate(window, start=first)

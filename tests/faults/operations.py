@@ -7,7 +7,7 @@ meaningful when a part of it is left out. An operation whose target does not exi
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Literal, TypeAlias
+from typing import Any, Literal, Protocol, TypeAlias
 
 from msgspec import Struct
 
@@ -28,14 +28,13 @@ Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
 REJECTED = (400, 422)
 
 
-class Operation(Struct, frozen=True, tag=True):
+class Operation(Protocol):
     """One change. `apply` returns a short note for the trace."""
 
-    async def apply(self, world: World) -> str:
-        raise NotImplementedError
+    async def apply(self, world: World) -> str: ...
 
 
-class Wait(Operation, frozen=True, tag=True):
+class Wait(Struct, frozen=True, tag=True):
     seconds: float
 
     async def apply(self, world: World) -> str:
@@ -43,7 +42,7 @@ class Wait(Operation, frozen=True, tag=True):
         return ""
 
 
-class Scale(Operation, frozen=True, tag=True):
+class Scale(Struct, frozen=True, tag=True):
     """Change `spec.replicas`, directly or through the subresource `scale`. None writes null, so the default applies."""
 
     replicas: int | None
@@ -55,14 +54,14 @@ class Scale(Operation, frozen=True, tag=True):
         return str(answer.code)
 
 
-class Pause(Operation, frozen=True, tag=True):
+class Pause(Struct, frozen=True, tag=True):
     paused: bool | None
 
     async def apply(self, world: World) -> str:
         return str((await world.change_owner({"spec": {"paused": self.paused}})).code)
 
 
-class Reject(Operation, frozen=True, tag=True):
+class Reject(Struct, frozen=True, tag=True):
     """Send a spec that violates the CRD's schema. The server must refuse it and change nothing."""
 
     which: int
@@ -82,7 +81,7 @@ class Reject(Operation, frozen=True, tag=True):
         return f"{answer.code} {case.path}"
 
 
-class Vary(Operation, frozen=True, tag=True):
+class Vary(Struct, frozen=True, tag=True):
     """Replace one policy of the spec by a random value of its schema. The server may refuse it."""
 
     field: str
@@ -98,7 +97,7 @@ class Vary(Operation, frozen=True, tag=True):
         return f"{answer.code} {value}"
 
 
-class SetSpec(Operation, frozen=True, tag=True):
+class SetSpec(Struct, frozen=True, tag=True):
     """Replace one field of the spec. None removes the field."""
 
     field: str
@@ -110,7 +109,7 @@ class SetSpec(Operation, frozen=True, tag=True):
         return str((await world.change_owner({"spec": {self.field: self.value}})).code)
 
 
-class AnnotateOwner(Operation, frozen=True, tag=True):
+class AnnotateOwner(Struct, frozen=True, tag=True):
     key: str
     value: str | None
 
@@ -118,14 +117,14 @@ class AnnotateOwner(Operation, frozen=True, tag=True):
         return str((await world.change_owner({"metadata": {"annotations": {self.key: self.value}}})).code)
 
 
-class LabelOwner(Operation, frozen=True, tag=True):
+class LabelOwner(Struct, frozen=True, tag=True):
     value: str | None
 
     async def apply(self, world: World) -> str:
         return str((await world.change_owner({"metadata": {"labels": {"test.vmherd.dev/team": self.value}}})).code)
 
 
-class DeleteOwner(Operation, frozen=True, tag=True):
+class DeleteOwner(Struct, frozen=True, tag=True):
     """Delete the owner. With `recreate`, create it again with the same name and spec as soon as possible."""
 
     propagation: Propagation
@@ -140,7 +139,7 @@ class DeleteOwner(Operation, frozen=True, tag=True):
         return await world.recreate_owner() if self.recreate else str(answer.code)
 
 
-class HoldOwner(Operation, frozen=True, tag=True):
+class HoldOwner(Struct, frozen=True, tag=True):
     """Add a foreign finalizer to the owner, or remove it."""
 
     held: bool
@@ -152,7 +151,7 @@ class HoldOwner(Operation, frozen=True, tag=True):
         return str((await _set_finalizer(world, world.owner_path, owner, HOLD, present=self.held)).code)
 
 
-class DeleteChild(Operation, frozen=True, tag=True):
+class DeleteChild(Struct, frozen=True, tag=True):
     which: int
     propagation: Propagation = "Background"
 
@@ -164,7 +163,7 @@ class DeleteChild(Operation, frozen=True, tag=True):
         return f"{child['metadata']['name']} {answer.code}"
 
 
-class RelabelChild(Operation, frozen=True, tag=True):
+class RelabelChild(Struct, frozen=True, tag=True):
     """Change the label that the selector reads: detach a child, or attach it again."""
 
     which: int
@@ -174,7 +173,7 @@ class RelabelChild(Operation, frozen=True, tag=True):
         return await _change(world, self.which, {"metadata": {"labels": {next(iter(LABELS)): self.value}}})
 
 
-class AnnotateChild(Operation, frozen=True, tag=True):
+class AnnotateChild(Struct, frozen=True, tag=True):
     which: int
     key: str
     value: str | None
@@ -183,7 +182,7 @@ class AnnotateChild(Operation, frozen=True, tag=True):
         return await _change(world, self.which, {"metadata": {"annotations": {self.key: self.value}}})
 
 
-class FailChild(Operation, frozen=True, tag=True):
+class FailChild(Struct, frozen=True, tag=True):
     """Make the running VMI of a child misbehave, or behave again."""
 
     which: int
@@ -200,7 +199,7 @@ class FailChild(Operation, frozen=True, tag=True):
         return f"{child['metadata']['name']} {answer.code}"
 
 
-class ChangeOwners(Operation, frozen=True, tag=True):
+class ChangeOwners(Struct, frozen=True, tag=True):
     """Change the ownerReferences of a child.
 
     `remove` removes all of them. `foreign` replaces them by another controller, and `missing` by a controller that does
@@ -230,7 +229,7 @@ class ChangeOwners(Operation, frozen=True, tag=True):
         )
 
 
-class HoldChild(Operation, frozen=True, tag=True):
+class HoldChild(Struct, frozen=True, tag=True):
     """Add a finalizer to a child, or remove it. `ours` selects the pool finalizer instead of a foreign one."""
 
     which: int
@@ -251,7 +250,7 @@ class HoldChild(Operation, frozen=True, tag=True):
         return f"{child['metadata']['name']} {answer.code}"
 
 
-class CreateOther(Operation, frozen=True, tag=True):
+class CreateOther(Struct, frozen=True, tag=True):
     """Create a VM or VMI as another client does, with or without the labels of the selector.
 
     With an ordinal, a VM gets the pool's name for this ordinal. Without an ordinal, the object gets another name.
@@ -278,7 +277,7 @@ class CreateOther(Operation, frozen=True, tag=True):
         return f"{name} {answer.code}"
 
 
-class Quota(Operation, frozen=True, tag=True):
+class Quota(Struct, frozen=True, tag=True):
     """Limit the number of children of the namespace, or lift the limit."""
 
     most: int | None
@@ -295,7 +294,7 @@ class Quota(Operation, frozen=True, tag=True):
         return str(answer.code)
 
 
-class Crash(Operation, frozen=True, tag=True):
+class Crash(Struct, frozen=True, tag=True):
     """End the controller without warning, and start another one after a while."""
 
     down_s: float = 0.0
@@ -307,7 +306,7 @@ class Crash(Operation, frozen=True, tag=True):
         return ""
 
 
-class Cut(Operation, frozen=True, tag=True):
+class Cut(Struct, frozen=True, tag=True):
     """Reset all connections of the controller: answers of writes are lost, watches end."""
 
     async def apply(self, world: World) -> str:
@@ -316,7 +315,7 @@ class Cut(Operation, frozen=True, tag=True):
         return ""
 
 
-class Stall(Operation, frozen=True, tag=True):
+class Stall(Struct, frozen=True, tag=True):
     """Hold back all that the server sends to the controller, while the next operations go on."""
 
     seconds: float
@@ -363,7 +362,7 @@ async def _other_owner(world: World) -> dict[str, Any]:
 
 
 async def _set_finalizer(world: World, path: str, item: dict[str, Any], name: str, *, present: bool) -> Answer:
-    """Add or remove one finalizer, if nobody changed the object in between."""
+    """Add or remove one finalizer, if no other client changed the object in between."""
     meta = item["metadata"]
     names = [each for each in meta.get("finalizers") or () if each != name] + ([name] if present else [])
     version = meta["resourceVersion"]

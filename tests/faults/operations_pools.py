@@ -6,13 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from controller.kubevirt import annotations as ours
-from tests.faults.operations import Operation, _change, _change_this
+from tests.faults.operations import _change, _change_this
 from tests.faults.operations_sets import BROKEN_KEY
 from tests.faults.operations_world import BEHAVIOR, LABELS, NAME, World
 
 
-class ChangeTemplate(Operation, frozen=True, tag="ChangePoolTemplate"):
+class ChangeTemplate(Struct, frozen=True, tag="ChangePoolTemplate"):
     """Change one part of the pool's template. None removes the part."""
 
     part: Literal[
@@ -37,7 +39,7 @@ class ChangeTemplate(Operation, frozen=True, tag="ChangePoolTemplate"):
         return str((await world.change_owner({"spec": {"virtualMachineTemplate": change}})).code)
 
 
-class EditVM(Operation, frozen=True, tag=True):
+class EditVM(Struct, frozen=True, tag=True):
     """Change the spec of a VM, as a user does."""
 
     which: int
@@ -54,7 +56,7 @@ class EditVM(Operation, frozen=True, tag=True):
         return await _change(world, self.which, changes[self.part])
 
 
-class DeleteVMI(Operation, frozen=True, tag=True):
+class DeleteVMI(Struct, frozen=True, tag=True):
     """Delete the VMI of a VM. KubeVirt starts it again if the run strategy says so."""
 
     which: int
@@ -68,7 +70,7 @@ class DeleteVMI(Operation, frozen=True, tag=True):
         return f"{vmi['metadata']['name']} {answer.code}"
 
 
-class DeleteRevision(Operation, frozen=True, tag=True):
+class DeleteRevision(Struct, frozen=True, tag=True):
     which: int
 
     async def apply(self, world: World) -> str:
@@ -80,7 +82,7 @@ class DeleteRevision(Operation, frozen=True, tag=True):
         return f"{revision['metadata']['name']} {answer.code}"
 
 
-class LoseRevision(Operation, frozen=True, tag=True):
+class LoseRevision(Struct, frozen=True, tag=True):
     """Change or remove the revision label of a VM. The VM then refers to no revision."""
 
     which: int
@@ -90,7 +92,7 @@ class LoseRevision(Operation, frozen=True, tag=True):
         return await _change(world, self.which, {"metadata": {"labels": {ours.REVISION_NAME: self.value}}})
 
 
-class SpoilNote(Operation, frozen=True, tag=True):
+class SpoilNote(Struct, frozen=True, tag=True):
     """Overwrite a note that the controller keeps in an annotation of the pool."""
 
     key: str
@@ -100,7 +102,7 @@ class SpoilNote(Operation, frozen=True, tag=True):
         return str((await world.change_owner({"metadata": {"annotations": {self.key: self.value}}})).code)
 
 
-class ForcePool(Operation, frozen=True, tag=True):
+class ForcePool(Struct, frozen=True, tag=True):
     """Remove the pool finalizer from the pool. A user does this to make the pool disappear at once."""
 
     async def apply(self, world: World) -> str:
@@ -112,7 +114,7 @@ class ForcePool(Operation, frozen=True, tag=True):
         return str((await world.remove_finalizer(plural, owner, ours.POOL_FINALIZER)).code)
 
 
-class Attach(Operation, frozen=True, tag=True):
+class Attach(Struct, frozen=True, tag=True):
     """Make the pool the controller of a VM, as after the restore of a backup."""
 
     which: int

@@ -21,7 +21,7 @@ FILES = {
     "pools": "pool.kubevirt.io_virtualmachinepools.yaml",
 }
 OWN_FIELDS = ("replicas", "selector", "template", "virtualMachineTemplate")
-"""Fields that `Vary` does not replace: other operations change them, or nobody may."""
+"""Fields that `Vary` does not replace: other operations change them, or no client may change them."""
 
 TEXTS = ("", "a", "app", "herd", "5m", "10%", "1", "-1", "not valid!", "x" * 64, "Ünïcode")
 LABEL_TEXTS = ("a", "app", "herd", "test.vmherd.dev/team", "B_1.x")

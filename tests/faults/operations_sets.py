@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from controller.kubevirt import annotations as ours
-from tests.faults.operations import Operation, _change
+from tests.faults.operations import _change
 from tests.faults.operations_world import BEHAVIOR, LABELS, NAME, World
 
 BROKEN_KEY = "not a valid key!"
 """A key of an annotation that the CRD accepts in a template. The server refuses each object that has it."""
 
 
-class ChangeTemplate(Operation, frozen=True, tag=True):
+class ChangeTemplate(Struct, frozen=True, tag=True):
     """Change one part of the set's template. None removes the part."""
 
     part: Literal["label", "annotation", "memory", "node", "behavior", "broken", "name", "disk", "old-disk"]
@@ -25,7 +27,7 @@ class ChangeTemplate(Operation, frozen=True, tag=True):
         return str((await world.change_owner({"spec": {"template": _part(self.part, self.value)}})).code)
 
 
-class EditChild(Operation, frozen=True, tag=True):
+class EditChild(Struct, frozen=True, tag=True):
     """Add a label to a VMI, as a user does."""
 
     which: int

@@ -6,7 +6,7 @@
         proxy.decisions(lost)
 
 The proxy runs in the event loop of its user. A refused request never reaches the server. A request whose answer is lost
-always reaches the server. Without a rule, the proxy changes nothing; it only compresses a compressed watch anew.
+always reaches the server. Without a rule, the proxy changes nothing; it only compresses a compressed watch again.
 `fault_proxy_in_thread` runs a proxy for synchronous tests.
 """
 

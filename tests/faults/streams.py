@@ -1,7 +1,7 @@
 """A watch through the fault proxy: events go from the server to the client, as the script decides.
 
 The relay sends whole lines. Until a rule concerns the watch, the relay does not parse them. If the server compresses
-the watch, the relay sends the same lines, compressed anew.
+the watch, the relay sends the same lines, compressed again.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A hostile tenant: may edit everything in one namespace, and harms nobody else."""
+"""A hostile tenant may edit everything in one namespace. Other namespaces are not harmed."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ class ProcessFault(Struct, frozen=True, kw_only=True):
     """True if the users' acts are lost, and the users act again afterwards."""
 
     hides: bool = False
-    """True if the observer and the audit log may miss a change. Then nobody knows who changed which field."""
+    """True if the observer and the audit log may miss a change. Then the writer of a field is unknown."""
 
     controllers: int = 1
 

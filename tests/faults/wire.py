@@ -95,7 +95,7 @@ def head(status: int, **headers: str) -> Head:
 
 
 class _Protocol(asyncio.StreamReaderProtocol):
-    """Reads a connection and notices its end at once, even while nobody reads."""
+    """Reads a connection and notices its end at once, even without a reader."""
 
     def __init__(self, reader: asyncio.StreamReader, gone: asyncio.Event) -> None:
         super().__init__(reader)

@@ -169,7 +169,7 @@ async def test_a_missing_permission_is_logged_once_and_the_informer_recovers_whe
                     kubectl, "create", "role", "reader", "--verb=list,watch", "--resource=configmaps"
                 )
                 await asyncio.to_thread(
-                    kubectl, "create", "rolebinding", "reader", "--role=reader", f"--user=nobody-{namespace}"
+                    kubectl, "create", "rolebinding", "reader", "--role=reader", f"--user=missing-{namespace}"
                 )
                 await eventually(informer.synced.is_set)
         assert [entry["event"] for entry in logs] == ["waiting", "following again"]

@@ -60,8 +60,8 @@ async def test_an_unknown_cluster_or_user_is_named(tmp_path: Path):
     path = two_clusters(tmp_path)
     with pytest.raises(ConfigurationError, match="no cluster 'nowhere' in the kubeconfig"):
         write_overlay(tmp_path, Flags(kubeconfig=path, cluster="nowhere"))
-    with pytest.raises(ConfigurationError, match="no user 'nobody' in the kubeconfig"):
-        write_overlay(tmp_path, Flags(kubeconfig=path, user="nobody"))
+    with pytest.raises(ConfigurationError, match="no user 'missing' in the kubeconfig"):
+        write_overlay(tmp_path, Flags(kubeconfig=path, user="missing"))
 
 
 async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: Path):

@@ -139,7 +139,9 @@ async def test_p12_a_vm_that_is_being_deleted_is_not_changed(moment: str):
     assert spec_of(setup) == {"template": 1, "own": "x"}
 
 
-@pytest.mark.parametrize("owners", [None, [reference("other", controller=True)]], ids=["nobody", "another"])
+@pytest.mark.parametrize(
+    "owners", [None, [reference("other", controller=True)]], ids=["no controller", "another controller"]
+)
 async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(owners: list[dict[str, object]] | None):
     setup = ExecutorSetup()
     action = replace(three_way_merge(put_vm(setup)), owner_uid=OWNER_UID)
