@@ -157,7 +157,7 @@ async def test_a_definition_can_be_created_later_deleted_and_created_again(
 async def test_a_missing_permission_is_logged_once_and_the_informer_recovers_when_it_is_granted(
     control_plane: ControlPlane, namespace: str, kubectl: Kubectl, tmp_path: Path
 ):
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "nobody", f"nobody-{namespace}")
+    kubeconfig = control_plane.write_kubeconfig(tmp_path / "stranger", f"stranger-{namespace}")
     async with client_with(kubeconfig) as client:
         informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace,))
         with capture_logs() as logs:
@@ -169,7 +169,7 @@ async def test_a_missing_permission_is_logged_once_and_the_informer_recovers_whe
                     kubectl, "create", "role", "reader", "--verb=list,watch", "--resource=configmaps"
                 )
                 await asyncio.to_thread(
-                    kubectl, "create", "rolebinding", "reader", "--role=reader", f"--user=missing-{namespace}"
+                    kubectl, "create", "rolebinding", "reader", "--role=reader", f"--user=stranger-{namespace}"
                 )
                 await eventually(informer.synced.is_set)
         assert [entry["event"] for entry in logs] == ["waiting", "following again"]
