@@ -60,7 +60,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Reference(Struct, frozen=True):
-    """The results of a scenario's runs without faults: the end states, and the traces that show the places for faults."""
+    """The results of a scenario's runs without faults: the end states, and the traces that show where faults fit."""
 
     ends: tuple[Mapping[str, list[str]], ...]
     traces: tuple[Trace, ...]
