@@ -19,6 +19,7 @@ from tests.faults.judge import Answer, Interval, Violation, all_invariants, exam
 from tests.faults.judge import Run as JudgedRun
 from tests.faults.objects import Objects, differences, end_state
 from tests.faults.scenarios import Scenario
+from tests.faults.stillness import LOOK_S, Stillness
 from tests.faults.view import User
 from tests.faults.waves import NoHerd, Wave
 
@@ -242,15 +243,15 @@ class Run:
         """Wait until the condition holds at rest: for a while, nothing changes and the controller sends no request."""
         loop = asyncio.get_running_loop()
         give_up = loop.time() + QUIET_WITHIN_S
-        requests, since = self._herd.requests(), loop.time()
+        stillness, requests, looked_at = Stillness(QUIET_S), -1, 0.0
         while loop.time() < give_up:
-            await asyncio.sleep(0.05)
-            if self._herd.requests() != requests:
-                requests, since = self._herd.requests(), loop.time()
-            since = max(since, self._bench.view.changed_at(self._namespace))
-            if loop.time() - since >= QUIET_S and time.time() >= self._recovered_at() and holds(self._user.objects):
+            await asyncio.sleep(LOOK_S)
+            busy = self._herd.requests() != requests or self._bench.view.changed_at(self._namespace) > looked_at
+            requests, looked_at = self._herd.requests(), loop.time()
+            still = stillness.look(time.time(), busy=busy)
+            if still and time.time() >= self._recovered_at() and holds(self._user.objects):
                 # The server gets a request a little later than the proxy. So the second half of the time counts.
-                self._rest = Interval(time.time() - QUIET_S / 2, time.time())
+                self._rest = Interval(stillness.middle, time.time())
                 return True
         return False
 
