@@ -15,6 +15,7 @@ from tests.faults.bench import Bench, new_namespace
 from tests.faults.chronicle import chronicle
 from tests.faults.faults import FAULTS, Injection, Trace, numbered
 from tests.faults.herd import Herd
+from tests.faults.history import History
 from tests.faults.judge import Answer, Interval, Violation, all_invariants, examine
 from tests.faults.judge import Run as JudgedRun
 from tests.faults.objects import Objects, differences, end_state
@@ -29,6 +30,9 @@ SETTLED_WITHIN_S = 90.0
 
 AFTERMATH_S = 15.0
 """The time after a fault of a process until all watches and retries are as usual."""
+
+RECOVERED_S = 18.0
+"""The time after a fault of a process until all Events are sent. The last retry of an Event waits 16 seconds."""
 
 AFTER_A_RESTORE = ("L1", "L2", "Q1", "S6")
 """The invariants that are checked after a restore. A restore removes objects and changes. The other invariants do not
@@ -184,7 +188,7 @@ class Run:
 
     async def _judge(self) -> Counter[str]:
         """Check the invariants over the API server's history. Return the number of checks of each invariant."""
-        history = await self._bench.observer.history(self._namespace)
+        history = await self._history()
         fault = FAULTS.get(self._injection.fault) if self._injection else None
         fired = [each.time for each in self._herd.decisions() if each.rule]
         intervals = [Interval(start, start + fault.lasts_s) for start in fired] if fault else []
@@ -211,6 +215,11 @@ class Run:
             found = [f"{each.invariant}: {each.message}" for each in self._violations]
             (self._bench.evidence / f"{self._namespace}.txt").write_text("\n".join([self.name, *found, *lines]))
         return Counter({"L1": 1, "Q1": 1}) + Counter(verdict.checks)
+
+    async def _history(self) -> History:
+        if self._wave and self._wave.fault.loses_acts:
+            return await self._bench.observer.end(self._namespace, self._rest.start if self._rest else time.time())
+        return await self._bench.observer.history(self._namespace)
 
     def _invariants(self) -> Collection[str]:
         """Return the invariants to check; () means all."""
@@ -242,12 +251,13 @@ class Run:
     async def _quiet(self, holds: Callable[[Objects], bool]) -> bool:
         """Wait until the condition holds at rest: for a while, nothing changes and the controller sends no request."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + QUIET_WITHIN_S
+        give_up = loop.time() + QUIET_WITHIN_S + max(0.0, self._recovered_at() - time.time())
         stillness, requests, looked_at = Stillness(QUIET_S), -1, 0.0
         while loop.time() < give_up:
             await asyncio.sleep(LOOK_S)
-            busy = self._herd.requests() != requests or self._bench.view.changed_at(self._namespace) > looked_at
-            requests, looked_at = self._herd.requests(), loop.time()
+            before, requests = requests, self._requests()
+            busy = requests != before or self._bench.view.changed_at(self._namespace) > looked_at
+            looked_at = loop.time()
             still = stillness.look(time.time(), busy=busy)
             if still and time.time() >= self._recovered_at() and holds(self._user.objects):
                 # The server gets a request a little later than the proxy. So the second half of the time counts.
@@ -255,11 +265,17 @@ class Run:
                 return True
         return False
 
+    def _requests(self) -> int:
+        """Return the number of requests so far. The controllers of a wave have no proxy, so the audit log tells it."""
+        return self._bench.observer.requests(self._namespace) if self._wave else self._herd.requests()
+
     def _recovered_at(self) -> float:
         """Return the time at which the controller has recovered from the last fault, in seconds since 1970.
 
         Before that time, a request may wait for its retry, and a new controller may still read its first lists.
         """
+        if self._wave:
+            return self._wave.ended + RECOVERED_S
         fault = FAULTS.get(self._injection.fault) if self._injection else None
         fired = max((each.time for each in self._herd.decisions() if each.rule), default=0.0)
         return fired + (fault.recovers_s if fault else 0.0)
