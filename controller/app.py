@@ -94,10 +94,10 @@ class _Program(NamedTuple):
 
 
 async def serve(requested: Config, stop: asyncio.Event, *, synced: Callable[[], None] = lambda: None) -> None:
-    """Reconcile until `stop` is set, then stop all components. Change no state of the process.
+    """Reconcile until `stop` is set, then stop all components.
 
-    So several controllers can run in one process. `synced` is called after the first lists. Errors are not converted
-    to Fatal.
+    The function changes no global state of the process, such as signal handlers. So several controllers can run in one
+    process. `synced` is called after the first lists. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     async with _clients(requested, metrics) as (client, lease_client, review_client):

@@ -265,9 +265,9 @@ class Executor:
         return Done(action, version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Return True if an earlier object of the same name still owns a disk of the new object.
+        """Return True if a disk that the new object needs still belongs to an earlier object of the same name.
 
-        Return True also if a disk is being deleted. The new object must not use such a disk.
+        Return True also if a needed disk is being deleted. The new object must not use such a disk.
         """
         for resource, key in action.reusable_disks:
             try:

@@ -209,7 +209,7 @@ class Expectations:
         """Return True if the cache shows that the write happened.
 
         The result is always False for a patch or a restart, because the resourceVersion after such a write is unknown.
-        The result is also False for a resource without a store.
+        The result is also False for a resource that no cache contains.
         """
         store = self._stores.get(write.resource)
         match write:

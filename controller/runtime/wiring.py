@@ -92,7 +92,7 @@ class Parts(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """The assembled parts of one kind.
+    """The controller of one kind, and the informer of the kind's objects.
 
     `figures` returns the replica counts of each object of the kind, for the metrics page.
     """

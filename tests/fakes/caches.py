@@ -32,7 +32,7 @@ class LaggingCache(Generic[T]):
         """The index of the first event that the cache has not processed."""
 
         self._scanned = 0
-        """The index of the first event after `_heard` that may belong to this resource."""
+        """The events between `_heard` and this index belong to other resources."""
 
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()

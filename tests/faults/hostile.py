@@ -50,7 +50,7 @@ KINDS = {
 }
 MERGE = "application/merge-patch+json"
 HOT_PER_S = 10.0
-"""If the controller sends more requests per second for one namespace at rest, it is in a hot loop."""
+"""If the controller sends more requests per second than this for one namespace at rest, it is in a hot loop."""
 
 FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP, "--leader-election-id", "hostile")
 
