@@ -179,7 +179,7 @@ def _build(
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
-        elector.on_restore = parts.check.restored
+        elector.restores.on_restore = parts.check.restored
     queues = [assembly.controller.queue for assembly in assemblies]
     optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
     monitor = LoopMonitor(instruments=metrics)

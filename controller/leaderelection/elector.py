@@ -52,10 +52,10 @@ from controller.leaderelection.lease import (
     observe,
     release,
 )
+from controller.leaderelection.restores import RestoreDetector
 from controller.running import running
 from controller.runtime.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
-from informers.meta import version_number
 from informers.objects import PatchType
 
 log = structlog.get_logger()
@@ -163,16 +163,8 @@ class LeaderElector:
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
-        self.on_restore: Callable[[str], None] = lambda _why: None
-        """This function is called with the proof if the version of the lease decreases.
-
-        Then etcd was restored from a backup.
-        """
-
+        self.restores = RestoreDetector(name)
         self._observed: Observed | None = None
-        self._newest = 0
-        """The version of the lease after the last read or write, or 0."""
-
         self._leading_until = NEVER
         """The time until which this process is the leader, or NEVER if it is not the leader.
 
@@ -383,18 +375,11 @@ class LeaderElector:
 
     def _observe(self, lease: Lease | None) -> None:
         """Remember the lease after a read or a write. `lease` is None if the lease does not exist."""
-        self._note_version(lease)
+        self.restores.note(lease)
         before, now = self.holder, asyncio.get_running_loop().time()
         self._observed = observe(self._observed, lease, now=now, usual_duration_s=self._lease_duration_s)
         if self.holder not in (before, self.identity, ""):
             log.info("another process leads", lease=self._name, holder=self.holder)
-
-    def _note_version(self, lease: Lease | None) -> None:
-        version = version_number(lease.metadata.resource_version) if lease is not None else None
-        if version is not None:
-            before, self._newest = self._newest, version
-            if version < before:
-                self.on_restore(f"the lease {self._name} has version {version}, but had version {before} before")
 
     def _log_failure(self, event: str, error: BaseException) -> None:
         """Log the first failure as a warning, and further failures directly after it at level debug."""

@@ -313,7 +313,7 @@ async def test_a_standby_has_no_busy_loop_shortly_before_the_lease_expires(joine
 async def test_a_lease_whose_version_decreases_reports_a_restore_once_and_the_leader_stays_leader():
     server, leader, task = await one_leader()
     found: list[str] = []
-    leader.elector.on_restore = found.append
+    leader.elector.restores.on_restore = found.append
     await asyncio.sleep(10)
     assert found == []
     before = int(server.lease["metadata"]["resourceVersion"])
@@ -327,7 +327,7 @@ async def test_a_lease_whose_version_decreases_reports_a_restore_once_and_the_le
 async def test_a_standby_reports_a_restore_too():
     server, (leader, task), (standby, other) = await leader_and_standby()
     found: list[str] = []
-    standby.elector.on_restore = found.append
+    standby.elector.restores.on_restore = found.append
     await asyncio.sleep(10)
     leader.connection.trouble = "refused"
     server.lease["metadata"]["resourceVersion"] = "1"
