@@ -12,11 +12,11 @@ a test can cover every situation of a watch with one row of a table. `informers.
 Promises of the machine:
 
 - Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- A complete list replaces the cached objects of all versions. A list that is older than the cache is not
+- A complete list replaces all cached objects, whatever their versions are. A list that is older than the cache is not
   used, except in the case of the next point. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
-- If a watch was lost and no server can be reached, the reflector lists again, because etcd may have been restored.
+- If a watch is lost and no server can be reached, etcd may be restored meanwhile. So the next request is a list.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
   the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
   "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
@@ -119,7 +119,7 @@ class Watching(Struct, frozen=True):
 
 
 class Checking(Struct, frozen=True):
-    """The reflector reads a list of one object to find out if the server has gone back in time after `version`."""
+    """The reflector reads a list of one object. If it is older than `version`, the server has gone back in time."""
 
     version: str
 
@@ -318,9 +318,9 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
     """Return the next state after a watch failed with `error`.
 
-    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. If no
-    server was reached, the reflector also lists again: a restored server uses old versions again, so a watch may not
-    notice the restore.
+    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. The
+    reflector also lists again if no server was reached, because etcd may have been restored in the meantime. A restored
+    server uses old versions again, so a watch may not notice the restore.
     """
     if not in_stream and is_unreachable(error):
         return _pause(relist, error)
@@ -345,8 +345,8 @@ def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> 
 def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
     """Return True if the failure and the retry cause almost no load on the server.
 
-    A failure is cheap if the client did not reach the server. If the reflector continues with a watch or a check, a
-    lost connection or a failed server is cheap too.
+    A failure is cheap if the client did not reach the server. If the next request is a watch or a check, a failure is
+    also cheap if the connection was lost or the server failed.
     """
     if isinstance(error, TransportError) and not error.sent:
         return True
