@@ -21,6 +21,7 @@ Promises of the machine:
   the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
   "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
   watch is older than the cache.
+- If a user of the cache finds that the cache contradicts the server, the reflector lists again.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
   version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
@@ -45,6 +46,8 @@ from informers.errors import (
     TooManyRequests,
     TransportError,
     Unauthorized,
+    is_transient,
+    is_unreachable,
 )
 from informers.meta import KubeObject, ObjectMeta, version_number
 from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
@@ -171,7 +174,11 @@ class Failed(Struct, frozen=True):
     error: ApiError
 
 
-Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed
+class Distrusted(Struct, frozen=True):
+    """A user of the cache has found that the cache contradicts the server, so the reflector closed the watch."""
+
+
+Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed | Distrusted
 
 
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
@@ -208,7 +215,7 @@ def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
                     return _wait_for_newer(Listing(older=state.older + 1))
                 return Watching(version), (*_collected(event), Commit(version, rewound=True))
             return Watching(version), (*_collected(event), Commit(version))
-        case Failed(error=error) if state.token and _is_transient(error):
+        case Failed(error=error) if state.token and is_transient(error):
             # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
         case Failed(error=error):
@@ -282,6 +289,8 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return (Watching(version), (Advance(version),)) if version else (state, ())
         case Silent():
             return Checking(state.version), ()
+        case Distrusted():
+            return relist, ()
         case Undecodable(why=why, meta=None):
             return state, (Skip(why, None),)
         case Undecodable(meta=ObjectMeta() as meta):
@@ -313,7 +322,7 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     reflector also lists again if no server was reached, because etcd may have been restored in the meantime. A restored
     server uses old versions again, so a watch may not notice the restore.
     """
-    if not in_stream and _is_unreachable(error):
+    if not in_stream and is_unreachable(error):
         return _pause(relist, error)
     if isinstance(error, ServerTimeout) and error.version_too_large:
         # The data of this server are older than the cache. Either they are soon up to date, or the server was restored.
@@ -323,20 +332,8 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     if in_stream:
         may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
     else:
-        may_resume = _is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
+        may_resume = is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
     return _pause(state if may_resume else relist, error)
-
-
-def _is_unreachable(error: ApiError) -> bool:
-    """Return True if no connection could be opened, or if a gateway answered that no server is available."""
-    if isinstance(error, TransportError):
-        return not error.sent
-    return isinstance(error, ServerError) and error.code in {502, 503}
-
-
-def _is_transient(error: ApiError) -> bool:
-    """Return True if the request itself did not cause the error. Then the same request may succeed later."""
-    return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
 def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> Waiting:

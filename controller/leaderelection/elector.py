@@ -52,6 +52,7 @@ from controller.leaderelection.lease import (
     observe,
     release,
 )
+from controller.leaderelection.restores import RestoreDetector
 from controller.running import running
 from controller.runtime.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
@@ -162,6 +163,7 @@ class LeaderElector:
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
+        self.restores = RestoreDetector(name)
         self._observed: Observed | None = None
         self._leading_until = NEVER
         """The time until which this process is the leader, or NEVER if it is not the leader.
@@ -373,6 +375,7 @@ class LeaderElector:
 
     def _observe(self, lease: Lease | None) -> None:
         """Remember the lease after a read or a write. `lease` is None if the lease does not exist."""
+        self.restores.note(lease)
         before, now = self.holder, asyncio.get_running_loop().time()
         self._observed = observe(self._observed, lease, now=now, usual_duration_s=self._lease_duration_s)
         if self.holder not in (before, self.identity, ""):

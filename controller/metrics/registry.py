@@ -39,10 +39,10 @@ __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 RESULTS = ("success", "error", "requeue", "requeue_after")
 """The results of a reconciliation."""
 
-LIST_REASONS = ("start", "expired", "failure")
+LIST_REASONS = ("start", "expired", "contradiction", "failure")
 """The reasons why an informer lists all objects of its resource."""
 
-WATCH_END_REASONS = ("end", "expired", "silent")
+WATCH_END_REASONS = ("end", "expired", "silent", "contradiction")
 """The reasons for the end of a watch."""
 
 ACTION_OUTCOMES = {
