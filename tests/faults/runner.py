@@ -189,8 +189,8 @@ class Run:
     def _equals(self, reference: Mapping[str, list[str]], objects: Objects) -> bool:
         """Compare the objects with an end state of a reference run.
 
-        After a restore of etcd, a pool may create VMs in place of VMs that the restore brings back. The pool deletes the
-        new VMs again, and their kept disks stay. So further disks without a VM are allowed.
+        After a restore of etcd, a pool may create VMs in place of VMs that the restore brings back. The pool deletes
+        the new VMs again, and their kept disks stay. So further disks without a VM are allowed.
         """
         found = end_state(objects)
         if self._wave and self._wave.fault.loses_acts:
