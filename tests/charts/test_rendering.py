@@ -13,7 +13,7 @@ from charts.values import read_values
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from tests.command_line import parse
-from tests.helm import Helm, container, of_kind, only
+from tests.helm import MODE, Helm, container, of_kind, only, run_flags
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
 VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}
@@ -24,7 +24,7 @@ def groups(objects: list[dict[str, Any]]) -> list[str]:
 
 
 def settings(objects: list[dict[str, Any]]) -> Config:
-    return parse(container(objects)["args"], {}, pod_namespace="vmherd")
+    return parse(run_flags(container(objects)["args"]), {}, pod_namespace="vmherd")
 
 
 @pytest.mark.parametrize("mode", ["auto", "standalone", "takeover", "alongside"])
@@ -37,8 +37,6 @@ def test_the_linter_reports_no_problem(helm: Helm, mode: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "kinds", "meant", "shipped"),
     [
-        ("auto", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
-        ("auto", (KUBEVIRT,), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
         ("standalone", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
         ("alongside", (), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
         ("takeover", (KUBEVIRT,), "takeover", []),
@@ -51,6 +49,13 @@ def test_each_mode_ships_its_own_kinds(
     assert only(objects, "Deployment")["metadata"]["annotations"]["vmherd.dev/mode"] == meant
     assert groups(objects) == shipped
     assert settings(objects).mode == meant
+
+
+@pytest.mark.parametrize("kinds", [(), ("apps/v1/Deployment",), ("apps/v1/Deployment", KUBEVIRT)])
+def test_without_a_connection_to_a_cluster_the_mode_auto_is_refused(helm: Helm, kinds: tuple[str, ...]) -> None:
+    said = helm.refusal({"mode": "auto"}, kinds=kinds)
+    assert "Helm cannot ask the cluster" in said
+    assert all(f"--set mode={mode} " in said for mode in ("standalone", "alongside", "takeover"))
 
 
 def test_alongside_the_kinds_have_their_own_short_names(helm: Helm) -> None:
@@ -146,6 +151,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "renewDeadline": "20s",
                     "retryPeriod": "3s",
                 },
+                "terminationGracePeriodSeconds": 90,
                 "settings": {
                     "workers": 3,
                     "burst": 1000000 // 10,
@@ -335,6 +341,11 @@ def test_extra_values_are_rendered_without_changes(helm: Helm) -> None:
         ({"image": {"digest": "sha256:0"}}, "digest"),
         ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "maxUnavailable"),
         ({"extraArgs": [1]}, "extraArgs"),
+        ({"platform": "rancher"}, "platform"),
+        ({"global": {"imageRegistry": 1}}, "imageRegistry"),
+        ({"metrics": {"prometheusRule": {"alerts": {"VmherdDown": {"enable": False}}}}}, "enable"),
+        ({"metrics": {"prometheusRule": {"runbookUrl": "runbooks"}}}, "runbookUrl"),
+        ({"podDisruptionBudget": {"minAvailable": "half"}}, "minAvailable"),
     ],
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any], said: str) -> None:
@@ -353,6 +364,30 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any]
             "there would be nothing to scrape",
         ),
         ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
+        ({"metrics": {"prometheusRule": {"enabled": True}, "enabled": False}}, (), "metrics.prometheusRule is enabled"),
+        ({"metrics": {"dashboards": {"enabled": True}, "enabled": False}}, (), "metrics.dashboards is enabled"),
+        ({"leaderElection": {"leaseDuration": "10s"}}, (), "leaseDuration is 10s, but it must be longer"),
+        ({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "1m0.5s"}}, (), "leaseDuration is 1m, but"),
+        ({"leaderElection": {"retryPeriod": "9s"}}, (), "renewDeadline is 10s, but it must be longer"),
+        ({"settings": {"shutdownGrace": "40s"}}, (), "terminationGracePeriodSeconds is 40, but"),
+        ({"dnsPolicy": "None"}, (), "dnsConfig.nameservers is empty"),
+        ({"hooks": {"takeover": {"enabled": True}}}, (), "hooks.takeover is enabled, but the mode is standalone"),
+        (
+            {"mode": "takeover", "observe": True, "hooks": {"takeover": {"enabled": True}}},
+            (),
+            "observe and hooks.takeover",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDwon": {}}}}},
+            (),
+            "there is no such alert. The alerts are VmherdReplicasMismatch",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDown": {"threshold": 3}}}}},
+            (),
+            "this alert has no threshold",
+        ),
         (
             {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
             (),
@@ -369,7 +404,7 @@ def test_conflicting_values_are_refused_with_a_message(
 
 
 def test_an_old_kubernetes_is_refused(helm: Helm) -> None:
-    done = helm("template", "vmherd", str(CHART), "--kube-version", "1.29.5", check=False)
+    done = helm("template", "vmherd", str(CHART), "--kube-version", "1.29.5", values=MODE, check=False)
     assert "incompatible" in done.stderr
     assert helm.render(kubernetes="1.30.0")
 
