@@ -29,8 +29,6 @@ TIME = "2026-01-01T00:00:00Z"
 CONDITIONS = [
     {"type": each, "status": "True", "lastTransitionTime": TIME} for each in ("SuccessCriteriaMet", "Complete")
 ]
-    {"type": kind, "status": "True", "lastTransitionTime": TIME} for kind in ("SuccessCriteriaMet", "Complete")
-]
 FINISHED = {"startTime": TIME, "completionTime": TIME, "succeeded": 1, "conditions": CONDITIONS}
 
 
