@@ -24,7 +24,7 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
 from controller.runtime.plan import Create, Delete, Plan, Stage
-from informers.meta import ObjectKey, labels_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
 
 LABEL_LENGTH: Final = 63
 """The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
@@ -135,11 +135,20 @@ def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
 
 
 def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
-    deletes = tuple(
-        Delete(resource=CONTROLLER_REVISIONS, key=revision.metadata.key, uid=revision.metadata.uid, why=why)
-        for revision in revisions
-    )
+    deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
     return (Stage(deletes, essential=False),) if deletes else ()
+
+
+def _delete(revision: ObjectMeta, why: str) -> Delete:
+    owner = controller_of(revision)
+    return Delete(
+        resource=CONTROLLER_REVISIONS,
+        key=revision.key,
+        uid=revision.uid,
+        version=revision.resource_version,
+        owner_uid=owner.uid if owner is not None else "",
+        why=why,
+    )
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:

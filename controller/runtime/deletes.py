@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.runtime.plan import Delete, Done, Missing, Outcome, Rejected
+from controller.runtime.plan import Delete, Done, Member, Missing, Outcome, Rejected
 from informers.errors import ApiError, Conflict, NotFound
 from informers.meta import ObjectMeta, controller_of
 from informers.objects import ObjectClient, read_meta
@@ -29,6 +29,8 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
     If the object has changed, the delete is tried again. Raise ApiError if a delete fails for another reason, or if the
     last attempt fails.
     """
+    if action.member is not None and (problem := await membership_error(client, action.member)) is not None:
+        return Rejected(action, problem)
     version = action.version
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
@@ -49,6 +51,23 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
             return Missing(action)
         version = found.resource_version
     raise AssertionError("the last attempt returns or raises")
+
+
+async def membership_error(client: ObjectClient, member: Member) -> ApiError | None:
+    """Return a Conflict if the VM has left its pool, or the error if the VM cannot be read. Otherwise return None.
+
+    A user may have just detached the VM, to keep its VMI running.
+    """
+    try:
+        found = read_meta(await client.get(member.resource, member.key))
+    except NotFound:
+        return Conflict(f"{member.key} was deleted", code=409)
+    except ApiError as error:
+        return error
+    owner = controller_of(found)
+    if found.uid != member.uid or owner is None or owner.uid != member.owner_uid:
+        return Conflict(f"{member.key} has left its pool", code=409)
+    return None
 
 
 async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:

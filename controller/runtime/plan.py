@@ -53,6 +53,18 @@ class Create(Struct, frozen=True, kw_only=True):
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 
+class Member(Struct, frozen=True, kw_only=True):
+    """A VM that must still belong to its pool while the pool restarts the VMI of this VM.
+
+    `key` and `uid` are the key and the UID of the VM. `owner_uid` is the UID of the pool.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    owner_uid: str
+
+
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
@@ -60,6 +72,8 @@ class Delete(Struct, frozen=True, kw_only=True):
     on the server. The action then fails if `owner_uid` is empty. Otherwise the object is read again, and is deleted
     only if its controller still has the UID `owner_uid`. If `foreground` is true, the garbage collector first deletes
     the dependents that block the deletion.
+
+    If `member` is not None, the action fails if this VM has left its pool.
     """
 
     resource: AnyResource
@@ -70,6 +84,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     version: str = ""
     owner_uid: str = ""
     cause: Cause = Cause.UNSPECIFIED
+    member: Member | None = None
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -130,8 +145,8 @@ class Restart(Struct, frozen=True, kw_only=True):
     resource and the subresource in the path of the request.
 
     `instance` and `instance_uid` are the resource and the UID of the running instance. The instance has the same key as
-    the object. If the instance was replaced or is being deleted, no restart is requested. So a restart can be sent
-    twice without harm.
+    the object. If the instance was replaced, is being deleted or has left the object, no restart is requested. So a
+    restart can be sent twice without harm. The action fails if the object has left its owner (see `member`).
     """
 
     resource: AnyResource
@@ -142,6 +157,7 @@ class Restart(Struct, frozen=True, kw_only=True):
     instance: AnyResource
     instance_uid: str
     why: str
+    member: Member | None = None
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
