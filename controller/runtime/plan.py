@@ -58,8 +58,8 @@ class Delete(Struct, frozen=True, kw_only=True):
 
     `version` is the resourceVersion from which the plan was made, or empty. If the object has another resourceVersion,
     it is read again, and is deleted only if its controller still has the UID `owner_uid`. If `owner_uid` is empty, the
-    action fails in this case. If `foreground` is true, the garbage collector first deletes the dependents that block
-    the deletion.
+    action fails in this case. If `finalizer` is not empty, the object must then also have this finalizer. Otherwise the
+    action fails. If `foreground` is true, the garbage collector first deletes the dependents that block the deletion.
     """
 
     resource: AnyResource
@@ -69,6 +69,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     foreground: bool = False
     version: str = ""
     owner_uid: str = ""
+    finalizer: str = ""
     cause: Cause = Cause.UNSPECIFIED
 
 
