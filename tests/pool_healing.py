@@ -62,7 +62,9 @@ def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
 
 
 def announced(owner: Pool, records: Json) -> Pool:
-    """The pool with these healing records. If a record has the current time, the record is made 3 seconds older."""
+    """The pool with these healing records, as if they were announced earlier. A record with the current time is made 3
+    seconds older.
+    """
     aged = {ordinal: [*others, at(3) if when == at(0) else when] for ordinal, (*others, when) in records.items()}
     return annotated(owner, HEALED, aged)
 
@@ -73,7 +75,7 @@ def announced_for(owner: Pool, *machines: VirtualMachine) -> Pool:
 
 
 def noted(owner: Pool, machine: VirtualMachine, seconds: float) -> Pool:
-    """The pool with an annotation that this VM became unready `seconds` ago."""
+    """The pool with an annotation. The annotation says that this VM became unready `seconds` ago."""
     return annotated(owner, UNREADY, {ordinal_of(machine): [machine.metadata.uid, at(seconds)]})
 
 
@@ -104,7 +106,7 @@ def reasons(todo: Plan) -> list[str]:
 
 
 def break_one(simulation: PoolSimulation, name: str) -> None:
-    """Give the VM an image that never becomes ready, and delete its VMI."""
+    """Give the VM an image with which its VMIs never become ready, and delete its VMI."""
     root, *disks = simulation.vms[name]["spec"]["template"]["spec"]["volumes"]
     volumes = [{**root, "containerDisk": {"image": BROKEN}}, *disks]
     simulation.edit_vm(name, spec={"template": {"spec": {"volumes": volumes}}})

@@ -20,7 +20,9 @@ def service_account(namespace: str, name: str) -> dict[str, Any]:
 
 
 def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, Any]) -> list[dict[str, Any]]:
-    """The objects to apply: a role and its binding for the cluster, and for each namespace with permissions."""
+    """A role and its binding for each namespace in which a permission is needed. For permissions in all namespaces, a
+    cluster role and its binding.
+    """
     by_namespace: dict[str, list[Permission]] = {}
     for permission in permissions:
         by_namespace.setdefault(permission.namespace, []).append(permission)
@@ -42,8 +44,8 @@ def roles(permissions: Iterable[Permission], *, name: str, subject: dict[str, An
 
 
 def rules(permissions: Iterable[Permission]) -> list[dict[str, Any]]:
-    """One rule for each resource, with all verbs of the resource. RBAC cannot limit a create to names, so a create has
-    none.
+    """One rule for each resource, with all verbs of the resource. RBAC cannot limit the verb create to names, so a rule
+    with create has no names.
     """
     verbs: dict[tuple[str, str, str], list[str]] = {}
     for wanted in permissions:

@@ -67,7 +67,8 @@ class Pod(Struct, frozen=True):
     def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
         """The verb, resource and subresource of each request after `since` that was refused because no role allows it.
 
-        A new server refuses all requests until it has read its roles, so each permission is checked again.
+        A new server refuses all requests until it has read its roles. So this method asks the server again about each
+        refused request.
         """
         refused = {
             (r.verb, r.resource, r.subresource, r.group, r.namespace): r

@@ -94,7 +94,7 @@ def populations(draw: st.DrawFn, owner: ReplicaSet, *, max_size: int = 12) -> tu
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, settled: bool = True, rolling: bool | None = None):
-    """Snapshots of valid sets. `burst` is small, so many plans reach this limit."""
+    """Snapshots of valid sets. A small `burst` makes many plans reach the limit."""
     owner = draw(replicasets(rolling=rolling))
     return snapshot(owner, draw(populations(owner)), settled=settled, burst=draw(st.integers(1, 6)))
 

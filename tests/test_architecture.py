@@ -29,8 +29,8 @@ BANNED_CALLS = frozenset(["input", "now", "open", "print", "today", "utcnow"])
 
 
 def pure_modules() -> list[Path]:
-    """The files of the pure core in the import contract. A folder stands for all its modules, except the modules that
-    the contract exempts.
+    """The files of the modules that the import contract lists as pure. A folder stands for all its modules, except the
+    modules that the contract exempts.
     """
     [contract] = [
         contract

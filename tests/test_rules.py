@@ -51,7 +51,7 @@ def existing_tests() -> set[str]:
 
 
 def unknown_citations(text: str) -> set[str]:
-    """The rule numbers in the text that do not exist."""
+    """The rule numbers that the text cites, but that no rule has."""
     return set(CITATION.findall(text)) - set(RULES)
 
 

@@ -1,4 +1,5 @@
-"""Checks whether another vmherd leads with another lease, before a vmherd outside the cluster starts.
+"""Checks whether another vmherd is the leader with another lease. A vmherd outside the cluster makes this check before
+it starts.
 
 All processes must use the same lease. With two leases, two processes would lead and write at the same time. A process
 in a Pod has its lease in a fixed namespace. A process outside the cluster, for example on the computer of a developer,
@@ -34,7 +35,7 @@ LIST_LEASES = Permission(LEASES.group, LEASES.plural, "list")
 
 
 class OtherLeader(Struct, frozen=True):
-    """A vmherd leads with a lease of the same name in another namespace."""
+    """Another vmherd is the leader. Its lease has the configured name, but is in another namespace."""
 
     holder: str
     namespace: str
@@ -50,13 +51,13 @@ class OtherLeader(Struct, frozen=True):
 
 
 async def find_other_leader(client: Requests, config: Config) -> OtherLeader | None:
-    """Return a live holder of a lease of the same name in another namespace, or None.
+    """Return a live holder of a lease with the configured name in another namespace, or None.
 
     A live holder renews its lease while this function waits. The function waits for the longest duration of the leases
     that have a holder.
 
-    In a Pod, return None without a request. Return None also if the lease of this configuration has a live holder,
-    because this process then waits for that lease. Raise ApiError or msgspec.DecodeError if a request fails.
+    In a Pod, return None without a request. If the lease in the configured namespace has a live holder, return None
+    too, because this process then waits for this lease. Raise ApiError or msgspec.DecodeError if a request fails.
     """
     if config.in_pod or not config.elects:
         return None

@@ -28,7 +28,9 @@ INTERVAL_S: Final = 60.0
 """The time between two checks, in seconds."""
 
 TELL_WITHIN_S: Final = 2.0
-"""The time, in seconds, to send the Event. After this time, the process writes nothing any more, not even Events."""
+"""The maximum time, in seconds, to send the Event about a second writer. After this time, the process writes nothing
+any more, not even Events.
+"""
 
 FOUND: Final = "SecondWriter"
 GONE: Final = "SecondWriterGone"
@@ -77,7 +79,9 @@ class SecondWriterWatch:
         return self.reason or None
 
     async def run(self, announcer: Announcer) -> None:
-        """Check every `interval_s` seconds until the task is cancelled. A failed check changes nothing."""
+        """Check every `interval_s` seconds until the task is cancelled. If a request of a check fails, the result of
+        the last check stays valid.
+        """
         config = self._config
         is_needed = config.second_writer_check and not config.observe and bool(shared_with_kubevirt(config))
         try:

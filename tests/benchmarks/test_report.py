@@ -1,4 +1,4 @@
-"""The samples of the soak, its report, and its judgement of logs."""
+"""The soak: its samples, its report, and the errors that it finds in logs."""
 
 from __future__ import annotations
 

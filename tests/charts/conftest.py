@@ -21,7 +21,7 @@ from tests.helm import Helm
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Fetch Helm and the linter before the first test, because the download takes longer than a test's timeout.
 
-    If the download fails, the fixtures give the reason. They skip the tests that need the programs, or fail them.
+    If the download fails, the fixtures skip or fail the tests that need the programs, and give the reason.
     """
     wanted = {name for item in session.items for name in getattr(item, "fixturenames", ())}
     if session.config.option.collectonly:

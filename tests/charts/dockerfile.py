@@ -22,7 +22,10 @@ from msgspec import Struct
 STEP_WITHIN_S = 240
 _ROOTED = re.compile(r"(?<![\w./-])/(?=(app|build|src)\b)")
 _NO_CACHE = "PIP_NO_CACHE_DIR"
-"""Set in a Dockerfile, because an image layer does not need pip's cache. The tests remove the setting."""
+"""A variable that the Dockerfile sets, because an image layer does not need pip's cache.
+
+The tests remove this variable.
+"""
 
 
 class Step(Struct, frozen=True):
@@ -31,7 +34,10 @@ class Step(Struct, frozen=True):
 
     @property
     def words(self) -> list[str]:
-        """The arguments of the instruction, from the exec form or split as a shell does."""
+        """The arguments of the instruction.
+
+        The exec form is a JSON list. Any other text is split as a shell splits it.
+        """
         if self.text.startswith("["):
             words: list[str] = json.loads(self.text)
             return words
@@ -93,7 +99,7 @@ class Image:
         )
 
     def _begin(self) -> None:
-        """Start a new image that has only Python."""
+        """Begin a new image. At first, the image has only Python."""
         self.root.mkdir()
         self._work = self.root
         python = self.root / "python"

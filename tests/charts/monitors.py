@@ -1,6 +1,6 @@
 """Translates a ServiceMonitor or PodMonitor into scrape jobs, as the Prometheus operator does.
 
-If a monitor has a field that this module does not translate, the test fails, because nothing tests this field.
+If a monitor has a field that this module does not translate, the test fails. Otherwise, no test would cover this field.
 """
 
 from __future__ import annotations

@@ -120,7 +120,9 @@ def begin(watched: Watched) -> None:
 
 
 def settle(watched: Watched) -> None:
-    """Wait until all objects in the healthy namespace are ready, and the set in the full namespace fails."""
+    """Wait until all objects in the healthy namespace are ready, and the set in the namespace with the full quota
+    fails.
+    """
     watched.shop.wait_ready(3)
     eventually(lambda: watched.shop.status().get("readyReplicas") == 2, what="the set is ready")
     allow(watched.crowd, 0)

@@ -32,7 +32,7 @@ class LaggingCache(Generic[T]):
         """The index of the first event that the cache has not processed."""
 
         self._scanned = 0
-        """The index of the first event after `_heard` that may belong to this resource."""
+        """The events between `_heard` and this index belong to other resources."""
 
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()
@@ -51,6 +51,16 @@ class LaggingCache(Generic[T]):
                 self._hear(event)
                 self._heard = self._scanned + 1
             self._scanned += 1
+
+    def lose_event(self) -> None:
+        """Skip the next event of this resource, as a broken watch does. The version of the store does not show this."""
+        while self._scanned < len(self._server.events):
+            event = self._server.events[self._scanned]
+            self._scanned += 1
+            if event.resource is self.resource:
+                self._heard = self._scanned
+                self.store.advance(str(event.version))
+                return
 
     def bookmark(self) -> None:
         """Receive a bookmark: skip the next events if they belong to other resources, and advance the version of the

@@ -82,7 +82,7 @@ class FakeKubeVirt:
         return {}
 
     def _starts(self, vm: Document) -> bool:
-        """True if the VM controller must create a VMI for this VM. The VM has no VMI now."""
+        """True if the VM controller must create a VMI for this VM. Call this only for a VM without a VMI."""
         strategy, status = vm["spec"].get("runStrategy"), vm.get("status") or {}
         requested = any(each["action"] == "Start" for each in status.get("stateChangeRequests") or ())
         is_new = status.get("runStrategy") != strategy

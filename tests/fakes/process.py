@@ -46,7 +46,7 @@ class Counts(Counter[str]):
 
 
 class ReconcilerProcess:
-    """A controller process. `children` are the caches of the objects that its plans write."""
+    """A controller process. `children` are the caches of the kinds that the controller writes."""
 
     def __init__(
         self,

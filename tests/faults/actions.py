@@ -36,7 +36,8 @@ class Reset(Struct, frozen=True, tag=True):
 
 
 class Delay(Struct, frozen=True, tag=True):
-    """Forward the request after `before_s`, and send the answer `answer_s` after the server's answer.
+    """Wait `before_s` seconds and forward the request. After the server's answer, wait `answer_s` seconds and send the
+    answer.
 
     The request reaches the server even if the client has given up in the meantime.
     """
@@ -77,7 +78,7 @@ class Corrupt(Struct, frozen=True, tag=True):
 
 
 class Dribble(Struct, frozen=True, tag=True):
-    """Send the answer in pieces with pauses. With one byte a piece, the stream is split at every offset."""
+    """Send the answer in pieces with pauses. If each piece is one byte long, the stream is split at every offset."""
 
     piece_bytes: int = 1
     pause_s: float = 0.0
@@ -167,7 +168,7 @@ class OmitEvents(Struct, frozen=True, tag=True):
 
 
 class Coalesce(Struct, frozen=True, tag=True):
-    """Hold a watch for `seconds` from its next event. Then send only the last state of each object."""
+    """At the next event of a watch, send nothing for `seconds`. Then send only the last state of each object."""
 
     seconds: float
 

@@ -137,5 +137,5 @@ def enlarged(line: bytes, size: int) -> bytes:
 
 
 def same_list(request: ApiRequest) -> str:
-    """Return a key. Equal lists have the same key."""
+    """Return a key. Two requests for the same list have the same key."""
     return f"{request.verb} {request.target}"

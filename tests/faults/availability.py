@@ -34,7 +34,9 @@ from tests.faults.timelines import our_deletes
 
 
 class Disruption(Struct, frozen=True):
-    """One disruption. Including this disruption, `unavailable` members are unavailable. The limit is `allowed`."""
+    """One disruption. `unavailable` is the number of unavailable members, this disruption included. `allowed` is the
+    limit.
+    """
 
     change: Change
     unavailable: int
@@ -51,7 +53,7 @@ class _Sample(Struct, frozen=True):
 
 
 def disruptions(history: History, run: Run) -> Iterator[Disruption]:
-    """Yield each disruption, judged by the most favourable state of its window."""
+    """Yield each disruption, with the fewest unavailable members and the highest limit in its window."""
     updates = {step.change.number for step in our_deletes(history) if reason_of(history, step, run)[0] == "outdated"}
     samples: dict[str, list[_Sample]] = {}
     world = World()

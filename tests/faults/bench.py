@@ -44,7 +44,7 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 async def _unchecked(*_: object, **__: object) -> None:
-    """Replaces the checks before the controller's start. The real checks take half of the requests of a run."""
+    """Replaces the checks before the controller's start. The real checks send as many requests as the rest of a run."""
 
 
 def new_namespace() -> str:

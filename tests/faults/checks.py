@@ -1,4 +1,4 @@
-"""Assertions about the judge, and owners with all their members in a history that a test makes."""
+"""Helpers for tests of the judge: assertions, and owners with all their members in a made history."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The catalogue of faults of the matrix, and the injections that follow from a reference run.
 
-An injection is one fault at one place of one scenario. Places are counted by what they are: the second create of a VM,
-the third event of the watch of VMIs. So an injection hits the same place in each run.
+An injection is one fault at one place of one scenario. A place is a kind of write or event and a number, such as the
+second create of a VM, or the third event of the watch of VMIs. So an injection hits the same place in each run.
 """
 
 from __future__ import annotations
@@ -88,7 +88,10 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     name: str
     actions: tuple[Action, ...]
-    """What the proxy does at the place. Further actions follow at the next occasion."""
+    """What the proxy does at the place of the injection.
+
+    Each further action happens at the next occasion that matches.
+    """
 
     verbs: tuple[str, ...] = ()
     """The verbs of the writes to which the fault applies. None means all."""
@@ -256,7 +259,7 @@ _PLACE = re.compile(r"(?P<kind>[^#]+)#(?P<number>[1-9][0-9]*)")
 
 
 def parse_place(text: str) -> Place:
-    """Parse the text of a place. Raises ValueError."""
+    """Parse the text of a place. Raises ValueError if the text is no place."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise ValueError(f"not a place: {text}; examples: create/virtualmachines#2, watch/virtualmachines#1, write#3")

@@ -131,8 +131,8 @@ class Hole(Struct, frozen=True):
 class Change(Struct, frozen=True):
     """One step of the history: an object before and after. `before` is None for a new object, `after` for a removal.
 
-    `author` is the write that made the change, or None if it is not known. `time` is the time of the server's answer
-    to the author, or else of the observation.
+    `author` is the write that made the change, or None if it is not known. `time` is the time of the server's answer to
+    this write. Without a known write, `time` is the time of the observation.
     """
 
     number: int
@@ -324,7 +324,9 @@ def _only_tests(write: Request) -> bool:
 
 
 def _removes(write: Request) -> bool:
-    """Return True if the write removed the last finalizer. Its answer has the revision of the change before."""
+    """Return True if the write removed the last finalizer. The answer then has the resourceVersion of the change before
+    this write.
+    """
     metadata = (write.answer or {}).get("metadata") or {}
     return write.verb == "patch" and "deletionTimestamp" in metadata and not metadata.get("finalizers")
 
@@ -356,7 +358,7 @@ def _changes(observations: Iterable[Observation], authors: _Authors) -> Iterator
 
 
 def complete(observations: Iterable[Observation], requests: Iterable[Request]) -> tuple[Observation, ...]:
-    """Return the observations, and the states that the observer missed but the answers to writes show.
+    """Return the observations. If an answer to a write shows a state that the observer missed, add this state.
 
     The answer to a create or a change contains the new state of the object.
     """

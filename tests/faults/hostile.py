@@ -37,6 +37,7 @@ PATHS = {
     "events": "/api/v1/namespaces",
     "persistentvolumeclaims": "/api/v1/namespaces",
     "controllerrevisions": "/apis/apps/v1/namespaces",
+    "configmaps": "/api/v1/namespaces",
     "secrets": "/api/v1/namespaces",
 }
 KINDS = {
@@ -46,11 +47,12 @@ KINDS = {
     VM: "VirtualMachine",
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "controllerrevisions": "ControllerRevision",
+    "configmaps": "ConfigMap",
     "secrets": "Secret",
 }
 MERGE = "application/merge-patch+json"
 HOT_PER_S = 10.0
-"""If the controller sends more requests per second for one namespace at rest, it is in a hot loop."""
+"""If the controller sends more requests per second than this for one namespace at rest, it is in a hot loop."""
 
 FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP, "--leader-election-id", "hostile")
 

@@ -8,8 +8,8 @@ The fields of each kind:
 - a VM: finalizers, ownerReferences, and what the template changed: labels, annotations and spec;
 - a disk: ownerReferences; a revision: nothing.
 
-A template can come from any state of the owner in the window. A VM has the template of its revision, and some names in
-the VM's spec end with the ordinal of the VM (P5).
+A member may have the template of any state that the owner had in the window of the write. A VM has the template of its
+revision, and some names in the VM's spec end with the ordinal of the VM (P5).
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def _has_spec(template: Object, item: Object, suffix: str) -> bool:
 
 
 def _equal(template: Any, value: Any, suffix: str) -> bool:
-    """Return True if the value equals the template's value. A name may also have the suffix at its end."""
+    """Return True if the value equals the template's value. A text in the value may also end with `suffix`."""
     if isinstance(template, dict) and isinstance(value, dict):
         value, template = ({k: each for k, each in item.items() if k != REVISION_LABEL} for item in (value, template))
         value = {key: each for key, each in value.items() if key in template or not _is_shell(each)}

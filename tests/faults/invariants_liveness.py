@@ -5,9 +5,10 @@ How the catalogue's invariants are worded for this controller:
 - L1: at rest, each owner has the wanted members, or a reason why not: a pause, a back-off, a refusal, a protection, a
   strategy. With a reference, the end state equals that of a run without faults.
 - L2: at rest, the status equals a recount. The time of a condition changes only if the condition appears.
-- L3: outside of faults, no owner lacks members, has surplus members, or has a wrong count in its status for longer than
-  `Run.reaction_s`. This covers L7 too, because each owner is judged alone.
-- L4: in a minute, a set replaces each failing member at most four times, and a few members at once (R4a).
+- L3: outside of faults, an owner has missing members or a wrong count in its status for at most `Run.reaction_s`. This
+  covers L7 too, because each owner is judged alone.
+- L4: within a minute, a set replaces each failing member at most four times (R4a). `EXTRA_CREATES` more creates are
+  allowed for the whole set.
 - L5: after a fault ends, an owner that is not as wanted is repaired within `Run.reaction_s`.
 - L6: a released lease gets a holder within two retries. Any other lease gets a new holder within
   its duration and two retries.
@@ -57,13 +58,13 @@ EXTRA_CREATES = 10
 
 
 def end_of(history: History, run: Run) -> float:
-    """Return the end of the run."""
+    """Return the time at which the run ended."""
     last = max((each.time for each in history.changes), default=0.0)
     return run.ended if run.ended is not None else max(last, max((each.answered for each in history.ours), default=0.0))
 
 
 def is_excused(owner: Object, world: World) -> bool:
-    """Return True if the owner may have another number of members than wanted."""
+    """Return True if the owner has an excuse for more or fewer members than wanted."""
     if is_paused(owner) or is_deleting(owner) or any(is_true(owner, each) for each in EXCUSES) or is_invalid(owner):
         return True
     members = world.children(uid_of(owner), CHILD_OF[owner["kind"]])

@@ -6,10 +6,10 @@ How the catalogue's invariants are worded for this controller:
   be listed `LISTS` times a minute. At any time, a successful patch changes something. The exception is a patch that
   consists of tests only.
 - Q2: a request for the same object fails at most `FAILURES` times in ten seconds: the back-off of a key begins with 5
-  ms and doubles. All failures of a run together are at most ten a second, after a burst of a hundred.
+  ms and doubles. All failures of a run together are limited, too: a hundred may come at once, and then ten a second.
 - Q3: without faults, a member costs one create and at most one delete, and is patched at most `PATCHES` times. A
-  write that lost a race against another writer (409) is tried again and does not count. In a second, the status of an
-  owner is written at most `STATUS_PER_S` times, and once more for each other write.
+  write that lost a race against another writer (409) is tried again and does not count. Within each second, the status
+  of an owner is written at most `STATUS_PER_S` times, plus one time for each other write.
 - Q5: after an answer with Retry-After, the same request is not repeated before this time is over. A time over
   300 seconds counts as 300 seconds.
 """
@@ -108,7 +108,7 @@ def _is_answer(request: Request) -> bool:
 
 
 def _most_within(times: Iterable[float], seconds: float) -> int:
-    """Return the largest number of times within a period of this length."""
+    """Return the largest number of these times that lie within one period of this length."""
     times = sorted(times)
     most = first = 0
     for index, time in enumerate(times):

@@ -2,16 +2,17 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- S1: names are deterministic, so lost answers and crashes allow no further create. The count of S1 holds for an owner
-  with a constant spec and no lost member. In all other cases each delete needs a reason, and S2 limits the creates.
-- S2: the history shows no passes. So the limit is G2: creates since a state in the window never exceed the members that
-  are missing in that state. In the same way, deletes because of the count never exceed
-  the surplus.
+- S1: names are deterministic, so a lost answer or a crash is no excuse for an additional create. The count of S1 holds
+  for an owner with a constant spec and no lost member. In all other cases each delete needs a reason, and S2 limits the
+  creates.
+- S2: the history does not show where a reconciliation begins or ends. So the limit is G2: creates since a state in the
+  window never exceed the members that are missing in that state. In the same way, the number of deletes of surplus
+  members never exceeds the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
   ordinal stays free, and that no pool adopts a VM.
-- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool
-  restarts the VMI of a VM that was a member in the window: the version of the VMI does not change when the VM
-  leaves.
+- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool may
+  restart the VMI of a VM that was a member at some time in the window. A precondition cannot prevent this restart,
+  because the version of the VMI does not change when the VM leaves.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
 - S7: during a pause nothing is created, deleted or updated. Adoption, release, and the removal of finalizers go on (R8,
   P17). An owner that is being deleted creates nothing.
@@ -164,7 +165,7 @@ def s2_creates_and_deletes_stay_within_what_is_missing_or_surplus(history: Histo
 
 
 def _surplus_deletes(run: Run, steps: list[Step]) -> Iterator[Finding]:
-    """Check the deletes of one owner because of the count: the wanted number of members must stay."""
+    """Check the deletes that one owner makes because it has surplus members. The wanted number of members must stay."""
     for number, step in enumerate(steps, start=1):
         window = step.timeline.window(run, step.index)
         first = step.index - len(window)
@@ -256,7 +257,7 @@ def _is_member(change: Change, world: World) -> bool:
 
 
 def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VMI belongs to a VM that a pool owned in the window."""
+    """Return True if the VMI belongs to a VM that a pool owned at some time in the window of the change."""
     if change.kind != VMI or change.before is None:
         return False
     changes = history.objects.get((VM, controller_uid(change.before)), ())

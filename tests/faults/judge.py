@@ -8,8 +8,9 @@ invariant holds there. So `Verdict.checks` shows an invariant that was never che
 
 The controller acts on its caches, and a cache is older than the server. So each write has a *window*: the last
 `Run.lag_s` seconds before the write. The write is right if it was right for one state in this window. If a fault of the
-run overlaps the window, the window begins before the fault. This is the guarantee G2: never more than the cache last
-showed. Some rules do not depend on the cache, such as the owner of a deleted object. They have no window.
+run overlaps the window, the window begins before the fault. So the controller may do no more than its last cache asked
+for (G2). Some rules do not depend on the cache, for example the rule about the owner of a deleted object. These rules
+have no window.
 
 The numbers are those of the catalogue: S for safety, at every revision; L for liveness; Q for quiescence and load. H0
 is about the history itself: it must be complete.
@@ -74,8 +75,8 @@ class Run(Struct, frozen=True, kw_only=True):
     - `reference`: the end state of a run without faults (see `end_state`). `masks` are paths in it that may differ.
     - `answers`: the answers in the log of the fault proxy, in their order.
     - `lease`: set if several controllers share a lease.
-    - `lost_answers`, `crashes`: their numbers. S1 allows no more creates for them. With any of them, Q3 judges only
-      the writes of statuses.
+    - `lost_answers`, `crashes`: how many answers were lost and how many crashes happened. S1 allows no additional
+      creates because of them. If there were any, Q3 judges only the writes of statuses.
     """
 
     namespace: str = ""
@@ -92,7 +93,7 @@ class Run(Struct, frozen=True, kw_only=True):
     crashes: int = 0
 
     def window(self, time: float) -> float:
-        """Return the start of the window of a write at this time."""
+        """Return the start of the window of a write that happens at `time`."""
         start = time - self.lag_s
         for fault in sorted(self.faults, key=lambda each: each.start, reverse=True):
             if fault.start <= time and fault.end >= start:
@@ -100,7 +101,7 @@ class Run(Struct, frozen=True, kw_only=True):
         return start
 
     def aftermath(self, time: float) -> float:
-        """Return the end of the time in which a write still belongs together with a write at this time."""
+        """Return the time until which a later write counts as simultaneous with a write at `time`."""
         end = time + self.lag_s
         for fault in sorted(self.faults, key=lambda each: each.start):
             if fault.start <= end and fault.end >= time:
@@ -158,7 +159,7 @@ def examine(history: History, run: Run, *, only: Collection[str] = ()) -> Verdic
 
 
 def all_invariants() -> set[str]:
-    """Return the numbers of all invariants."""
+    """Return the names of all invariants, for example S1."""
     _register()
     return set(INVARIANTS)
 

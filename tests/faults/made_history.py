@@ -51,8 +51,8 @@ class Made:
     def patch(
         self, kind: str, name: str, change: Any, *, by: str = USER, body: Any = None, subresource: str = "", **more: Any
     ) -> Object:
-        """Merge a change. `body` is the body in the audit log. By default, the log has the change with UID and
-        resourceVersion.
+        """Merge a change. `body` is the body in the audit log. The default is the change, with the UID and the
+        resourceVersion of the object.
         """
         before = self.objects[kind, name]
         after = _merged(copy.deepcopy(before), change)

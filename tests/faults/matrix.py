@@ -20,7 +20,7 @@ from tests.faults.scenarios import Scenario
 from tests.faults.waves import PROCESS_FAULTS, Wave, controllers_that_ended, scene_of
 
 REFERENCES = 2
-"""The default number of reference runs of a scenario. Their places and end states are joined."""
+"""The default number of reference runs of a scenario. The results of these runs form one reference."""
 
 TRIES = 3
 """An injection gets this number of tries, because the write or the event for its fault does not always occur."""
@@ -125,7 +125,7 @@ class Matrix:
                 group.create_task(self._injected(scenario, injection, reference, selection.stop_after_s))
 
     async def waves(self, scenarios: Sequence[Scenario], faults: Iterable[str], stop_after_s: float) -> None:
-        """Run the reference runs, and then all scenarios together with each of these faults of processes."""
+        """Run the reference runs. Then, for each of these faults of processes, run all scenarios at the same time."""
         references = await self.references(scenarios)
         for fault in faults:
             if time.monotonic() - self._started > stop_after_s:
@@ -165,7 +165,7 @@ class Matrix:
                 return
 
     async def _attempt(self, run: Run, *, last: bool = True) -> Result | None:
-        """Run once. The result counts if the fault fired or the judge found a violation. The last try always counts."""
+        """Run once. Keep the result if the fault fired, the judge found a violation, or this is the last try."""
         try:
             result = await run.go()
         except Exception:

@@ -64,7 +64,7 @@ MASKED = frozenset(
         "kubevirt.io/vm-generation",
     ]
 )
-"""The fields that differ between two runs of the same scenario: identities, times, and places."""
+"""The fields that differ between two runs of the same scenario, such as UIDs, times and node names."""
 
 UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 NAMESPACE = re.compile(r"\bf-[0-9a-f]{10}\b")

@@ -5,7 +5,7 @@ all runs on a control plane: it watches all namespaces, and `history` returns on
 
 The observer shows that its history is complete:
 
-- A watch continues at the last resourceVersion after each end, and bookmarks keep this resourceVersion young.
+- When a watch ends, it continues from the last resourceVersion. Bookmarks keep this resourceVersion recent.
 - If the server does not know this resourceVersion any more (410), the observer lists again. States between are lost
   then, so this is a `Hole`. The answers in the audit log usually fill the hole.
 - `caught_up` lists the namespace again and waits until the observer has seen each listed state and each removal.
@@ -70,7 +70,7 @@ class _Watch:
         self._record = record
 
     def take_list(self, items: Iterable[Object], revision: int) -> None:
-        """Take a list. After the first list, each difference to the known states is a part of a hole."""
+        """Take a list. Each list after the first is noted as a hole, because states may be lost between two lists."""
         found = {uid_of(item): item for item in items}
         if self.listed.is_set():
             if revision < self.revision:
@@ -140,7 +140,7 @@ class _Server(Struct, frozen=True):
 
 
 class Observer:
-    """The watches of all kinds. `observing` makes one."""
+    """The watches of all kinds. Create an Observer with `observing`."""
 
     def __init__(self, server: _Server, audit_log: Path) -> None:
         self._server = server
@@ -182,7 +182,7 @@ class Observer:
     async def history(self, namespace: str, *more: str) -> History:
         """Return the history of the namespace up to now.
 
-        `more` are other namespaces whose requests belong to the history, for example that of the lease.
+        `more` are other namespaces whose requests belong to the history, for example the namespace of the lease.
         """
         await self.caught_up(namespace)
         return self.seen(namespace, *more)

@@ -1,7 +1,8 @@
 """Operations as values. Each operation changes one namespace, as a user or another controller would.
 
-An operation picks its target when it is applied: `which` is an index into the children by name. So a sequence stays
-meaningful when a part of it is left out. An operation whose target does not exist does nothing.
+An operation picks its target when the operation is applied: `which` is an index into the list of children, sorted by
+name. So a sequence stays meaningful when a part of it is left out. An operation whose target does not exist does
+nothing.
 """
 
 from __future__ import annotations
@@ -352,7 +353,10 @@ def _note_stranger(world: World, item: dict[str, Any], *, kept: bool = True) -> 
 
 
 async def _other_owner(world: World) -> dict[str, Any]:
-    """The reference to a ConfigMap that owns children beside or instead of the owner."""
+    """A reference to a ConfigMap.
+
+    Children get this reference in addition to their owner references, or instead of them.
+    """
     path = world.path("configmaps")
     answer = await world.api.get(f"{path}/other-owner")
     if not answer.ok:

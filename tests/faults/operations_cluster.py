@@ -198,7 +198,7 @@ class _Upstream(_End):
 
 
 class _Client(_End):
-    """The connection from the controller. It opens the connection to the server."""
+    """The connection from the controller. This object also opens the connection to the server."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -241,8 +241,8 @@ class Controller:
             await self.working()
 
     async def working(self) -> None:
-        """Wait until the workers run. If the first requests were cut and the controller ended, start it again, as for a
-        Pod.
+        """Wait until the workers run. If the controller ended because its first requests were cut, start it again, as
+        the kubelet does.
         """
         async with asyncio.timeout(STARTED_WITHIN_S):
             while not any(line["event"] == "working" for line in self.lines[self._seen :]):
@@ -295,7 +295,7 @@ class Cluster:
         self._numbers = iter(range(10**9))
 
     def config_for(self, namespace: str, port: int, start: int) -> Config:
-        """The configuration of a release, for one namespace and through this port."""
+        """The chart's configuration for one namespace. The API server's address is this port."""
         path = self._directory / f"{namespace}-{start}.kubeconfig"
         self._plane.write_kubeconfig(path, "vmherd", token=self._token)
         document = yaml.safe_load(path.read_text())

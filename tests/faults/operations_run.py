@@ -1,15 +1,16 @@
 """Runs one sequence of operations, and judges its end.
 
-The end has up to four stages, each with its own checks:
+The end has up to three stages, each with its own checks:
 
 1. As the sequence left it: the controller comes to rest, and a restarted controller writes nothing. This stage is left
    out while something fails again and again by design: a template whose VMs fail, or a quota.
 2. After the repair of what operations broke (recovery): resume, lift the quota, remove foreign finalizers, take the
    broken parts out of the template and of the children. The end state then equals that of a fresh namespace with the
    same spec, as `operations_state` defines it, and a restarted controller writes nothing.
-3. At any time: no violation seen by an operation, no log line of level error, and the controller does not
-   end by itself.
-4. After the deletion of the owner: nothing of the owner is left, and no finalizer of the controller.
+3. After the deletion of the owner: nothing of the owner is left, and no finalizer of the controller.
+
+In addition, these checks cover the whole run. No operation has seen a violation, no log line has the level error, and
+the controller has not ended by itself.
 """
 
 from __future__ import annotations
@@ -46,25 +47,29 @@ QUIET_S = 1.2
 
 REST_WITHIN_S = 60.0
 EQUAL_WITHIN_S = 150.0
-"""Long, because a VM that crashed counts as available only after 30 seconds (P14)."""
+"""This limit is long, because a VM that crashed counts as available only after 30 seconds (P14)."""
 
 JUDGED = ("H0", "S3", "S4", "S5", "S6", "S7", "S10", "S12")
 """The invariants for single writes. The others compare numbers over time, and users' operations change these numbers.
 
-S9 and S11 find a revision by its name. A pool that is deleted and created again uses the same names again.
+S9 and S11 are left out, because they find a revision by its name. A pool that is deleted and created again uses the
+same names again.
 """
 
 SHORT_TIMER_S = 2.2
-"""The wait for rest. This time is longer than all times in the annotations that operations write on owners."""
+"""Before a restart, the controller must be quiet for this time. All times in the annotations that operations write on
+owners are shorter.
+"""
 
 LATEST_TIMER_S = 32.0
-"""A controller with outdated VMs may wait for this time: after 30 seconds, a VM that crashed counts as available (P14).
+"""While VMs are outdated, the controller must be quiet for this time before a restart. A VM that crashed counts as
+available only after 30 seconds (P14).
 """
 
 GONE_WITHIN_S = 60.0
 POLL_S = 0.5
 WRITES_AT_MOST = 400
-"""If one sequence causes more writes, the controller is in a loop."""
+"""If one sequence causes more writes than this, the controller is in a loop."""
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
@@ -79,7 +84,7 @@ class Verdict(Struct, frozen=True, kw_only=True):
 
 
 async def run_sequence(cluster: Cluster, kind: KindName, sequence: Sequence[Operation]) -> Verdict:
-    """Run the operations in a new namespace, and judge the end."""
+    """Run the operations in a new namespace, and check the result."""
     began = time.monotonic()
     manifest = operations_sets.manifest() if kind == "sets" else operations_pools.manifest()
     world = World(cluster, kind, await cluster.new_namespace(kind), manifest)
@@ -124,7 +129,7 @@ async def apply(world: World, operation: Operation) -> None:
 
 
 async def judge_end(world: World, fresh: Fresh) -> list[str]:
-    """Go through all stages of the end, and return the violations."""
+    """Do the checks of all stages, and return the violations."""
     await world.join()
     violations = list(world.problems)
     await world.controller.working()
@@ -147,7 +152,7 @@ async def judge_end(world: World, fresh: Fresh) -> list[str]:
 
 
 async def _history(world: World) -> list[str]:
-    """The judgement about each write of the controller, by the history that the API server shows.
+    """Judge each write of the controller with the observer's history.
 
     Connections are cut and stalled, and the controller crashes. So the whole run counts as one fault: the judge allows
     what is right for any state since the start of the run.
@@ -302,7 +307,7 @@ async def _clear(world: World) -> None:
 
 
 class Fresh:
-    """A separate namespace and a separate controller. The final spec is created there at once."""
+    """A separate namespace and a separate controller. The owner is created there with the final spec."""
 
     def __init__(self, cluster: Cluster, kind: KindName) -> None:
         self._cluster = cluster
@@ -318,7 +323,7 @@ class Fresh:
         await self._world.controller.start()
 
     async def state(self) -> State | None:
-        """The state at rest, or None before it is reached. The controller then stops."""
+        """The state at rest, or None if rest is not reached yet. At rest, the controller is stopped."""
         if self._state is not None or self._world is None:
             return self._state
         if await _is_quiet(self._world, 0.8):
@@ -346,9 +351,9 @@ def _is_complete(state: State) -> bool:
 
 
 def is_settled(state: State) -> bool:
-    """Whether nothing is on its way: the owner's status is up to date, no VMI boots, and no object is being deleted.
+    """True if all work is finished. The owner's status is up to date, no VMI boots, and no object is being deleted.
 
-    An object that a foreign finalizer holds stays as it is.
+    An object that a foreign finalizer holds does not count as unfinished work.
     """
     owner = state.owner
     status = (owner or {}).get("status") or {}
@@ -363,7 +368,7 @@ def is_settled(state: State) -> bool:
 
 
 def _is_halted(now: State, vmi: dict[str, object]) -> bool:
-    """Whether nothing starts this VMI again after its end."""
+    """True if the VMI has a VM, and the VM's run strategy does not start the VMI again after its end."""
     name = vmi["metadata"]["name"]  # type: ignore[index]
     strategies = [vm["spec"].get("runStrategy") for vm in now.vms if vm["metadata"]["name"] == name]
     return bool(strategies) and strategies[0] not in ("Always", None)

@@ -1,4 +1,4 @@
-"""Compares the end of a sequence with a fresh start: the normal form of both states, and what history may leave.
+"""Compares the end of a sequence with a fresh start: a normal form of both states, and the differences that may stay.
 
 A normal form leaves out what differs between two correct runs of the same spec: times, UIDs, versions, random names,
 ordinals, the simulator's annotations, and the spelling of a value. `differences` allows only these traces of history:
@@ -11,8 +11,9 @@ ordinals, the simulator's annotations, and the spelling of a value. `differences
 - Values that an operation wrote into a child: an update keeps what a user set (P12).
 - A VM that its user stopped, or whose run strategy leaves the start to its user, need not run (P12).
 - Disks without an owner, if the pool preserved state at some time (P10). Up to five old revisions (P11).
-- A VMI that outlived its VM and its pool (`--cascade=orphan`), and that the next VM of this name adopted. Its revision
-  can have the name of a revision of the new pool, because both count their generations from one.
+- The VMI of an earlier VM. With `--cascade=orphan`, a VMI outlives its VM and its pool, and the next VM of this name
+  adopts the VMI. The VMI's revision can have the same name as a revision of the new pool, because each pool counts its
+  generations from one.
 - Revisions and disks of an earlier pool, if a user removed its finalizer by force (P6).
 """
 
@@ -44,7 +45,7 @@ Item = Mapping[str, Any]
 
 
 def differences(world: World, now: State, fresh: State) -> list[str]:
-    """Return the differences from a fresh start that no rule allows."""
+    """Compare with a fresh start, and return the differences that no rule allows."""
     if now.owner is None or fresh.owner is None:
         return ["there is no owner"]
     of_kind = _of_set if world.kind == "sets" else _of_pool
@@ -243,7 +244,7 @@ def _form(item: Item) -> Any:
 
 
 def _own(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the labels or annotations without keys of KubeVirt, the simulator and users, and without marks."""
+    """Return the labels or annotations that must be equal after a fresh start."""
     marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES)
     foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/")
     return {key: text for key, text in (texts or {}).items() if key not in marks and not key.startswith(foreign)}

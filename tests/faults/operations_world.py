@@ -201,7 +201,7 @@ class World:
         return State(owner=await self.owner(), vms=vms, vmis=vmis, volumes=volumes, claims=claims, revisions=kept)
 
     async def drop_holds(self) -> int:
-        """Remove all foreign finalizers of the operations, and return their number."""
+        """Remove the foreign finalizers that operations have added. Return the number of changed objects."""
         dropped = 0
         plurals = (OWNERS[self.kind], "virtualmachines", "virtualmachineinstances")
         for plural in plurals:

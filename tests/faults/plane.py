@@ -96,9 +96,9 @@ def snapshot(plane: ControlPlane, directory: Path) -> Snapshot:
 def restore(plane: ControlPlane, saved: Snapshot, *, bump_revision: bool = True) -> None:
     """Restore etcd from a snapshot, as an administrator does after a disaster. All later objects and changes are lost.
 
-    With `bump_revision`, resource versions go on behind the old ones, as with `etcdutl snapshot restore
-    --bump-revision --mark-compacted`. Without it, etcd gives the same resource versions a second time. The API server
-    and the controller manager restart. Return when the API server is ready.
+    With `bump_revision`, new resource versions are higher than all old resource versions, as with `etcdutl snapshot
+    restore --bump-revision --mark-compacted`. Without it, etcd gives the same resource versions a second time. The API
+    server and the controller manager restart. Return when the API server is ready.
     """
     old = revision(plane)
     for component in (MANAGER, APISERVER, ETCD):

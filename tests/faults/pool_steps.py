@@ -96,7 +96,7 @@ def both(*conditions: Condition) -> Condition:
 
 
 def vms(*names: str) -> Condition:
-    """Exactly these VMs exist, and no VMIs of others."""
+    """Exactly these VMs exist. No VMI has another name."""
     return lambda objects: set(objects[VMS]) == set(names) and set(objects[VMIS]) <= set(names)
 
 

@@ -86,7 +86,7 @@ class FaultProxy:
         """True after a crash: no byte passes in either direction."""
 
         self.on_crash: Callable[[], None] = lambda: None
-        """The proxy calls this function after it has gone dark."""
+        """The proxy calls this function after it has set `dark`."""
 
         self._authority = shared_authority() if tls else None
         self._ca_files: list[Path] = []
@@ -107,7 +107,7 @@ class FaultProxy:
         return number
 
     def remove(self, number: int) -> None:
-        """Remove a rule. A watch that the rule holds goes on."""
+        """Remove a rule. If the rule was holding back a watch, the watch continues."""
         self.script.remove(number)
         self._wake()
 
@@ -170,7 +170,9 @@ class FaultProxy:
         self._listener.reset()
 
     def turn_to(self, url: str) -> None:
-        """Send the next requests to another server with the same CA, as a load balancer does. Open watches stay."""
+        """Send the next requests to another server with the same CA, as a load balancer does. Open watches stay
+        connected to the old server.
+        """
         self._upstream = msgspec.structs.replace(self._upstream, url=url)
 
     def change_authority(self, authority: Authority | None = None) -> None:

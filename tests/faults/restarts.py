@@ -65,7 +65,7 @@ def _restart(
 
 
 def unfounded(restart: Restart) -> str:
-    """Return why the pool had no reason for the restart, or "" (S1)."""
+    """If the pool had no reason for the restart, return what is wrong. Otherwise return an empty text (S1)."""
     if restart.pools and all(strategy(pool, "updateStrategy")[0] != "proactive" for pool in restart.pools):
         return f"{restart.name} is restarted, but the update strategy forbids restarts"
     if restart.vms and all(_is_delicate(vm) for vm in restart.vms):

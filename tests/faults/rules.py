@@ -38,7 +38,7 @@ class Match(Struct, frozen=True):
     """A text that the body of the request contains."""
 
     besides: tuple[str, ...] = ()
-    """Resources that do not match."""
+    """Requests for these resources do not match."""
 
     token_digest: str | None = None
 
@@ -58,7 +58,7 @@ class Match(Struct, frozen=True):
         )
 
     def covers_event(self, event: WatchEvent) -> bool:
-        """Return True if the rule is for this event. The rule must cover the event's watch."""
+        """Return True if the rule is for this event. Call this only if the rule covers the event's watch."""
         of_type = event.type != "BOOKMARK" if self.event is None else event.type == self.event
         return of_type and self.name in (None, event.metadata.name)
 
@@ -69,8 +69,8 @@ class Rule(Struct, frozen=True):
     An occasion is a request. For the actions on watches, an occasion is an event of a watch. The rule lets `after`
     occasions pass. Then it acts on every `every`-th occasion with `probability`, at most `times` times.
 
-    Some actions need no event. Such an action acts once on each watch, as soon as `after` events have passed. It
-    ignores `every`.
+    Some actions act on a whole watch, not on an event. Such an action acts once on each watch, as soon as `after`
+    events have passed. Such an action ignores `every`.
     """
 
     match: Match
@@ -115,12 +115,12 @@ class Script:
         return self._used[number]
 
     def on_request(self, request: ApiRequest, body: bytes = b"") -> Taken | None:
-        """Decide for a request. Actions on the events of a watch are not decided here."""
+        """Decide what the proxy does with a request. Actions on the events of a watch are not decided here."""
         return self._first(lambda rule: _acts_on_request(rule.action, request) and rule.match.covers(request, body))
 
     def on_stream(self, request: ApiRequest, decided: set[int]) -> Taken | None:
-        """Decide for an open watch, without an event. Each rule decides once for a watch: `decided` has the rules so
-        far.
+        """Decide what the proxy does with an open watch, without an event. Each rule decides once for a watch.
+        `decided` contains the rules that have decided, and this method adds to it.
         """
         for number, rule in self.rules.items():
             if (
@@ -136,7 +136,7 @@ class Script:
         return None
 
     def on_event(self, request: ApiRequest, event: WatchEvent) -> Taken | None:
-        """Decide for an event of a watch."""
+        """Decide what the proxy does with an event of a watch."""
         for number, rule in self.rules.items():
             if isinstance(rule.action, ON_STREAM) and rule.match.covers(request) and rule.match.covers_event(event):
                 self._seen[number] += 1

@@ -30,10 +30,12 @@ AFTERMATH_S = 15.0
 """The time after a fault of a process until all watches and retries are as usual."""
 
 AFTER_A_RESTORE = ("L1", "L2", "Q1", "S6")
-"""The invariants about the end. A restore removes objects and changes, which no other invariant expects."""
+"""The invariants that are checked after a restore. A restore removes objects and changes. The other invariants do not
+expect this removal.
+"""
 
 ABOUT_EACH_CHANGE = {"H0", "S11"}
-"""The invariants that need each change and its author."""
+"""The invariants that can be checked only if every change and its author are known."""
 
 QUIET_S = 0.8
 QUIET_WITHIN_S = 20.0
@@ -58,7 +60,7 @@ class Result(Struct, frozen=True, kw_only=True):
 
 
 class Reference(Struct, frozen=True):
-    """What the runs of a scenario without a fault show: their end state and their places."""
+    """The results of a scenario's runs without faults: the end states, and the traces that show where faults fit."""
 
     ends: tuple[Mapping[str, list[str]], ...]
     traces: tuple[Trace, ...]
@@ -160,7 +162,9 @@ class Run:
         )
 
     async def _end(self) -> None:
-        """Wait until the controller is at rest. If there is a reference, also wait for its end state."""
+        """Wait until the controller is at rest. If there is a reference, also wait until the end state is that of a
+        reference run.
+        """
         if self._reference is None:
             if not await self._quiet(self._scenario.settled):
                 self._violation("Q1", "the controller does not come to rest")
@@ -260,7 +264,7 @@ class Run:
         return fired + (fault.recovers_s if fault else 0.0)
 
     async def _release(self, rules: tuple[int, ...]) -> None:
-        """End a fault that lasts."""
+        """If the fault goes on until it is ended, end it."""
         fault = FAULTS.get(self._injection.fault) if self._injection else None
         if fault is None or not fault.released_after_s:
             return

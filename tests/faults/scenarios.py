@@ -44,7 +44,7 @@ class Scenario(Struct, frozen=True, kw_only=True):
 
     @property
     def settled(self) -> Condition:
-        """The condition of the end: the desired state is reached."""
+        """The condition at the end of the run: the desired state is reached."""
         return self.steps[-1].until
 
 

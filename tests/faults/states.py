@@ -1,4 +1,4 @@
-"""Questions about one object as the API server stores it, a dict.
+"""Questions about one object. The object is a dict, as the API server stores it.
 
 The judge does not use the controller's code for these questions, so that an error there cannot hide itself.
 """

@@ -50,7 +50,7 @@ class Ended(Exception):
 
 
 class Gunzip:
-    """Decodes a stream of gzip members, also if the last member is incomplete."""
+    """Decodes a stream of gzip members. The last member may be incomplete."""
 
     def __init__(self) -> None:
         self._member = zlib.decompressobj(wbits=GZIP)
@@ -86,7 +86,7 @@ class WatchRelay:
         self._sent = 0
 
     def cut_after(self, action: CutAnswer) -> None:
-        """Cut the stream after some bytes, compressed if the action says so. Call this before `run`."""
+        """Cut the stream after some bytes. If the action says so, compress the stream first. Call this before `run`."""
         self._cut = action
         self._gzip = action.gzip
 

@@ -46,7 +46,7 @@ def marked_pool(**more: Any) -> dict[str, Any]:
 
 
 def places(hostile: HostileCluster, tenant: Tenant) -> dict[str, str]:
-    """Return the texts that more people may read than the owners of the objects, by place."""
+    """Return the texts that people other than the objects' owners may read. The keys are the places of these texts."""
     program = hostile.program
     pages = {f"debug/{page}": program.health(f"debug/{page}")[1] for page in ("tasks", "queues")}
     addresses = "\n".join(record.request_uri for record in tenant.requests())

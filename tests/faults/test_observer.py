@@ -1,4 +1,4 @@
-"""The observer's book-keeping: every state is noted once, and states that may be missing are a hole."""
+"""Tests of the observer: it notes every state once. If states may be missing, it notes a hole."""
 
 from __future__ import annotations
 

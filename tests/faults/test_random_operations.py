@@ -34,7 +34,7 @@ from tests.integration.pool_namespace import simulator
 
 KINDS: tuple[KindName, ...] = ("pools", "sets")
 SEED, LENGTH = 11, 10
-"""The fixed part: its seed, and the operations of each sequence."""
+"""These values are the same in each run: the seed, and the number of operations of each sequence."""
 
 
 @pytest.fixture(scope="module")
@@ -83,7 +83,7 @@ def test_a_state_machine_of_operations_ends_like_a_fresh_start(operations_plane:
 
 def _machine(runner: asyncio.Runner, cluster: Cluster, kind: KindName) -> Any:
     class Operations(RuleBasedStateMachine):
-        """One namespace. Its teardown judges the end."""
+        """One namespace. After the operations, `teardown` checks the end state."""
 
         @initialize()
         def start(self) -> None:
@@ -155,7 +155,7 @@ async def test_shrinking_leaves_out_every_operation_that_the_failure_does_not_ne
 
 
 class Spoiled(Struct, frozen=True):
-    """A change of a correct end state, and a part of the difference that it must give."""
+    """A change to a correct end state, and a text that the reported difference must contain."""
 
     path: tuple[str | int, ...]
     value: Any

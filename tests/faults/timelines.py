@@ -26,8 +26,8 @@ class Point(Struct, frozen=True):
     """The state after a change.
 
     `owner` is None before the owner exists and after it is gone. `counted` is the number of members that count as
-    replicas (R3, P7). `staying` is the number of members without a deletion (for a set: the active members). `created`
-    is the number of members that the controller has created so far.
+    replicas (R3, P7). `staying` is the number of members without a deletion timestamp (for a set: the active members).
+    `created` is the number of members that the controller has created so far.
     """
 
     change: Change
@@ -39,7 +39,7 @@ class Point(Struct, frozen=True):
 
 
 class Timeline(Struct, frozen=True):
-    """The points of one owner. The times never go back."""
+    """The history of one owner, as points in time. The times never go back."""
 
     uid: str
     kind: str
@@ -157,5 +157,7 @@ def most_wanted(owners: list[Object]) -> int:
 
 
 def fewest_wanted(owners: list[Object]) -> int:
-    """Return the smallest wanted number. An owner that is being deleted wants no member."""
+    """Return the smallest number of members that the owner wanted in these states. An owner that is being deleted wants
+    no member.
+    """
     return min((0 if is_deleting(owner) else wanted(owner) for owner in owners), default=0)

@@ -40,7 +40,7 @@ class TinyServer:
 
         self.held.set()
         self.compress = False
-        """True if watches are compressed, each event separately, as the API server does."""
+        """True if the server compresses each event of a watch separately, as the API server does."""
 
         self._watchers: list[asyncio.StreamWriter] = []
         self.url = ""

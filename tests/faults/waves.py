@@ -42,13 +42,15 @@ class Scene(Struct, frozen=True):
 
 
 class ProcessFault(Struct, frozen=True, kw_only=True):
-    """A fault of a process. `before` is called when all scenarios are prepared, and `strike` after the first acts."""
+    """A fault of a process. `before` is called when all scenarios are prepared. `strike` is called after the users'
+    first acts.
+    """
 
     name: str
     strike: Callable[[Scene], None]
     before: Callable[[Scene], None] = lambda _scene: None
     loses_acts: bool = False
-    """True if the users' acts are lost, and the users act again afterwards."""
+    """True if the fault undoes the users' first acts. After the fault, the users act again."""
 
     hides: bool = False
     """True if the observer and the audit log may miss a change. Then the writer of a field is unknown."""
@@ -106,7 +108,7 @@ PROCESS_FAULTS: Mapping[str, ProcessFault] = {
 
 
 class NoHerd:
-    """Stands for the controller of a run whose controller is a process of the wave."""
+    """Takes the place of a run's own controller in a wave. The controllers of a wave are processes."""
 
     crashes = 0
     ended: tuple[str, ...] = ()
@@ -141,12 +143,12 @@ class NoHerd:
 
 
 class Wave:
-    """Lets the runs of a wave wait for each other, and strikes once."""
+    """Lets the runs of a wave wait for each other, and triggers the fault once."""
 
     def __init__(self, fault: ProcessFault, scene: Scene, size: int) -> None:
         self.fault = fault
         self.started = self.ended = 0.0
-        """The begin and the end of the fault, in seconds since 1970."""
+        """The start and the end of the fault, in seconds since 1970."""
 
         self._scene = scene
         self._missing = size
@@ -173,7 +175,9 @@ class Wave:
             await self._go.wait()
 
     async def acted(self) -> None:
-        """Tell that the user of one run has acted. Wait for the end of the fault if it loses the acts."""
+        """Report that the user of one run has acted. If the fault loses the users' changes, wait until the fault has
+        ended.
+        """
         self._left_out()
         if self.fault.loses_acts:
             await self._over.wait()
@@ -222,7 +226,7 @@ def _started(plane: ControlPlane, directory: Path, count: int) -> tuple[ExitStac
 
 
 def controllers_that_ended(scene: Scene) -> Iterator[str]:
-    """The controllers that ended, although no fault ends one."""
+    """Yield a message for each controller that has ended. No fault of a process ends a controller."""
     for each in scene.controllers:
         if each.process.poll() is not None:
             yield f"a controller ended with {each.process.returncode}: {each.log.read_text()[-600:]}"

@@ -58,7 +58,7 @@ class Cache:
         self.told: Objects = {}
 
     def list(self, server: Server) -> None:
-        """List again and again, as the reflector does, until the store takes over a list."""
+        """List again and again, as the reflector does, until the store has accepted a list."""
         state: State = Listing()
         replacement: Replacement[ConfigMap] | None = None
         for _ in range(MOST_LISTS):
@@ -132,7 +132,7 @@ def test_without_a_restore_no_list_counts_as_one(writes: list[tuple[str, bool]],
 
 @pytest.mark.looptime
 async def test_after_a_restore_of_etcd_with_newer_versions_the_list_replaces_the_cache():
-    """The restore options `--bump-revision` and `--mark-compacted` of etcd have this effect."""
+    """etcd gives newer versions after a restore with the options `--bump-revision` and `--mark-compacted`."""
     lost, kept, same = config_map("a", 90, color="lost"), config_map("b", 40), config_map("c", 50)
     restored = config_map("a", 80, color="restored")
     client = ScriptedClient(

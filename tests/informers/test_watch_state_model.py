@@ -351,7 +351,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         assert cached == {}
 
     def teardown(self) -> None:
-        """Without further failures, the cache reaches the contents of the server."""
+        """If no further failure happens, the cache gets the same contents as the server."""
         for _ in range(MAX_STEPS):
             if isinstance(self.state, Watching) and int(self.state.version) == self.server.version:
                 break

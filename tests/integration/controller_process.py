@@ -139,7 +139,7 @@ def controller_process(
 
     - A control plane: the arguments, environment and account of the Deployment in the chart's release. After the block,
       the test fails if a permission was missing.
-    - A Pod: the Pod's arguments, environment and account. Permissions may be missing.
+    - A Pod: the Pod's arguments, environment and account. A missing permission does not fail the test.
     - A path of a kubeconfig: the permissions of that kubeconfig, and only the given flags.
 
     `through` writes the kubeconfig for a token, for example with the address of a proxy. `program` is the package to
@@ -254,8 +254,8 @@ class ReplicaSetNamespace:
         return {vmi["metadata"]["name"]: vmi for vmi in self._send("GET", self._vmis)["items"]}
 
     def exactly(self, name: str = "herd") -> tuple[Any, list[Any]]:
-        """The spec of the template and the specs of the VMIs. Numbers are strings as in the JSON, and the order of keys
-        counts.
+        """The spec of the template and the specs of the VMIs, for an exact comparison. Numbers are kept as text, and
+        the order of keys counts.
         """
 
         def read(path: str) -> Any:

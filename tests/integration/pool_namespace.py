@@ -280,7 +280,7 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(is_done, what=f"the foreign finalizers of {name} are {holds}")
 
     def mark_vm(self, name: str, **marks: str) -> None:
-        """Annotate a VM: `deletion_cost="5"` is `vmherd.dev/deletion-cost`."""
+        """Set annotations of a VM: `deletion_cost="5"` sets `vmherd.dev/deletion-cost` to `5`."""
         texts = {f"vmherd.dev/{mark.replace('_', '-')}": value for mark, value in marks.items()}
         self.change_vm(name, {"metadata": {"annotations": texts}})
 

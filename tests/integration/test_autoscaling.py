@@ -34,8 +34,8 @@ SCALED_WITHIN_S = 60.0
 
 
 class NotYet(dict[str, int]):
-    """Counts that are not the wanted counts. A `NotYet` is false, so `eventually` waits. After a timeout, `eventually`
-    prints the counts.
+    """Counts that are not the wanted counts. A `NotYet` is falsy, so `eventually` goes on waiting. After a timeout,
+    `eventually` prints the counts.
     """
 
     def __bool__(self) -> bool:
@@ -85,7 +85,9 @@ class Scene(Struct, frozen=True):
         eventually(there, within_s=SCALED_WITHIN_S, what=f"{count} of each")
 
     def sizes(self, count: int) -> list[str]:
-        """Wait for `count` Events of the autoscaler. Return the size and the reason of each Event, the oldest first."""
+        """Wait for `count` Events of the autoscaler. Return the messages of the Events, the oldest first. A message
+        names the new size and the reason.
+        """
 
         def told() -> list[dict[str, Any]]:
             return [event for event in self.objects.events() if event["reason"] == "SuccessfulRescale"]

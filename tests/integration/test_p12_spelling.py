@@ -26,7 +26,7 @@ def plain() -> dict[str, Any]:
 
 
 def as_go_writes(template: dict[str, Any]) -> dict[str, Any]:
-    """The same template, read and written by a present Go client."""
+    """The same template after a current Go client has read and written it."""
     written = deepcopy(template)
     machine = written["spec"]["template"]["spec"]
     machine["domain"]["resources"] = {}
@@ -65,7 +65,7 @@ def owned_by_the_pool(pools: PoolNamespace) -> dict[str, dict[str, str]]:
 
 
 def touched(pools: PoolNamespace, since: int) -> list[tuple[str, str, str]]:
-    """After the controller has seen the new spec: its writes to the pool's VMs, VMIs, disks and revisions."""
+    """The controller's writes to the pool's VMs, VMIs, disks and revisions since this position in the audit log."""
     records = pools.requests("create", "update", "patch", "delete", since=since)
     return [(each.verb, each.resource, each.name) for each in records if each.resource in OWNED]
 

@@ -86,7 +86,7 @@ def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path:
 
 
 def replaced(sets: ReplicaSetNamespace, victim: str) -> bool:
-    """True if two other VMIs are there. The replacement may have the name of its predecessor."""
+    """True if two VMIs exist and neither is the victim. The replacement may have the same name as the victim."""
     uids = [vmi["metadata"]["uid"] for vmi in sets.alive().values()]
     return len(uids) == 2 and victim not in uids
 

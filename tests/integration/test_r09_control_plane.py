@@ -37,7 +37,7 @@ def broken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 @pytest.fixture
 def controller(broken_plane: ControlPlane, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """A controller without leader election. If a leader loses its lease, its process ends and starts again."""
+    """A controller without leader election, because a leader ends when it loses its lease."""
     with controller_process(broken_plane, tmp_path, "--no-leader-elect") as program:
         yield program
 

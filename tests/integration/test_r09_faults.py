@@ -110,7 +110,9 @@ def test_r9_a_stale_cache_leads_to_no_second_delete(
 def test_g3_a_vmi_that_its_user_has_just_detached_is_not_deleted(
     idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
 ) -> None:
-    """The cache of the controller does not show yet that the VMI has left. A VMI that does not run is deleted first."""
+    """The cache of the controller does not show yet that the VMI has left. The detached VMI does not run, so the
+    controller tries to delete it first.
+    """
     idle_namespace.make_set(2)
     detached, running = idle_namespace.wait_for(2)
     idle_namespace.play(running)

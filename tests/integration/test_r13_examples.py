@@ -34,7 +34,7 @@ def test_the_examples_are_found() -> None:
 
 
 def flaws_of(spec: dict[str, Any]) -> list[str]:
-    """The fields of a VMI spec that a present KubeVirt refuses."""
+    """Return the fields of a VMI spec that current KubeVirt versions refuse."""
     volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
     disks = spec["domain"]["devices"]["disks"]
     flaws = [f"{name} is a registryDisk" for name, volume in volumes.items() if "registryDisk" in volume]

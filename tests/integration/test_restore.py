@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from pathlib import Path
 
@@ -9,12 +10,17 @@ import pytest
 
 from sandbox.controlplane import APISERVER, ControlPlane
 from tests.cluster import new_namespace
-from tests.faults.plane import restore, snapshot
+from tests.faults.actions import Delay
+from tests.faults.plane import ask_etcd, restore, revision, snapshot
+from tests.faults.rules import Match, Rule
+from tests.faults.threads import fault_proxy_in_thread
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
 
 pytestmark = pytest.mark.cluster
 
 DOWN_S = 3.0
+RECONNECTED_AFTER_S = 25.0
+OVERTAKEN_BY = 50
 LONG_LEASE = ("--lease-duration=60s", "--renew-deadline=50s", "--retry-period=1s")
 """The leader keeps its lease while the control plane restarts."""
 
@@ -49,4 +55,34 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
         assert {record.name for record in sets.requests("delete", since=since)} & set(kept) == set()
         sets.change_set({"spec": {"replicas": 4}})
         sets.wait_for(4)
+        assert program.working
+
+
+@pytest.mark.timeout(300)
+def test_after_a_restore_that_no_watch_notices_a_set_has_the_number_of_its_restored_spec(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The watches connect again only after the restored server has overtaken the caches, so they see no failure."""
+    with (
+        fault_proxy_in_thread(own_plane.url, own_plane.ca) as proxy,
+        controller_process(own_plane, tmp_path, *LONG_LEASE, through=proxy.write_kubeconfig) as program,
+        new_namespace(own_plane) as namespace,
+    ):
+        sets = ReplicaSetNamespace(own_plane, namespace)
+        sets.make_set(3)
+        kept = sorted(sets.wait_for(3))
+        saved = snapshot(own_plane, tmp_path / "snapshot")
+        sets.change_set({"spec": {"replicas": 6}})
+        sets.wait_for(6)
+        newest = revision(own_plane)
+        late = proxy.add(Rule(Match("watch"), Delay(RECONNECTED_AFTER_S), times=None))
+        restore(own_plane, saved, bump_revision=False)
+        for _ in range(newest - revision(own_plane) + OVERTAKEN_BY):
+            ask_etcd(own_plane, "kv/put", key=base64.b64encode(b"overtaken").decode())
+        proxy.remove(late)
+        eventually(lambda: program.lines(level="error"), what="the controller notices the restore")
+        eventually(lambda: sets.status().get("replicas") == 3, what="the status of the restored set")
+        sets.change_set({"spec": {"replicas": 4}})
+        alive = sorted(sets.wait_for(4))
+        assert set(kept) < set(alive)
         assert program.working

@@ -1,6 +1,6 @@
 """A takeover changes nothing: pools at rest stay at rest.
 
-An update that no user started waits for the user's consent.
+If no user started an update, the update waits until a user agrees.
 """
 
 from __future__ import annotations

@@ -67,8 +67,8 @@ def test_an_example_begins_with_one_line_that_says_what_it_is(path: Path) -> Non
 
 @each_example
 def test_an_example_is_named_after_its_kind_and_version(path: Path) -> None:
-    """The name of an `autoscaling/v1` file has the version of the target. The name of another autoscaler's file has the
-    autoscaler's version.
+    """The version in a file's name is the version of the file's object. In the name of an `autoscaling/v1` file, it is
+    the version of the target.
     """
     document = load(path)
     guides = document["apiVersion"] == "autoscaling/v1"

@@ -202,7 +202,7 @@ def test_an_invalid_set_is_refused_with_the_field_and_the_valid_values(
 
 @pytest.mark.parametrize("changes", ACCEPTED.values(), ids=ACCEPTED)
 def test_an_unusual_set_is_accepted_without_a_warning(dry: DryRun, changes: Mapping[str, Any]) -> None:
-    """R13: old and unusual spellings are valid."""
+    """R13: the API server accepts old fields and fields that are null."""
     assert dry.warnings(replicaset(changes)) == []
 
 

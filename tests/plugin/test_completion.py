@@ -20,7 +20,9 @@ SLOW = {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "yaml", "controller.
 
 
 def complete(capsys: pytest.CaptureFixture[str], line: str) -> tuple[list[str], str]:
-    """The completed words without their descriptions, and the directive. The line ends with the incomplete word."""
+    """The completed words without their descriptions, and the directive for kubectl in the last line. The last word of
+    `line` is the incomplete word.
+    """
     assert main(line.split(" ")) == 0
     out, err = capsys.readouterr()
     *words, directive = out.splitlines()

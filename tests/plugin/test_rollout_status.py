@@ -1,4 +1,4 @@
-"""`kubectl vmherd rollout status`: the lines in kubectl's words, the line on a terminal, and the exit codes."""
+"""`kubectl vmherd rollout status`: its output in kubectl's words, the live line on a terminal, and the exit codes."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ from tests.sandbox.machines import Machines
 
 RECORDINGS: Final = Path(__file__).parent.parent / "recordings"
 BEHAVIORS: Final = {"fail-start": "fail", "crash": "crash-loop"}
-"""For each failure that the recordings' node can simulate, the simulator's name of the same failure."""
+"""The failures that the node of the recordings can simulate, and the simulator's name for each failure."""
 
 HOLLOW: Final = "hollow/behavior"
 

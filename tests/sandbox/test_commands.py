@@ -52,7 +52,7 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 def default_signals() -> Iterator[None]:
     """Reset the signal handlers while a process starts.
 
-    Under nohup, SIGHUP is ignored, and a new process inherits this.
+    Under nohup, SIGHUP is ignored. Without the reset, the new process ignores SIGHUP, too.
     """
     before = {number: signal.signal(number, signal.SIG_DFL) for number in (signal.SIGHUP, signal.SIGTERM)}
     try:

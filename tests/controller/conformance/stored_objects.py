@@ -30,7 +30,7 @@ class StoredObjects:
         return Api(self)  # type: ignore[arg-type]  the fake has only the methods that the tests need
 
     def put(self, path: str, document: dict[str, Any]) -> None:
-        """Store an object. Its metadata gets the last part of the path as its name."""
+        """Store an object. The last part of the path becomes the object's name."""
         metadata = {"name": path.rpartition("/")[2], "resourceVersion": "1", **document.get("metadata", {})}
         self.objects[path] = {**document, "metadata": metadata}
 

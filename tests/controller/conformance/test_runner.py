@@ -1,4 +1,4 @@
-"""The runner of conformance cases: namespaces, statuses, parallel cases, and the removal of all namespaces."""
+"""The runner of conformance cases: namespaces, statuses, parallel cases, and the removal of the cases' namespaces."""
 
 from __future__ import annotations
 

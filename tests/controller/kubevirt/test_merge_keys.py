@@ -132,7 +132,9 @@ def test_p12_a_list_that_the_template_drops_is_removed_if_it_is_empty_then():
 
 
 def test_p12_an_element_that_a_user_removed_is_not_added_again():
-    """A user removed a disk and its volume. KubeVirt rejects a disk without a volume, and a new volume is empty."""
+    """A user removed a disk and its volume. If the controller added only the disk again, KubeVirt would reject the VM.
+    If the controller added the volume too, the new volume would be empty.
+    """
     old, new = (devices(disks=[{"name": "x", "serial": "1"}, {"name": "y", "serial": n}]) for n in ("1", "2"))
     assert rebased_spec(devices(disks=[]), old, new) == devices(disks=[])
 

@@ -36,7 +36,7 @@ def lease(holder: str = "other", *, version: int = 1, duration_s: int | None = 1
 
 
 def seen(*history: tuple[float, Lease | None]) -> Observed:
-    """What a process knows that has read these leases. Each lease was read at the given time."""
+    """The knowledge of a process after these leases were read. Each lease was read at the given time."""
     observed = None
     for now, record in history:
         observed = observe(observed, record, now=now, usual_duration_s=20.0)

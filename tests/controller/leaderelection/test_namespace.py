@@ -1,4 +1,6 @@
-"""A process outside a cluster uses an existing lease, so that it does not lead together with another controller."""
+"""A process outside a cluster uses the lease that exists. So this process and another controller never lead at the same
+time.
+"""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ THIRD = "example.org/third"
 
 
 def leaving(*also, **fields):
-    """A terminating pool. It has its own finalizer and the finalizers `also`."""
+    """A terminating pool with the pool finalizer. `also` are further finalizers."""
     return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
 
 

@@ -182,8 +182,8 @@ def test_p15_a_vm_that_is_ready_again_after_the_announcement_is_not_deleted():
 
 @pytest.mark.parametrize("seconds", [30, 600, -4])
 def test_p15_an_old_announcement_is_repeated_and_the_healing_is_counted_once(seconds):
-    """A VM can still exist after its announcement. The VM may have become ready, a limit may have blocked the healing,
-    or a clock may have been wrong.
+    """A VM can still exist after its deletion was announced. The VM may have become ready, a limit may have blocked the
+    healing, or a clock may have been wrong.
     """
     owner = healing_pool(healed={0: entry("uid-web-0", 3, seconds)})
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
@@ -253,7 +253,6 @@ UNREADABLE = {
 
 @pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
 def test_an_annotation_that_cannot_be_parsed_contains_no_records(text):
-    """Users of the pool can edit the annotation."""
     owner = healing_pool(annotations={HEALED: text})
     todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
     assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)]}

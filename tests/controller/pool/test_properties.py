@@ -49,8 +49,8 @@ def lived(draw: st.DrawFn, **fixed: object) -> PoolSimulation:
 
 
 def count_that_should_be(simulation: PoolSimulation) -> range:
-    """The valid numbers of members at rest. If a surplus VM may not be deleted, the pool has more members than
-    `replicas`.
+    """The numbers of members that are right when the pool is at rest. If a surplus VM may not be deleted, the pool has
+    more members than `replicas`.
     """
     seen = simulation.snapshot()
     intent = intent_of(seen.owner)

@@ -118,7 +118,7 @@ def test_p15_the_earlier_of_two_limits_decides():
 
 
 def test_p15_a_vm_whose_guest_stops_soon_after_each_start_counts_as_running():
-    """The present VMI is only scheduled. The VM counts as running because its earlier VMI was ready."""
+    """The current VMI is only scheduled. The VM still counts as running if its earlier VMI was ready."""
     owner = replacing_pool()
 
     def after(*, was_ready):

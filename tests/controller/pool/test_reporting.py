@@ -91,7 +91,9 @@ def test_r8_r9_counts_stay_current_while_no_vm_may_be_written():
 
 
 def test_p1_the_status_of_an_invalid_pool_keeps_selector_and_revisions():
-    """An autoscaler reads the selector in the status. So the autoscaler can continue with the last valid selector."""
+    """An autoscaler reads the selector in the status. While the spec is invalid, the autoscaler works with the last
+    valid selector.
+    """
     last = {"labelSelector": "app=web", "currentRevision": "web-1", "updateRevision": "web-2", "replicas": 7}
     owner = pool(selector={}, generation=5, status=last)
     status = status_of(owner, *vms(owner, 0))

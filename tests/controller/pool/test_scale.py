@@ -161,7 +161,9 @@ def test_p8_no_vm_is_deleted_if_the_selectors_match_none():
 
 
 def test_p8_a_terminating_vm_is_not_chosen_again_by_a_selector():
-    """Only a terminating VM matches the selector. No other VM is deleted, and one surplus VM is reported."""
+    """Only a terminating VM matches the selector of the scale-in strategy. The pool deletes no other VM, and reports
+    one surplus VM.
+    """
     owner = pool(replicas=1, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
     terminating = spare(owner, "web-2", deleting=True, finalizers=("x",))
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), terminating)))

@@ -49,14 +49,14 @@ def test_a_vm_without_an_ordinal_counts_as_lower_than_ordinal_zero():
 
 
 def test_without_a_policy_vms_that_are_not_ready_come_first():
-    """One of twenty VMs is not ready. This VM comes first in any random order."""
+    """The test has twenty cases. In each case, another one of twenty VMs is not ready."""
     for broken in range(20):
         machines = [vm(f"web-{ordinal}", owner=OWNER, ready=ordinal != broken) for ordinal in range(20)]
         assert order(machines)[0] == f"web-{broken}"
 
 
 def test_the_random_order_prefers_no_vm():
-    """With the policy Random, unready VMs do not come first more often than ready VMs."""
+    """With the policy Random, an unready VM is as likely as a ready VM to be deleted first."""
     firsts = Counter()
     for number in range(400):
         owner = pool(uid=f"uid-{number}")

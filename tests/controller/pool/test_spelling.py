@@ -26,9 +26,7 @@ RECORDED = ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-p
 
 
 def kept(spec, *, number=1):
-    """A revision with this VM spec. Its pool had an earlier generation, so the plan cannot skip the comparison of the
-    templates.
-    """
+    """A revision with this VM spec, from an earlier generation of the pool. So the plan must compare the templates."""
     return revision(pool(spec=spec), f"web-{number}", number=number)
 
 

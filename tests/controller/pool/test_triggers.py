@@ -343,7 +343,7 @@ def decision(owner, machines, vmis):
 
 
 def decision_without_failure(owner, machines, vmis):
-    """The plan and the status without `printableStatus`, which depends on `ReplicaFailure` too."""
+    """The plan and the status. `printableStatus` is left out, because it depends on the condition `ReplicaFailure`."""
     todo, status = decision(owner, machines, vmis)
     return todo, replace(status, printable_status=None)
 

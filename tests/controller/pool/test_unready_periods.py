@@ -170,7 +170,7 @@ def test_p15_a_note_of_another_vm_is_ignored():
 
 
 def test_p15_a_stale_note_does_not_begin_another_period():
-    """While a pool is paused, its annotation does not change.
+    """While a pool is paused, the controller does not write the annotation with the unready periods.
 
     After the VM is ready again, the entry of the VM is stale.
     """

@@ -1,4 +1,6 @@
-"""P13: a pool needs restarts, but the cluster has no restart subresource: the pool's status, its Event, its retries."""
+"""P13: a pool needs restarts, but the cluster has no restart subresource. The tests check the status, the Event and the
+retries.
+"""
 
 from __future__ import annotations
 

@@ -310,7 +310,9 @@ def live(simulation, passes):
 @settings(max_examples=40)
 @given(st.integers(2, 6), st.integers(1, 5), st.integers(0, 6), st.sets(st.integers(0, 5)))
 def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(replicas, most, passes, crashes):
-    """VMs with the earlier template crash during the rollout. After the template is reverted, no further VM changes."""
+    """VMs with the earlier template crash during the rollout. When the template is reverted, the controller changes
+    only the VMs that it had changed.
+    """
     simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
     simulation.come_to_rest()
     uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}

@@ -34,8 +34,8 @@ pytestmark = pytest.mark.looptime
 
 
 class Told:
-    """Records the Events, and the values of the metric. For each Event, `blocked` says whether writes were stopped at
-    that time.
+    """Records the Events, and the values of the metric for a second writer. For each Event, `blocked` says whether
+    writes were stopped at that time.
     """
 
     def __init__(self) -> None:

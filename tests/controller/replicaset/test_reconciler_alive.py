@@ -39,10 +39,10 @@ STEPS = st.tuples(st.sampled_from(["scale", "finish", "delete", "ready"]), st.in
 """
 
 LONG_S = 600.0
-"""Longer than any backoff in these tests."""
+"""A time that is longer than any backoff in these tests."""
 
 STARTS = 20
-"""The test makes all VMIs ready this number of times. Then the set must be at rest."""
+"""How often the test makes all VMIs ready. Then the set must be at rest."""
 
 IDLE_S = 5.0
 """The seconds between two checks of the caches for new events."""

@@ -115,7 +115,7 @@ class Ledger:
 
 
 class Scenario:
-    """One set, and the random changes of the set, its VMIs, its requests and the caches."""
+    """One set. The set, its VMIs, the answers to requests, and the caches change at random."""
 
     def __init__(self, *, replicas: int, burst: int, finalizers: bool) -> None:
         self.ledger = Ledger()

@@ -225,7 +225,7 @@ async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
 
 
 def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
-    """The patch replaces the list of owner references. If `OwnerReference` lacks a field of the API, the patch removes
-    this field from the disk.
+    """The patch replaces the list of owner references. A field of the API that the class `OwnerReference` lacks would
+    be lost with each patch.
     """
     assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))

@@ -1,5 +1,5 @@
-"""Patches that the executor computes from a fresh read, mainly merges. After a conflict, the executor reads and patches
-again (P12).
+"""Patches that the executor computes from a fresh read, for example three-way merges. After a conflict, the executor
+reads and patches again (P12).
 """
 
 from __future__ import annotations

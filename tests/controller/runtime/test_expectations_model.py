@@ -60,7 +60,7 @@ UIDS = st.sampled_from([UID, "uid-2"])
 NAMES = st.sampled_from(["x", "y"])
 NAMESPACES = st.sampled_from(["a", "b"])
 OBJECT_UIDS = st.sampled_from(["old", "new"])
-"""The ends of the UIDs. Each UID begins with a prefix, so two objects never have the same UID."""
+"""The last parts of the UIDs. The first part is different for each object, so two objects never have the same UID."""
 
 RESOURCES = st.sampled_from([VMIS, VMIS, VMIS, OPAQUE, UNWATCHED])
 WRITES = st.one_of(

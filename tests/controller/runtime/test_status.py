@@ -59,7 +59,10 @@ def pool_with(status: dict[str, Any] | None) -> Pool:
 
 
 def patch_of(owner: Pool, **changes: Any) -> dict[str, Any] | None:
-    """The patch that changes the pool's status in these fields. The schema has only four fields."""
+    """The patch that changes these fields of the pool's status.
+
+    Fields outside KubeVirt's status schema are left out.
+    """
     body = status_patch(owner, msgspec.convert({**AS_KEPT, **changes}, PoolStatus), known=KNOWN)
     return None if body is None else msgspec.json.decode(body)
 

@@ -1,4 +1,6 @@
-"""The descriptor of flocks. The descriptor of a real kind belongs in controller/kinds.py."""
+"""The descriptor of flocks, the example of a new kind. The descriptor of a kind of the project belongs in
+controller/kinds.py.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of a flock, and its Events."""
+"""The status and the Events of a flock, the example of a new kind."""
 
 from __future__ import annotations
 
