@@ -3,9 +3,9 @@
 How the catalogue's invariants are worded for this controller:
 
 - S6: a finalizer of another writer keeps its place in the list. If a pool keeps disks, the pool finalizer leaves a VM
-  only if the VM terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves, disks
-  that must be kept lose their owner. At rest, no terminating object has the pool finalizer, and a member has it only if
-  its pool keeps disks.
+  only if the VM terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves,
+  disks that must be kept lose their owner. At rest, no terminating object has the pool finalizer, and a member has the
+  finalizer only if its pool keeps disks.
 - S9: a delete of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run are
   unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
   refers to it, and the revision's data is the pool's spec.

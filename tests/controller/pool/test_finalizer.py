@@ -101,6 +101,21 @@ def test_p6_a_pool_whose_vms_have_no_finalizer_loses_its_own_at_once():
     assert (patch.resource, patch.key.name) == (POOLS, "web")
 
 
+def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
+    """The pool is probably gone. If another finalizer keeps the pool, the next reconciliation writes the status."""
+    simulation = simulation_of()
+    held = {"metadata": {"finalizers": [OTHER_FINALIZER, POOL_FINALIZER]}}
+    simulation.server.change(POOLS, simulation.key("web"), held)
+    simulation.change(replicas=2)
+    simulation.delete_pool()
+    before = len(simulation.server.requests)
+    simulation.run_pass()
+    writes = [each for each in simulation.server.requests[before:] if each.is_write and each.resource is POOLS]
+    assert len(writes) == 1, "the patch that removes the finalizer"
+    simulation.come_to_rest()
+    assert simulation.pool["status"]["observedGeneration"] == simulation.pool["metadata"]["generation"]
+
+
 def test_p6_a_terminating_pool_without_the_finalizer_is_not_patched():
     assert plan(snapshot(pool(deleting=True, finalizers=("foregroundDeletion",)))).actions == ()
 
