@@ -25,7 +25,7 @@ from tests.faults.faults import (
 )
 from tests.faults.judge import Violation
 from tests.faults.matrix import Selection, Summary, chosen_from, lines_of
-from tests.faults.objects import VMIS, VMS, Objects, differences, end_state
+from tests.faults.objects import VMIS, VMS, VOLUMES, Objects, differences, end_state, without_left_over_disks
 from tests.faults.requests import parse_request
 from tests.faults.rules import Script
 from tests.faults.runner import Result
@@ -166,6 +166,17 @@ def test_the_names_of_the_vmis_of_a_set_are_masked_and_those_of_a_pool_are_not()
 def test_a_difference_names_the_field_that_differs():
     first, second = (end_state(objects_with(VMS, "pool-0", spec={"a": value, "b": 1})) for value in (1, 2))
     assert differences(first, second) == [f"- {VMS} .spec.a=1", f"+ {VMS} .spec.a=2"]
+
+
+def test_disks_without_a_vm_are_left_out_only_if_the_reference_does_not_have_them():
+    vm = {"ownerReferences": [{"kind": "VirtualMachine", "name": "pool-0"}]}
+    reference = end_state(objects_with(VOLUMES, "kept"))
+    assert without_left_over_disks(reference, reference) == reference
+    assert without_left_over_disks({}, reference) == {}
+    owned = end_state(objects_with(VOLUMES, "root-0", metadata=vm))
+    assert without_left_over_disks({}, owned) == owned
+    others = end_state(objects_with(VMS, "pool-0"))
+    assert without_left_over_disks({}, others) == others
 
 
 def test_each_scenario_has_its_own_name_and_says_its_kind():

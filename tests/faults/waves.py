@@ -31,6 +31,8 @@ STRIKES_AFTER_S = 0.3
 """The time between the users' first acts and the fault."""
 
 ACTED_WITHIN_S = 5.0
+NOTICED_S = 10.0
+"""The caches see a restore of etcd one after the other. A pool that a user creates in between can skip an ordinal."""
 
 
 class Scene(Struct, frozen=True):
@@ -51,6 +53,9 @@ class ProcessFault(Struct, frozen=True, kw_only=True):
     before: Callable[[Scene], None] = lambda _scene: None
     loses_acts: bool = False
     """True if the fault undoes the users' first acts. After the fault, the users act again."""
+
+    noticed_s: float = 0.0
+    """The time until all caches show what the fault has changed. Then the users act again."""
 
     hides: bool = False
     """True if the observer and the audit log may miss a change. Then the writer of a field is unknown."""
@@ -101,7 +106,14 @@ PROCESS_FAULTS: Mapping[str, ProcessFault] = {
         ProcessFault(name="etcd-restarted", hides=True, strike=lambda scene: planes.restart_etcd(scene.plane)),
         ProcessFault(name="etcd-compacted", hides=True, strike=_compact_and_restart),
         ProcessFault(name="etcd-defragmented", strike=lambda scene: planes.defragment(scene.plane)),
-        ProcessFault(name="etcd-restored", hides=True, before=_take_snapshot, strike=_restore, loses_acts=True),
+        ProcessFault(
+            name="etcd-restored",
+            hides=True,
+            before=_take_snapshot,
+            strike=_restore,
+            loses_acts=True,
+            noticed_s=NOTICED_S,
+        ),
         ProcessFault(name="leader-frozen", strike=_freeze_leader, controllers=2),
     )
 }
@@ -195,6 +207,8 @@ class Wave:
         await asyncio.sleep(STRIKES_AFTER_S)
         self.started = time.time()
         await asyncio.to_thread(self.fault.strike, self._scene)
+        if self.fault.loses_acts:
+            await asyncio.sleep(self.fault.noticed_s)
         self.ended = time.time()
         self._over.set()
 
