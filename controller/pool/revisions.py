@@ -8,6 +8,7 @@ template creates no revision either: the earlier revision becomes current again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -177,13 +178,14 @@ def _indexes_sysprep(revision: ControllerRevision) -> bool:
 def _new_name(snapshot: Snapshot, template: Template) -> str:
     """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken or too long for a label, a part of the template's digest is added. If necessary, the pool's
-    name is cut.
+    If this name is taken or too long for a label, a part of the template's digest is added. If this name is taken too,
+    a number is added. The garbage collector may not have deleted the revisions of earlier pools with the same name yet.
+    If necessary, the pool's name is cut.
     """
-    owner = snapshot.owner.metadata
-    generation = owner.generation or 0
-    name = f"{owner.name}-{generation}"
+    pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
+    name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
     if len(name) <= LABEL_LENGTH and name not in snapshot.revision_names:
         return name
-    suffix = f"-{generation}-{template.digest[:8]}"
-    return owner.name[: LABEL_LENGTH - len(suffix)] + suffix
+    suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
+    names = (pool[: LABEL_LENGTH - len(suffix)] + suffix for suffix in suffixes)
+    return next(name for name in names if name not in snapshot.revision_names)
