@@ -40,7 +40,7 @@ from informers.meta import ObjectKey
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
 from informers.sockets import open_socket
-from informers.transport import transport_error
+from informers.transport import report_lost_connection, transport_error
 
 __all__ = [
     "ApiClient",
@@ -210,6 +210,7 @@ class ApiClient:
             if not await self._renew(token):
                 raise
             answer = await self._open_stream(path, params, limits, await self._token())
+        report_lost_connection(answer)
         chunks = self._chunks(answer, idle_timeout_s)
         try:
             yield chunks
@@ -315,8 +316,7 @@ class ApiClient:
         return body if body is None or self.gate is None else GatedBody(body, self.gate)
 
     async def _chunks(self, answer: aiohttp.ClientResponse, idle_timeout_s: float) -> AsyncGenerator[bytes, None]:
-        # aiohttp has a timeout for reads too. After a framing error in the answer, aiohttp cancels this timeout, and a
-        # read then never ends. So each read has a timeout here.
+        # aiohttp has a timeout for reads too, but cancels it after some errors. So each read has a timeout here.
         try:
             while True:
                 async with asyncio.timeout(idle_timeout_s):
