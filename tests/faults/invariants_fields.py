@@ -145,7 +145,10 @@ def _equal(template: Any, value: Any, suffix: str) -> bool:
     """Return True if the value equals the template's value. A text in the value may also end with `suffix`."""
     if isinstance(template, dict) and isinstance(value, dict):
         value, template = ({k: each for k, each in item.items() if k != REVISION_LABEL} for item in (value, template))
-        value = {key: each for key, each in value.items() if key in template or not _is_shell(each)}
+        value, template = (
+            {key: each for key, each in item.items() if key in other or not _is_shell(each)}
+            for item, other in ((value, template), (template, value))
+        )
         same = template.keys() == value.keys()
         return same and all(_equal(each, value[key], suffix) for key, each in template.items())
     if isinstance(template, list) and isinstance(value, list):
@@ -154,5 +157,10 @@ def _equal(template: Any, value: Any, suffix: str) -> bool:
 
 
 def _is_shell(value: Any) -> bool:
-    """Return True if the value has no content, or only the label of the revision."""
+    """Return True if the value has no content, or only the label of the revision.
+
+    A template with `volumes: []` has the revision of the template without `volumes`, because both mean the same.
+    """
+    if isinstance(value, list):
+        return not value
     return isinstance(value, dict) and all(key == REVISION_LABEL or _is_shell(each) for key, each in value.items())

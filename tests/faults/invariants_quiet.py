@@ -27,6 +27,14 @@ TEN_S = 10.0
 FAILURES = 20
 FAILURES_PER_S, FAILURE_BURST = 10.0, 100
 STATUS_PER_S = 8
+"""The number of status writes in a second that need no other write.
+
+Each of these writes shows another state. A change of the template gives one state. A restart gives three: the VM is not
+ready, has a new VMI, and is ready. Without a fault, `pool-undo` writes the status of two VMs 11 times in one second,
+because simulated VMs restart within a quarter of a second. In this second there are four other writes. So 7 writes need
+no other write; the eighth is a reserve.
+"""
+
 MAX_EVIDENCE = 20
 CONFLICT = 409
 LISTS, WATCHES = 3, 12
