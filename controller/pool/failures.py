@@ -68,7 +68,7 @@ def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
     """Return True if the server rejected the write, does not serve the request, or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
-    the plan was made, the server refuses the deletion of the VM. A refused deletion is not a failure of the pool.
+    the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool.
     """
     if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
         return False

@@ -104,10 +104,10 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan the deletion of unused revisions, at most `burst` in a reconciliation. No VM and no VMI uses an unused
-    revision.
+    """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
 
-    The newest `revision_history` unused revisions stay, so that a user can undo a change of the template.
+    A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
+    unused revisions stay, so that a user can undo a change of the template.
     """
     used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
     used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
@@ -125,9 +125,9 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
-    The stage deletes the revisions without a controller, because the garbage collector does not delete them. `orphans`
-    is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector deletes no
-    revision, so the stage deletes all revisions of the pool.
+    The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
+    `orphans` is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector
+    deletes no revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]

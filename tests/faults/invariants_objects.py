@@ -103,14 +103,16 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VM's pool was set to keep disks during the whole window of this change."""
+    """Return True if the spec of the VM's pool preserves disks in each state of the window of this change."""
     pool = POOL, controller_uid(change.before or {"metadata": {}})
     owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
 
 
 def _left_behind(end: World) -> Iterator[Finding]:
-    """Check that no object waits for the pool finalizer when the controller is at rest (G9)."""
+    """At rest, check two kinds of objects: terminating objects, and VMs that have left their pool. None of these
+    objects may have the pool finalizer (G9).
+    """
     for item in end.all(POOL, VM):
         if FINALIZER in finalizers_of(item):
             pools = [pool for pool in end.all(POOL) if ordinal_of(name_of(pool), name_of(item)) is not None]

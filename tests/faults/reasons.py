@@ -97,7 +97,7 @@ def _pool_reason(history: History, step: Step, owners: list[Object], states: lis
 
 
 def revisions(history: History) -> Mapping[str, Object]:
-    """Return the pool spec in each ControllerRevision by name."""
+    """Return the pool spec of each ControllerRevision. The keys are the names of the ControllerRevisions."""
     return history.derive(_revisions)
 
 

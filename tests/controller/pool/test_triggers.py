@@ -1,6 +1,6 @@
 """P19: the pools that a change triggers, and the delay.
 
-If a change triggers no pool, the pools' plans stay the same.
+A change that triggers no pool must not change the plan of any pool.
 """
 
 from __future__ import annotations
