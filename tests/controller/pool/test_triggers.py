@@ -330,18 +330,27 @@ def kept_revisions():
 
 def decision(owner, machines, vmis):
     """The plan and the status of a reconciliation, without the condition `ReplicaFailure`. The message of this
-    condition can vary.
+    condition can vary. The detail of a VM's problem is left out as well: its change alone triggers nothing.
     """
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
-    others = [each for each in status.conditions or () if each.type != "ReplicaFailure"]
-    return plan(seen), replace(status, conditions=tuple(others))
+    others = [
+        replace(each, message=without_detail(each.message)) if each.type in ("Reconciling", "Stalled") else each
+        for each in status.conditions or ()
+        if each.type != "ReplicaFailure"
+    ]
+    return plan(seen), replace(status, problem=without_detail(status.problem), conditions=tuple(others))
+
+
+def without_detail(text):
+    return (text or "").partition(", ")[0]
 
 
 def decision_without_failure(owner, machines, vmis):
-    """The plan and the status. `printableStatus` is left out, because it depends on the condition `ReplicaFailure`."""
+    """The plan and the status. The fields that depend on the condition `ReplicaFailure` are left out."""
     todo, status = decision(owner, machines, vmis)
-    return todo, replace(status, printable_status=None)
+    others = [each for each in status.conditions or () if each.type not in ("Reconciling", "Stalled")]
+    return todo, replace(status, printable_status=None, problem=None, conditions=tuple(others))
 
 
 def assert_same_decision(triggers, before, after):
