@@ -27,7 +27,7 @@ class Program:
 
     @property
     def cpu_s(self) -> float:
-        """Return the user and system CPU time since the start."""
+        """Return the user and system CPU time of the process since its start."""
         fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / _TICKS
 

@@ -106,8 +106,8 @@ REFINED: Mapping[str, Schema] = {
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
 }
-"""Schemas that are stricter than the type of the default. Every list needs such a schema, because an empty list has no
-item type.
+"""Schemas that allow less than the type of the default value. Every list needs such a schema, because an empty list has
+no item type.
 """
 
 

@@ -13,10 +13,8 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
-import signal
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from typing import Any, NamedTuple
 
@@ -35,7 +33,8 @@ from controller.preflight import checks
 from controller.preflight.checks import StartupError
 from controller.preflight.second_writer_watch import SecondWriterWatch
 from controller.preflight.versions import with_served_versions
-from controller.running import ServiceEnded, leaf_errors, running
+from controller.running import ServiceEnded, leaf_errors, running, stopped_by_signals
+from controller.runtime.cache_check import CacheCheck
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.wiring import Assembly, Parts, assemble_kinds
@@ -73,7 +72,7 @@ async def run(config: Config) -> int:
     logs.configure(config.log_level, config.log_format)
     stop = asyncio.Event()
     try:
-        with _stopped_by_signals(stop):
+        with stopped_by_signals(stop):
             await serve(config, stop, synced=_freeze_cached_objects)
     except (Exception, ExceptionGroup) as error:
         raise _fatal(error) from error
@@ -95,10 +94,10 @@ class _Program(NamedTuple):
 
 
 async def serve(requested: Config, stop: asyncio.Event, *, synced: Callable[[], None] = lambda: None) -> None:
-    """Reconcile until `stop` is set, then stop all components. Change no state of the process.
+    """Reconcile until `stop` is set, then stop all components.
 
-    So several controllers can run in one process. `synced` is called after the first lists. Errors are not converted
-    to Fatal.
+    The function changes no global state of the process, such as signal handlers. So several controllers can run in one
+    process. `synced` is called after the first lists. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     async with _clients(requested, metrics) as (client, lease_client, review_client):
@@ -176,8 +175,11 @@ def _build(
 ) -> _Program:
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
-    parts = Parts(config, client, metrics, recorder, utc_now)
+    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client))
     assemblies, informers = assemble_kinds(parts, KINDS)
+    parts.check.watch(informers)
+    if elector is not None:
+        elector.restores.on_restore = parts.check.restored
     queues = [assembly.controller.queue for assembly in assemblies]
     optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
     monitor = LoopMonitor(instruments=metrics)
@@ -253,12 +255,12 @@ async def _sync_and_work(
         synced()
         announcer = LeaseAnnouncer(program.parts.recorder, program.parts.config)
         if elector is None:
-            async with running(program.watch.run(announcer)):
+            async with running(program.watch.run(announcer), program.parts.check.run()):
                 await _work(program, stop)
             return
         async with elector.elected(stop) as leading:
             if leading:
-                async with running(program.watch.run(announcer)):
+                async with running(program.watch.run(announcer), program.parts.check.run()):
                     has_finished = await _work(program, stop)
                 if not has_finished:
                     elector.keep_lease()
@@ -345,26 +347,6 @@ async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
     await controller.run()
     if not stop.is_set():
         raise ServiceEnded(f"the workers of {controller.name} returned")
-
-
-@contextmanager
-def _stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
-    """Set `stop` at the first SIGTERM or SIGINT while the block runs. A second signal ends the process immediately."""
-
-    def handle() -> None:
-        if stop.is_set():
-            log.warning("second signal, ending immediately")
-            os._exit(1)
-        stop.set()
-
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, handle)
-    try:
-        yield
-    finally:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            loop.remove_signal_handler(number)
 
 
 def _freeze_cached_objects() -> None:

@@ -101,7 +101,9 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
 
     access: tuple[Access, ...]
     owner_verbs: tuple[str, ...] = ()
-    """The API verbs on the kind's own objects. The verbs for reading and for writing the status are not listed."""
+    """The additional API verbs on the kind's own objects. All kinds have the verbs for reading the objects and for
+    writing their status.
+    """
 
     loop_flag: str = ""
     """virt-controller's flag for the number of workers for this kind, or "" if KubeVirt has no such kind."""
@@ -124,7 +126,7 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     """
 
     has_tally: bool = False
-    """True if each object of the kind has counters for the VMs that were started, stopped and healed."""
+    """True if metrics count the started, stopped and healed VMs of each object of the kind."""
 
     has_kubevirt_gauges: bool = False
     """True if metrics also show the replica gauges under the names that KubeVirt has proposed for the kind."""

@@ -17,9 +17,15 @@ once, outside all scopes, to get the single exceptions.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Coroutine
-from contextlib import asynccontextmanager
+import os
+import signal
+from collections.abc import AsyncIterator, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from typing import Any
+
+import structlog
+
+log = structlog.get_logger()
 
 
 class ServiceEnded(Exception):
@@ -63,3 +69,23 @@ def leaf_errors(error: BaseException) -> tuple[BaseException, ...]:
     if isinstance(error, BaseExceptionGroup):
         return tuple(leaf for inner in error.exceptions for leaf in leaf_errors(inner))
     return (error,)
+
+
+@contextmanager
+def stopped_by_signals(stop: asyncio.Event) -> Iterator[None]:
+    """Set `stop` at the first SIGTERM or SIGINT while the block runs. A second signal ends the process immediately."""
+
+    def handle() -> None:
+        if stop.is_set():
+            log.warning("second signal, ending immediately")
+            os._exit(1)
+        stop.set()
+
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, handle)
+    try:
+        yield
+    finally:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.remove_signal_handler(number)

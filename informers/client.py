@@ -365,7 +365,7 @@ async def open_client(
 
     `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
     requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. A lease
-    needs a client without limits. `headers` are sent with every request. A name may repeat.
+    needs a client without limits: renewals must not wait. `headers` are sent with every request. Headers may repeat.
 
     Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
     """

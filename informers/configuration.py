@@ -260,7 +260,7 @@ def _first_context(path: str) -> str | None:
 
     `path` is a list of files, as in KUBECONFIG. If no file has a current-context, return None. For a single file,
     return None too, because the loader of kubernetes_asyncio then makes the right choice. For several files, the loader
-    uses the current-context of the last file.
+    makes the wrong choice: the current-context of the last file.
     """
     files = path.split(os.pathsep)
     if len(files) == 1:

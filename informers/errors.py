@@ -225,3 +225,15 @@ def _seconds(header: str | None, details: int | None) -> float | None:
     if header is not None and header.isascii() and header.isdigit():
         return float(header)
     return float(details) if details is not None else None
+
+
+def is_unreachable(error: ApiError) -> bool:
+    """Return True if no connection could be opened, or if a gateway answered that no server is available."""
+    if isinstance(error, TransportError):
+        return not error.sent
+    return isinstance(error, ServerError) and error.code in {502, 503}
+
+
+def is_transient(error: ApiError) -> bool:
+    """Return True if the request itself did not cause the error. Then the same request may succeed later."""
+    return isinstance(error, TransportError | TooManyRequests | ServerError)

@@ -5,8 +5,8 @@ A flow is a pair of texts: a group and a key. For example, the group is a contro
 context variable `FLOW` contains the flow of the running task, and child tasks inherit it.
 
 The groups get free slots in turn. In each group, the keys get the slots in turn. One key can use at most four fifths of
-the slots, and one group at most nine tenths. So slow requests of one key never use all slots. Tasks without a flow can
-use all slots.
+the slots, and one group at most nine tenths. Because of these limits, a key with slow requests never uses all slots.
+Tasks without a flow can use all slots.
 """
 
 from __future__ import annotations

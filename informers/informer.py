@@ -120,6 +120,17 @@ class SharedInformer(Generic[T]):
         """
         self._handlers.append(handler)
 
+    def relist(self, why: str, *, namespace: str = ALL_NAMESPACES, restored: bool = False) -> None:
+        """List the resource again, because the cache contradicts the server. `why` is the contradiction.
+
+        The new list replaces the cache by contents. `namespace` is the namespace of the contradiction. `restored` is
+        True if the server was restored from a backup. Then all namespaces are listed, and `StoreView.rewinds`
+        increases. The caller must limit the frequency of its calls, because a list is expensive.
+        """
+        for reflector in self._reflectors:
+            if restored or reflector.scope in (ALL_NAMESPACES, namespace):
+                reflector.relist(why, restored=restored)
+
     async def run(self) -> None:
         """List and watch the resource until the task that runs this method is cancelled."""
         async with asyncio.TaskGroup() as group:

@@ -27,7 +27,8 @@ class InformerInstruments(Protocol):
     def listed(self, resource: str, *, reason: str) -> None:
         """Report that a complete list arrived. `reason` is the reason for this list.
 
-        "start" is the first list, "expired" a list after an error 410, and "failure" a list after any other failure.
+        "start" is the first list, "expired" a list after an error 410, "contradiction" a list after the cache
+        contradicted the server, and "failure" a list after any other failure.
         """
 
     def watch_started(self, resource: str) -> None: ...
@@ -38,6 +39,7 @@ class InformerInstruments(Protocol):
         - "end": the server ended the watch without an error.
         - "expired": the server answered 410.
         - "silent": no data arrived for too long.
+        - "contradiction": a user of the cache found that the cache contradicts the server.
         - "restart": the informer closed the watch in order to list again.
         - the class name of the error that ended the watch.
         """

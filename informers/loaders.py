@@ -36,7 +36,8 @@ def import_loaders() -> tuple[ModuleType, ModuleType]:
 
 
 def _prepare_packages() -> None:
-    """Register both packages without running their `__init__`, and define the names that the loaders need.
+    """Register the packages in `PACKAGE` and `CLIENT` without running their `__init__`. Define the names that the
+    loaders read from `CLIENT`.
 
     After this call, the modules inside both packages can be imported. Raise ImportError if a package is not installed.
     """

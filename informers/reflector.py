@@ -13,21 +13,21 @@ before the comparison begins.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Generic, TypeVar, assert_never
 
 import structlog
 
 from informers.backoff import Backoff
 from informers.client import ApiClient
-from informers.errors import ApiError, Gone, TransportError
+from informers.errors import ApiError, TransportError
 from informers.instruments import InformerInstruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.nesting import TOO_DEEP, WHY, cut_deep_values
 from informers.partial import complete
 from informers.resource import Resource, decode_raw_page
 from informers.store import Change, Replacement, Store
-from informers.watch import UNDECODABLE, Undecodable, WatchError, WatchParser, undecodable
+from informers.watch import UNDECODABLE, Undecodable, WatchParser, undecodable
 from informers.watch_effects import (
     Advance,
     Apply,
@@ -43,8 +43,11 @@ from informers.watch_effects import (
     Skip,
     Uncollect,
 )
+from informers.watch_ends import reason_of_end
+from informers.watch_params import watch_params
 from informers.watch_state import (
     Checking,
+    Distrusted,
     Ended,
     Failed,
     Input,
@@ -74,13 +77,6 @@ IDLE_TIMEOUT_S = 120.0
 """The reflector closes a watch if no data arrives for this time in seconds.
 
 The server sends a bookmark about once a minute, even if no object changes.
-"""
-
-MIN_WATCH_S, MAX_WATCH_S = 300, 600
-"""Shortest and longest duration of a watch in seconds.
-
-For each watch, the reflector asks the server to end the watch after a random time in this range. So the watches of many
-clients do not start again at the same time.
 """
 
 MAX_LOGGED_OBJECTS = 1000
@@ -130,6 +126,10 @@ class Reflector(Generic[T]):
         self._list_reason = "start"
         self._replacement: Replacement[T] | None = None
         self._last_progress: float | None = None
+        self._distrusted = self._restored = False
+        self._reading: asyncio.Timeout | None = None
+        """The end of this timeout interrupts the read of a watch. None if no watch is being read."""
+
         self._logged_versions: dict[ObjectKey, str] = {}
         """The resourceVersion of the last logged error for each undecodable object."""
 
@@ -139,6 +139,19 @@ class Reflector(Generic[T]):
         If no data have arrived yet, return the seconds since the start of `run`, or 0 before the start.
         """
         return 0.0 if self._last_progress is None else now - self._last_progress
+
+    def relist(self, why: str, *, restored: bool) -> None:
+        """Close the watch and list again, because the cache contradicts the server. Return at once.
+
+        `restored` is True if the server was restored from a backup. If the first list is not complete yet, do nothing.
+        """
+        if not self.listed:
+            return
+        self._distrusted = True
+        self._restored = self._restored or restored
+        log.warning("the cache contradicts the server, listing again", **self._labels, why=why)
+        if self._reading is not None:
+            self._reading.reschedule(asyncio.get_running_loop().time())
 
     async def run(self) -> None:
         """List and watch until the task that runs this method is cancelled."""
@@ -152,6 +165,8 @@ class Reflector(Generic[T]):
                     state = await self._step(state, await self._read_page(PAGE_SIZE, state.token))
                 case Checking():
                     state = await self._step(state, await self._read_page(1))
+                case Watching() if self._distrusted:
+                    state, self._list_reason = await self._step(state, Distrusted()), "contradiction"
                 case Streaming() | Watching():
                     state = await self._follow(state)
                 case _:
@@ -220,11 +235,11 @@ class Reflector(Generic[T]):
         self._instruments.watch_started(self._resource.name)
         try:
             async with self._client.stream(
-                self._path, params=self._watch_params(state), idle_timeout_s=IDLE_TIMEOUT_S
+                self._path, params=watch_params(state, self._chance()), idle_timeout_s=IDLE_TIMEOUT_S
             ) as chunks:
                 if isinstance(state, Watching):
                     self._note_recovery()
-                async for chunk in chunks:
+                while chunk := await self._next_chunk(chunks, current):
                     self._progress()
                     for event in parser.feed(chunk):
                         next_state = await self._step(current, event)
@@ -235,20 +250,29 @@ class Reflector(Generic[T]):
                     self._instruments.store_size(self._resource.name, len(self._store))
             end = Ended(loop.time() - started)
         except TimeoutError:
-            end = Silent()
-            log.warning("watch was silent, restarting it", **self._labels, silent_s=IDLE_TIMEOUT_S)
+            end = Distrusted() if self._distrusted else Silent()
+            if not self._distrusted:
+                log.warning("watch was silent, restarting it", **self._labels, silent_s=IDLE_TIMEOUT_S)
         except ApiError as error:
             end = Failed(error)
         after = await self._step(current, end)
         self._note_end(end, after)
         return after
 
-    def _watch_params(self, state: Streaming | Watching) -> dict[str, str]:
-        timeout_s = MIN_WATCH_S + round(self._chance() * (MAX_WATCH_S - MIN_WATCH_S))
-        params = {"watch": "1", "allowWatchBookmarks": "true", "timeoutSeconds": str(timeout_s)}
-        if isinstance(state, Watching):
-            return {**params, "resourceVersion": state.version}
-        return {**params, "sendInitialEvents": "true", "resourceVersionMatch": "NotOlderThan"}
+    async def _next_chunk(self, chunks: AsyncIterator[bytes], state: State) -> bytes:
+        """Return the next data of a watch, or b"" at its end.
+
+        Raise TimeoutError if no data arrives for too long, or if the cache is distrusted after its first list.
+        """
+        if not isinstance(state, Watching):
+            return await anext(chunks, b"")
+        if self._distrusted:
+            raise TimeoutError
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await anext(chunks, b"")
+        finally:
+            self._reading = None
 
     async def _step(self, state: State, event: Input[T]) -> State:
         """Pass one input to the state machine, apply the effects, and return the next state."""
@@ -310,7 +334,9 @@ class Reflector(Generic[T]):
     async def _commit(self, commit: Commit) -> None:
         replacement = self._replacement or self._begin_replace()
         self._replacement = None
-        if commit.rewound or replacement.goes_back:
+        rewound = commit.rewound or replacement.goes_back or self._restored
+        self._distrusted = self._restored = False
+        if rewound:
             before = self._store.version(self.scope)
             log.error(
                 "the server has gone back in time, its state replaces the cache",
@@ -318,7 +344,7 @@ class Reflector(Generic[T]):
                 cached_version=before,
                 version=commit.version,
             )
-        self._store.commit(replacement, commit.version, scope=self.scope, rewound=commit.rewound)
+        self._store.commit(replacement, commit.version, scope=self.scope, rewound=rewound)
         self._instruments.listed(self._resource.name, reason=self._list_reason)
         self._instruments.store_size(self._resource.name, len(self._store))
         self._note_recovery()
@@ -361,20 +387,10 @@ class Reflector(Generic[T]):
             self.waiting_for, self.missing = "", False
 
     def _note_end(self, event: Input[T], next_state: State) -> None:
-        match event:
-            case Ended():
-                reason = "end"
-            case Silent():
-                reason = "silent"
-            case Failed(error=Gone()) | WatchError(error=Gone()):
-                reason = "expired"
-            case Failed(error=error) | WatchError(error=error):
-                reason = type(error).__name__
-            case _:
-                reason = "restart"
+        reason = reason_of_end(event)
         self._instruments.watch_ended(self._resource.name, reason=reason)
         if reason == "expired":
             log.info("watch expired, listing again", **self._labels)
         then = next_state.then if isinstance(next_state, Waiting) else next_state
         if isinstance(then, Listing | Streaming) and self.listed:
-            self._list_reason = "expired" if reason == "expired" else "failure"
+            self._list_reason = reason if reason in ("expired", "contradiction") else "failure"

@@ -140,13 +140,14 @@ def _remove_from_buckets(buckets: dict[str, _Bucket[T]], key: ObjectKey, values:
 class Replacement(Generic[T]):
     """A new list that is not yet visible to readers. `Store.commit` makes the complete list visible in one step.
 
-    A list is a consistent read, so the contents of the list are right. The cached versions do not matter: after a
-    restore from a backup, the server uses old versions again. So an object may have an older version than in the cache.
-    If an object has not changed, the new list contains the cached object. So the new list needs additional memory only
-    for its indexes and for changed objects.
+    A list is a consistent read, so the contents of the list are right. The list replaces a cached object even if the
+    cached version is newer, because a restored server uses old versions again. If an object has not changed, the new
+    list contains the cached object. So the new list needs additional memory only for its indexes and for changed
+    objects.
 
     `goes_back` is True if an object has an older version than in the cache. In a complete list, this proves that the
-    server was restored. In the middle of a streaming list, an object may have an older version for a moment.
+    server was restored. Before the end of a streaming list, it proves nothing: an object may have an older version for
+    a moment.
     """
 
     def __init__(self, old: Shard[T], shard: Shard[T]) -> None:

@@ -25,7 +25,7 @@ class Uncollect(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Add an object to the new list that cannot be decoded in the new list.
+    """Add an object to the new list although the server's version of this object cannot be decoded.
 
     If `partial` is None, add the cached state of the object. Otherwise add the readable fields, and take the others
     from the cache.
@@ -105,4 +105,4 @@ QuickEffect: TypeAlias = (
     | GiveUpStreaming
 )
 Effect: TypeAlias = QuickEffect[T] | Commit
-"""The type of an effect. Only Commit can take long, because it compares the new list with the old list."""
+"""The type of an effect. Only Commit can take long, because it compares the complete new list with the cache."""

@@ -12,15 +12,16 @@ a test can cover every situation of a watch with one row of a table. `informers.
 Promises of the machine:
 
 - Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
-- A complete list replaces the cached objects of all versions. A list that is older than the cache is not
+- A complete list replaces all cached objects, whatever their versions are. A list that is older than the cache is not
   used, except in the case of the next point. An event that is not newer than the last event is ignored.
 - The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
   after etcd was restored from a backup. Then the next list replaces the cached objects.
-- If a watch was lost and no server can be reached, the reflector lists again, because etcd may have been restored.
+- If a watch is lost and no server can be reached, etcd may be restored meanwhile. So the next request is a list.
 - If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
   the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
   "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
   watch is older than the cache.
+- If a user of the cache finds that the cache contradicts the server, the reflector lists again.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
   version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
@@ -45,6 +46,8 @@ from informers.errors import (
     TooManyRequests,
     TransportError,
     Unauthorized,
+    is_transient,
+    is_unreachable,
 )
 from informers.meta import KubeObject, ObjectMeta, version_number
 from informers.watch import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
@@ -116,7 +119,7 @@ class Watching(Struct, frozen=True):
 
 
 class Checking(Struct, frozen=True):
-    """The reflector reads a list of one object to find out if the server has gone back in time after `version`."""
+    """The reflector reads a list of one object. If it is older than `version`, the server has gone back in time."""
 
     version: str
 
@@ -171,7 +174,11 @@ class Failed(Struct, frozen=True):
     error: ApiError
 
 
-Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed
+class Distrusted(Struct, frozen=True):
+    """A user of the cache has found that the cache contradicts the server, so the reflector closed the watch."""
+
+
+Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed | Distrusted
 
 
 Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
@@ -208,7 +215,7 @@ def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
                     return _wait_for_newer(Listing(older=state.older + 1))
                 return Watching(version), (*_collected(event), Commit(version, rewound=True))
             return Watching(version), (*_collected(event), Commit(version))
-        case Failed(error=error) if state.token and _is_transient(error):
+        case Failed(error=error) if state.token and is_transient(error):
             # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
         case Failed(error=error):
@@ -282,6 +289,8 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
             return (Watching(version), (Advance(version),)) if version else (state, ())
         case Silent():
             return Checking(state.version), ()
+        case Distrusted():
+            return relist, ()
         case Undecodable(why=why, meta=None):
             return state, (Skip(why, None),)
         case Undecodable(meta=ObjectMeta() as meta):
@@ -309,11 +318,11 @@ def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) 
 def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
     """Return the next state after a watch failed with `error`.
 
-    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. If no
-    server was reached, the reflector also lists again: a restored server uses old versions again, so a watch may not
-    notice the restore.
+    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. The
+    reflector also lists again if no server was reached, because etcd may have been restored in the meantime. A restored
+    server uses old versions again, so a watch may not notice the restore.
     """
-    if not in_stream and _is_unreachable(error):
+    if not in_stream and is_unreachable(error):
         return _pause(relist, error)
     if isinstance(error, ServerTimeout) and error.version_too_large:
         # The data of this server are older than the cache. Either they are soon up to date, or the server was restored.
@@ -323,20 +332,8 @@ def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist
     if in_stream:
         may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
     else:
-        may_resume = _is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
+        may_resume = is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
     return _pause(state if may_resume else relist, error)
-
-
-def _is_unreachable(error: ApiError) -> bool:
-    """Return True if no connection could be opened, or if a gateway answered that no server is available."""
-    if isinstance(error, TransportError):
-        return not error.sent
-    return isinstance(error, ServerError) and error.code in {502, 503}
-
-
-def _is_transient(error: ApiError) -> bool:
-    """Return True if the request itself did not cause the error. Then the same request may succeed later."""
-    return isinstance(error, TransportError | TooManyRequests | ServerError)
 
 
 def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> Waiting:
@@ -348,8 +345,8 @@ def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> 
 def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
     """Return True if the failure and the retry cause almost no load on the server.
 
-    A failure is cheap if the client did not reach the server. If the reflector continues with a watch or a check, a
-    lost connection or a failed server is cheap too.
+    A failure is cheap if the client did not reach the server. If the next request is a watch or a check, a failure is
+    also cheap if the connection was lost or the server failed.
     """
     if isinstance(error, TransportError) and not error.sent:
         return True

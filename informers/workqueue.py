@@ -56,7 +56,7 @@ class WorkQueue(Generic[K]):
         self._dirty: dict[K, float] = {}
         """The keys that need a run, in the order of their addition.
 
-        Each value is the time of an `add`: the first `add` of the key after the start of the key's last run.
+        Each value is the time of the first `add` since the key's last run began.
         """
 
         self._waiting: deque[K] = deque()

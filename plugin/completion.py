@@ -1,10 +1,10 @@
-"""The program `kubectl_complete-vmherd`. kubectl calls it when a user presses TAB behind `kubectl vmherd`.
+"""The program `kubectl_complete-vmherd`. kubectl calls this program when a user presses TAB after `kubectl vmherd`.
 
 The arguments are the words of the command line, and the last one is the incomplete word. Each line of the output is a
 completion, a tab and a description. The last line is a colon and a number that tells kubectl how to go on. kubectl
 offers the result in bash, zsh, fish and PowerShell.
 
-Commands and flags need no cluster, and this module imports nothing slow for them. If names cannot be read, there are no
+The completion of commands and flags needs no cluster, and imports nothing slow. If names cannot be read, there are no
 completions: an error message would destroy the user's command line.
 """
 
@@ -28,13 +28,13 @@ NO_FILES: Final = 4
 FILES: Final = 0
 
 NAMES_TIMEOUT_S: Final = 2.0
-"""The time limit of the requests for names."""
+"""The time limit of each request that reads names for the completion."""
 
 SHOWN_TYPES: Final = {"vmpool": "pools of VMs", "vmirs": "replica sets of VMIs"}
 
 
 class Completions(Struct, frozen=True):
-    """Words with their descriptions, and the number for kubectl."""
+    """The completions with their descriptions, and the number that tells kubectl how to go on."""
 
     words: tuple[tuple[str, str], ...] = ()
     directive: int = NO_FILES
@@ -43,8 +43,8 @@ class Completions(Struct, frozen=True):
 class Line(Struct, frozen=True):
     """The command line before the incomplete word.
 
-    `verb` is the name of the command with its group, or "" if it is not complete. `flag` is a flag whose value is the
-    incomplete word, or None.
+    `verb` is the full name of the command, such as `rollout status`, or "" if the command is not complete. `flag` is a
+    flag whose value is the incomplete word, or None.
     """
 
     group: click.Group
@@ -65,7 +65,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete(before: Sequence[str], incomplete: str) -> Completions:
-    """Return the completions of the incomplete word behind the words `before`."""
+    """Return the completions of the incomplete word. `before` are the words before it."""
     line = read_line(before)
     name, equals, value = incomplete.partition("=")
     flag = line.flag or (_option(line, name) if equals else None)
@@ -155,7 +155,7 @@ def _values(line: Line, flag: click.Option, incomplete: str, prefix: str) -> Com
 
 
 def _names(line: Line, incomplete: str) -> Completions:
-    """Return the names of objects, or the types before a name."""
+    """Return names of objects. If the names need a type and the type is incomplete, return types."""
     kind = ARGUMENTS.get(line.verb)
     if kind is None:
         return Completions()

@@ -36,7 +36,7 @@ class Flags(Struct, frozen=True, kw_only=True):
 
     @property
     def dry_run_suffix(self) -> str:
-        """The text that kubectl adds to the line about a change."""
+        """The end of the line about a change, such as ` (dry run)`. kubectl prints the same text."""
         return {CLIENT: " (dry run)", SERVER: " (server dry run)"}.get(self.dry_run, "")
 
 
@@ -84,7 +84,7 @@ def output(*formats: str) -> click.Option:
 
 
 class Verb(click.Command):
-    """A command with its own flags, and after them the flags of the connection.
+    """A command. Its own flags come first, and the flags of the connection follow.
 
     As in kubectl, a switch also has the forms `--watch=true` and `--watch=false`.
     """
@@ -115,6 +115,6 @@ class Verb(click.Command):
 
 
 def flags_of(values: Mapping[str, Any]) -> Flags:
-    """Return the common flags among the values of a command."""
+    """Return the flags that several commands have, from the values of one command."""
     known = {name: values[name] for name in Flags.__struct_fields__ if values.get(name) is not None}
     return Flags(**known)

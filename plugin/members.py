@@ -26,14 +26,14 @@ TYPES: Final[Mapping[str, Resource[Any]]] = {
 
 
 class MemberName(Struct, frozen=True):
-    """The name of a VM or VMI. Without a type, the VM of this name is meant, or else the VMI."""
+    """The name of a VM or VMI. Without a type, the name means the VM. If no VM has this name, it means the VMI."""
 
     name: str
     resource: Resource[Any] | None = None
 
 
 class Item(Struct, frozen=True):
-    """One whole object."""
+    """One object with all its fields."""
 
     resource: Resource[Any]
     document: Document
@@ -69,7 +69,7 @@ def _member(argument: str) -> MemberName:
 
 
 async def read_member(session: Session, member: MemberName) -> Item:
-    """Read a VM or VMI. Raise Failed if there is none of this name, and ApiError."""
+    """Read a VM or VMI. Raise Failed if no VM or VMI has this name. Raise ApiError if a request fails."""
     resources = (VMS, VMIS) if member.resource is None else (member.resource,)
     for resource in resources:
         try:

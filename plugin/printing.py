@@ -26,7 +26,7 @@ def note(line: str) -> None:
 
 
 def notes_about_missing(missing: Iterable[str]) -> None:
-    """Print what the user may not read, so the output above is incomplete."""
+    """Warn that the output above is incomplete. Each line names objects that the user may not read."""
     for line in missing:
         note(f"Warning: not everything is shown: {line}")
 

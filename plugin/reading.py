@@ -82,7 +82,7 @@ class Reader:
     async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
         """Return the named objects. A subject without a name stands for all objects that the selector matches.
 
-        Raise Failed if an object does not exist, and ApiError.
+        Raise Failed if an object does not exist. Raise ApiError if a request fails.
         """
         found = []
         for subject in subjects:
@@ -100,21 +100,27 @@ class Reader:
         return Target(target.kind, target.resource, target.resource.decode(raw), msgspec.json.decode(raw))
 
     async def situation(self, target: Target) -> Situation:
-        """Return the situation of an object. Without some permissions, only its status is used."""
+        """Return the situation of an object. If the user may not read all objects in the snapshot, use only the
+        object's status.
+        """
         snapshot = await self.snapshot(target)
         if snapshot is None:
             return situation_from_status(target.kind, target.resource.group, target.owner)
         return situation_of(target.kind, target.resource.group, snapshot)
 
     async def snapshot(self, target: Target) -> Any:
-        """Return the snapshot that the controller would take, or None if the user may not read all its objects."""
+        """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
+        objects in the snapshot.
+        """
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         return None if rules is None else snapshot_of(rules, target.key)
 
     async def rules(
         self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
     ) -> Rules[Any] | None:
-        """Return the rules of a kind on fresh caches, or None if the user may not read all objects for them."""
+        """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
+        of these caches.
+        """
         module = kind.module("wiring")
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in module.CACHES.items()}
         if self.missing.keys() & {cached.name for cached in module.CACHES}:

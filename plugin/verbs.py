@@ -1,4 +1,4 @@
-"""The flags of each command without the common flags, and what the arguments of each command name.
+"""For each command, its flags without the common flags, and the kind of things that its arguments stand for.
 
 Completion imports this module at each press of TAB. So the module imports nothing that talks to a cluster.
 """
@@ -83,4 +83,4 @@ ARGUMENTS: Final[Mapping[str, str]] = {
     "adopt": VMIS_ONLY,
     "drain": A_NODE,
 }
-"""What the arguments of each command name."""
+"""For each command, the kind of things that its arguments stand for."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import ssl
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,9 @@ from msgspec import Struct
 
 TIMEOUT_S = 30.0
 """The default timeout of a network operation in seconds."""
+
+BUSY_ANSWERS = 10
+"""The number of answers "429 Too Many Requests" after which a request fails. client-go has the same limit."""
 
 
 class Unanswered(Exception):
@@ -74,8 +78,25 @@ class Admin:
     def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> Answer:
-        """Send one request and return the response. Raises Unanswered or Rejected."""
+        """Send one request and return the response. Raises Unanswered or Rejected.
+
+        A server that is busy or still starts answers 429 with the header Retry-After. The request is then repeated.
+        """
         headers = {"Content-Type": content_type} if content_type else {}
+        for _ in range(BUSY_ANSWERS):
+            response, content = self._once(method, path, body, headers, timeout_s)
+            pause = response.headers.get("Retry-After", "")
+            if response.status != 429 or not pause.isdigit():
+                break
+            time.sleep(int(pause))
+        if response.status >= 400:
+            raise _rejection(response.status, content, response.reason)
+        return Answer(content, tuple(response.headers.get_all("Warning") or ()))
+
+    def _once(
+        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
+    ) -> tuple[HTTPResponse, bytes]:
+        """Send the request once. Return the response and its body. Raises Unanswered."""
         try:
             connection, response = self._response(method, path, body, headers, timeout_s)
             with _closed_on_failure(connection):
@@ -86,9 +107,7 @@ class Admin:
             connection.close()
         else:
             self._idle.append(connection)
-        if response.status >= 400:
-            raise _rejection(response.status, content, response.reason)
-        return Answer(content, tuple(response.headers.get_all("Warning") or ()))
+        return response, content
 
     def _response(
         self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float

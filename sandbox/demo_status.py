@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from msgspec import Struct
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
-"""The label of a pool's VMs and VMIs with the name of their revision."""
+"""The label on a pool's VMs and VMIs. Its value is the name of their revision."""
 
 Object: TypeAlias = Mapping[str, Any]
 

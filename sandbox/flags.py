@@ -44,7 +44,7 @@ class Files(Struct, frozen=True, kw_only=True):
 class Autoscaling(Struct, frozen=True):
     """The reaction times of the horizontal autoscaler in seconds.
 
-    In Kubernetes, the default is 15 seconds for the sync period and 5 minutes for each of the two other times.
+    In Kubernetes, the default of `sync_period_s` is 15 seconds. The default of the two other fields is 5 minutes.
     """
 
     sync_period_s: float = 1.0

@@ -59,9 +59,8 @@ def _start_of(pid: int) -> str:
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
-    """Return a command that runs `command` until the thread that started the process ends.
-
-    The kernel then kills the process.
+    """Return a command that runs `command` in a process. If the thread that started this process ends, the kernel kills
+    the process.
     """
     return [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), *command]
 
@@ -147,8 +146,8 @@ class Spawner:
 def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
     """Stop a process. Return False if the process had already ended.
 
-    The process can also be a process that this process did not start. Send SIGTERM, and send SIGKILL after `grace_s`
-    seconds. Raises PermissionError if the process belongs to another user.
+    The process need not be a child of the caller. Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises
+    PermissionError if the process belongs to another user.
     """
     try:
         handle = os.pidfd_open(ref.pid)

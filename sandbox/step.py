@@ -82,7 +82,7 @@ class Step(Struct, frozen=True, kw_only=True):
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]
-"""A behavior of a kind.
+"""A function that returns the next step for an object of one kind.
 
 The arguments are the object, the current time, and the time when the simulator first saw the object.
 """

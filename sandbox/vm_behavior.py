@@ -13,7 +13,7 @@ All functions of this module are pure. The run strategy of a VM decides when a V
 A VM is started only when its DataVolumes are ready. After a failed start, the next start waits until the backoff is
 over.
 
-If a step creates or deletes the VMI, a status in the same step still describes the VMI before the step. An ended VMI
+If a step creates or deletes the VMI and writes a VM status, this status describes the VMI before the step. An ended VMI
 keeps the VM controller's finalizer until its result is in the VM's status.
 """
 

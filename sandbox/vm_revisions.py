@@ -1,7 +1,7 @@
 """This module builds the ControllerRevision that KubeVirt creates at each start of a VM.
 
 All functions of this module are pure. A revision contains the VM's spec at the time of the start. The VM controller
-compares this spec with later specs. A difference can need a restart.
+compares this spec with later specs. Some differences take effect only after a restart of the VM.
 """
 
 from __future__ import annotations

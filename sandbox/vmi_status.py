@@ -109,9 +109,9 @@ def state_patch(
 ) -> Patch:
     """Return the patch that writes this state to the VMI.
 
-    `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. The patch
-    replaces the list of finalizers with `finalizers`, so the patch contains the resource version. If `detailed` is
-    True, the patch leaves out the fields that `detail_patch` writes separately.
+    `unseen` are earlier phases that were not written. The patch adds these phases to the phase history. If `finalizers`
+    differ from the VMI's finalizers, the patch replaces the whole list. Such a patch contains the resource version. If
+    `detailed` is True, the patch leaves out the fields that `detail_patch` writes separately.
     """
     status: dict[str, Any] = {}
     history = history_of(vmi)

@@ -31,7 +31,7 @@ FINALIZER: Final = CONTROLLER_FINALIZER
 """
 
 GENERATION: Final = "kubevirt.io/vm-generation"
-"""The annotation of a VMI with the VM's generation at the creation of the VMI."""
+"""The annotation on a VMI. Its value is the VM's generation at the creation of the VMI."""
 
 
 class TemplateMeta(Struct, frozen=True):

@@ -73,7 +73,7 @@ class Load:
         return name
 
     def heal(self) -> None:
-        """Undo the disturbances of the load, so that each set and pool can become complete.
+        """Undo what the load has disturbed, so that each set and pool can become complete.
 
         Delete the sets and pools whose VMs always fail (`Herd.sick`).
         """

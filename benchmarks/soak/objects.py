@@ -1,4 +1,6 @@
-"""The objects of the soak: replica sets and pools with names that are never used twice, and their paths."""
+"""The objects of the soak, and their API paths. The objects are replica sets and pools with names that are never used
+twice.
+"""
 
 from __future__ import annotations
 

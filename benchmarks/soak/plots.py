@@ -17,7 +17,7 @@ MARKS = ("#cf222e", "#bf8700", "#8250df", "#1a7f37")
 
 
 class Panel(Struct, frozen=True):
-    """One panel with one series. The panel shows `unit` behind the title."""
+    """One panel with one series. The panel shows `unit` after the title."""
 
     title: str
     unit: str

@@ -71,7 +71,7 @@ class Requirement(Struct, frozen=True):
 
 
 Values: TypeAlias = frozenset[str] | None
-"""A set of label values. None means all values."""
+"""Several label values, without duplicates. None means all values."""
 
 MAX_TERMS = 2_000
 """The largest number of labels, expressions and values in a selector. Real selectors are much smaller.
@@ -167,8 +167,9 @@ class SelectorCache:
         self._parsed: dict[Hashable, tuple[LabelSelector, Selector | FieldError]] = {}
 
     def parse(self, owner: Hashable, wire: LabelSelector) -> Selector | FieldError:
-        """Return the parsed selector of this owner. If the selector has not changed, `wire` must be the same Python
-        object as in the previous call.
+        """Return the parsed selector of this owner.
+
+        If `wire` is the same Python object as in the previous call, the selector is not parsed again.
         """
         known = self._parsed.pop(owner, None)
         if known is None or known[0] is not wire:

@@ -62,7 +62,8 @@ def _holds(requirement: SelectorRequirement, selector: Mapping[str, str]) -> boo
 
 
 def _compares(operator: str, value: str | None, bound: str) -> bool:
-    """Return True if `value` is greater than (Gt) or less than (Lt) `bound`.
+    """For the operator `Gt`, return True if `value` is greater than `bound`. For `Lt`, return True if `value` is less
+    than `bound`.
 
     Return False if the label is absent or the value of the label is not an integer.
     """

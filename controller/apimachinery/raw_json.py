@@ -73,7 +73,7 @@ def change_at(value: bytes, path: tuple[str, ...], change: Callable[[bytes], byt
 def change_each(value: bytes, change: Callable[[Fields], Fields]) -> bytes:
     """Return the JSON list after `change` has replaced each object. Elements that are not objects stay unchanged.
 
-    Return the value unchanged if the value is not a list, or if `change` returns equal fields for each object.
+    If the value is not a list, or if `change` changes no object, return the value unchanged.
     """
     items = items_of(value)
     if items is None:

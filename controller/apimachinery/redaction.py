@@ -1,7 +1,7 @@
 """Removes the content of objects from error messages.
 
-The message of a rejected write may quote the written object, for example its cloud-init user data. Logs and Events have
-other readers than the object. So they must not contain such a quote.
+The message of a rejected write may quote the written object, for example its cloud-init user data. More people can read
+logs and Events than the object. So logs and Events must not contain such a quote.
 """
 
 from __future__ import annotations
@@ -17,14 +17,16 @@ HIDDEN: Final = "[hidden]"
 CONFIDENTIAL_FIELDS: Final = frozenset(
     {"annotations", "userData", "userDataBase64", "networkData", "networkDataBase64", "kernelArgs", "serial", "env"}
 )
-"""All texts below these fields are confidential."""
+"""All texts inside these fields, at any depth, are confidential."""
 
 LONG_TEXT: Final = 100
-"""A text of at least this length, or with several lines, is confidential in every field. No name is so long."""
+"""A text of at least this length, or with several lines, is confidential in every field. Names are usually shorter, so
+they stay readable.
+"""
 
 SHORTEST_WORD: Final = 4
 PLAIN_WORD: Final = re.compile(r"[A-Za-z]{1,7}")
-"""Short words of a language. They are part of many messages, so they are shown."""
+"""Matches short words. Such words occur in many error messages, so they are never hidden."""
 
 _WORD: Final = re.compile(r"[^\s\"'`\\,;:()\[\]{}<>=|]+")
 

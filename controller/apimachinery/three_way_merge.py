@@ -12,8 +12,9 @@ If the order differs between `old` and `new`, the list has the order of `new`. I
 more, the whole element is removed. If a user removed an element from `current`, the element is not added again. Any
 other list that differs between `old` and `new` is replaced as a whole.
 
-`MergeRules` contains the rules for a kind of object. The rules compare two values by meaning. They name the lists with
-named elements, and the fields that exclude each other. The merge patch contains only fields whose meaning changes.
+`MergeRules` contains the rules for a kind of object. The rules compare two values by meaning. The rules also say which
+lists have named elements, and which fields exclude each other. The merge patch contains only fields whose meaning
+changes.
 """
 
 from __future__ import annotations
@@ -164,8 +165,8 @@ class MergeRules(Struct, frozen=True):
     def _with_choices(self, kind: NamedList, type_: FieldType, merged: Fields, old: Fields, new: Fields) -> Fields:
         """Return the merged element with at most one of the fields that exclude each other.
 
-        If one of these fields differs between `old` and `new`, all of these fields that `new` does not have are
-        removed. Otherwise the element is returned unchanged.
+        If one of these fields differs between `old` and `new`, the element keeps only the field that `new` has.
+        Otherwise the element is returned unchanged.
         """
         choices = [name for name in (*old, *new) if kind.is_choice(name)]
         if all(self.is_same(old.get(name), new.get(name), type_.field(name)) for name in choices):
@@ -217,8 +218,8 @@ def _mutable(document: Fields) -> Fields:
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
-    Some names are missing in the chosen list. Such a name is inserted after its predecessor in the other list (`new` or
-    `current`).
+    A name may be missing in the chosen list (`current` or `new`). Such a name is inserted after the name that precedes
+    it in the other list.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

@@ -43,8 +43,8 @@ from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
 ROUNDS: Final = 3
-"""The number of attempts. An attempt fails if another client changes an object between the read and the write of the
-command.
+"""The maximum number of attempts to remove the finalizers. An attempt fails if another client changes an object between
+the read and the write of the command.
 """
 
 

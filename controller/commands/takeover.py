@@ -32,7 +32,9 @@ from informers.errors import Conflict
 from informers.objects import PatchType
 
 TRIES: Final = 4
-"""The number of attempts. An attempt fails if another client changes the KubeVirt object at the same time."""
+"""The maximum number of attempts to patch the KubeVirt object. An attempt fails if another client changes the object at
+the same time.
+"""
 
 
 class Settings(Struct, frozen=True, kw_only=True):

@@ -16,8 +16,8 @@ from click.core import ParameterSource
 from controller.config.options import VARIABLE_PREFIX, Option
 
 _NOT_FLAGS = frozenset({"VMHERD_CACHE", "VMHERD_REVISION"})
-"""Environment variables that have no flag. `VMHERD_CACHE` is the directory of the sandbox's binaries. `VMHERD_REVISION`
-is the commit from which an image was built.
+"""Environment variables that have no flag. `VMHERD_CACHE` is the directory in which vmherd's sandbox stores downloaded
+binaries. `VMHERD_REVISION` is the commit from which an image was built.
 """
 
 _SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")

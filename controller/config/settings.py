@@ -272,8 +272,8 @@ MUST_EXCEED = (
     ("lease_duration_s", "renew_deadline_s", 1.0),
     ("renew_deadline_s", "retry_period_s", RETRY_JITTER),
 )
-"""Rules for pairs of durations. In each rule, the first duration must be longer than the second duration times the
-factor.
+"""Rules for pairs of durations. Each rule has two durations and a factor. The first duration must be longer than the
+second duration times the factor.
 """
 
 
@@ -296,8 +296,8 @@ def make_config(ctx: click.Context, *, pod_namespace: str = "") -> Config:
 def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
     """Return the chosen settings with the mode and the API groups of all kinds.
 
-    If the user has not chosen the group of a kind, the mode determines the group. If the mode is `auto` and the user
-    has chosen a group, the mode becomes standalone, even if KubeVirt is installed. As long as KubeVirt reconciles the
+    If the user has not chosen the group of a kind, the mode determines the group. If the user has chosen a group, the
+    mode `auto` becomes standalone. This mode is safe even if KubeVirt is installed: as long as KubeVirt reconciles the
     same objects, vmherd writes nothing.
     """
     named = chosen.keys() & {kind.group_setting for kind in KINDS}

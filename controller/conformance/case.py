@@ -48,7 +48,9 @@ class Status(StrEnum):
     FAILED = "failed"
     SKIPPED = "skipped"
     DIFFERS = "differs"
-    """The case failed, but the case checks a behaviour of vmherd, and another controller reconciles the kind."""
+    """The case failed, but this is not an error. The case checks a behaviour of vmherd, and another controller
+    reconciles the kind.
+    """
 
 
 class Case(Struct, frozen=True, kw_only=True):
@@ -95,8 +97,9 @@ class Skip(Exception):
 
 
 class Cases(Generic[B]):
-    """The cases of one module, in the order of their definition. The check of each case gets an instance of the
-    namespace class `B`.
+    """The cases of one module, in the order of their definition.
+
+    `B` is the type of the argument that each check gets, for example `Pools`.
     """
 
     def __init__(self, kind: Kind) -> None:

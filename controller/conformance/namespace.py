@@ -110,7 +110,7 @@ class CaseNamespace:
     async def stays(
         self, expected: str, look: Callable[[], Awaitable[T]], met: Callable[[T], object], *, for_s: float = QUIET_S
     ) -> None:
-        """Check for some time that `met` accepts each result of `look`. Raises Unmet if `met` rejects a result."""
+        """Call `look` repeatedly for `for_s` seconds. Raise Unmet if `met` rejects a result of `look`."""
         loop = asyncio.get_running_loop()
         end = loop.time() + for_s
         while loop.time() < end:

@@ -18,7 +18,9 @@ GONE_S: Final = 120.0
 """The maximum wait for the deletion of all namespaces at the end of a run."""
 
 PATIENCE_S: Final = 30.0
-"""After this time, the run itself removes the finalizers of its pools and VMs."""
+"""A time in seconds after the start of the removal. If a namespace still exists after this time, the run removes the
+finalizers from the pools and VMs in the namespace.
+"""
 
 POLL_S: Final = 0.5
 FINALIZED: Final = ("pool.kubevirt.io", "pool.vmherd.dev")

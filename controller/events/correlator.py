@@ -6,7 +6,8 @@ The rules are the same as in client-go, so that the output of `kubectl describe`
   minutes raises the count of this Event.
 - Within ten minutes, at most ten Events may differ only in the message. All further messages are counted in one
   combined Event, "(combined from similar events): ...". The combined Event shows the latest of these messages.
-- Each pair of object and source component has a token bucket of 25 requests. Every five minutes, one request is added.
+- Each pair of object and source component has a token bucket of 25 tokens. Each request takes one token. Every five
+  minutes, one token is added.
 
 The token bucket may prevent a request for a repeat. The next request for the Event then contains the full count. After
 ten minutes without a repeat, the count of an Event starts again.
@@ -30,10 +31,10 @@ DISTINCT = 10
 """The largest number of Events within `WINDOW` that differ only in the message."""
 
 BURST = 25
-"""The number of requests in a full token bucket."""
+"""The number of tokens in a full token bucket. Each request takes one token."""
 
 REFILL = timedelta(minutes=5)
-"""The time after which one request is added to a token bucket."""
+"""The time after which a token bucket gets one more token."""
 
 CAPACITY = 4096
 """The largest number of groups of Events, and of token buckets, in memory."""
@@ -102,7 +103,10 @@ class Series:
         self.posted = False
         """True if the Event exists on the server. Only the code that sends Events sets this field."""
         self.message = ""
-        """The latest message, without the prefix `COMBINED`. Send `text` to the server instead of `message`."""
+        """The latest message, without the prefix `COMBINED`.
+
+        The server gets `text`. For a combined Event, `text` has the prefix.
+        """
 
     @property
     def text(self) -> str:
@@ -147,7 +151,9 @@ class Correlator:
     def record(
         self, ref: ObjectRef, *, component: str, reason: str, message: str, warning: bool, at: datetime
     ) -> Series:
-        """Count one occurrence. Return the existing or new Event that contains the count."""
+        """Count one occurrence. If an earlier Event can count the occurrence, return this Event. Otherwise return a new
+        Event.
+        """
         message = truncate(message)
         group = self._group((component, ref.identity, warning, reason), at)
         series = group.singles.pop(message, None)
@@ -186,7 +192,8 @@ class Correlator:
     def _has_room(group: _Group, at: datetime) -> bool:
         """Return True if the group may have one more Event besides its combined Event.
 
-        If the group is full but its oldest Event did not occur within `WINDOW`, remove this Event to make room.
+        If the group is full and its oldest Event did not occur within `WINDOW`, this function removes the oldest Event
+        to make room.
         """
         if len(group.singles) < DISTINCT:
             return True
@@ -212,7 +219,7 @@ class SpamFilter:
     def __init__(self, *, capacity: int = CAPACITY) -> None:
         self._capacity = capacity
         self._buckets: dict[tuple[str, Identity], tuple[float, datetime]] = {}
-        """For each used bucket: the number of remaining requests, and the time of the last use.
+        """For each used bucket: the number of remaining tokens, and the time of the last use.
 
         The least recently used bucket is first. A bucket without an entry is full.
         """
@@ -221,7 +228,7 @@ class SpamFilter:
         return len(self._buckets)
 
     def admit(self, ref: ObjectRef, component: str, at: datetime) -> bool:
-        """Take one request from the bucket of this object and component. Return False if the bucket is empty."""
+        """Take one token from the bucket of this object and component. Return False if the bucket is empty."""
         key = (component, ref.identity)
         left, since = self._buckets.pop(key, (float(BURST), at))
         left = min(float(BURST), left + max(0.0, (at - since) / REFILL))
@@ -231,7 +238,11 @@ class SpamFilter:
         return admitted
 
     def _evict(self, at: datetime) -> None:
-        """Remove the least recently used buckets that are full again, and those for which there is no room."""
+        """Remove buckets, the least recently used bucket first.
+
+        A bucket is removed if it is full again, or if there are too many buckets. The first bucket that stays ends the
+        removal.
+        """
         while self._buckets:
             key, (left, since) = next(iter(self._buckets.items()))
             is_full = left + (at - since) / REFILL >= BURST

@@ -119,7 +119,7 @@ class EventRecorder:
         self._failing = False
         """True if the last Event could not be sent.
 
-        Of several successive failures, only the first is logged as a warning.
+        If several Events in a row cannot be sent, only the first failure is logged as a warning.
         """
 
     def __len__(self) -> int:

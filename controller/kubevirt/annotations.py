@@ -75,7 +75,7 @@ ordinal the value has the number of healings and the time of the last healing (P
 
 UNREADY: Final = "vmherd.dev/unready"
 """An annotation that the controller writes on a pool. The value lists the ordinals of VMs that have not been ready for
-a while. For each ordinal the value has the UID of the VM and the start of the VM's unready time (P15).
+a while. For each ordinal, the value has the UID of the VM, and the time at which the VM became unready (P15).
 """
 
 REPLACE_UNREADY_AFTER: Final = "vmherd.dev/replace-unready-after-seconds"
@@ -85,7 +85,8 @@ time, the VM or VMI is replaced. Without the annotation, no VM or VMI is replace
 
 EARLY_FAILURES: Final = "vmherd.dev/early-failures"
 """An annotation that the controller writes on a VMI of a set. The VMI replaces another VMI, which failed soon after its
-start. The value has the number of these failures in a row. It also has the creation time of the first failed VMI (R4a).
+start. The value contains the number of VMIs that failed in a row before this VMI, and the creation time of the first
+failed VMI (R4a).
 """
 
 _INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)

@@ -24,7 +24,10 @@ CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
 
 UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
-"""An unreadable field may hide a delicate moment, or the disks of the VM."""
+"""The reason to leave a VM alone if a field of the VM or its VMI cannot be decoded.
+
+The field could contain another reason, or the names of the VM's disks.
+"""
 
 _FROZEN: Final = "frozen"
 
@@ -35,8 +38,8 @@ def delicate_reason(
     """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
     `vmi` is the VM's VMI, or None. If `may_interrupt_resizing` is true, a hot-plug of CPU or memory is no reason to
-    wait. A restart also gives the VM the new size. The text of a reason stays the same while the reason lasts. So a
-    caller can report each reason once.
+    wait, because a restart gives the VM the new size too. The text of a reason stays the same while the reason lasts.
+    So a caller can report each reason once.
     """
     return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
 

@@ -22,28 +22,35 @@ LONGEST_DELAY: Final = timedelta(minutes=5)
 def release_delay(lost: int, wanted: int) -> timedelta:
     """Return the age at which a member may be released. `lost` is the number of earlier members that were released.
 
-    The delay doubles each time as many members as wanted are lost.
+    Each time the number of released members grows by `wanted`, the delay doubles.
     """
     doublings: int = 2 ** min(max(lost, 0) // max(wanted, 1), 10)
     return min(FIRST_DELAY * doublings, LONGEST_DELAY)
 
 
 def is_young(meta: ObjectMeta, now: datetime, delay: timedelta) -> bool:
-    """Return True if the member is younger than the delay. A wrong clock makes no member young for longer."""
+    """Return True if the member is younger than `delay`.
+
+    If the creation time is more than `delay` in the future, a clock is wrong, and the result is False.
+    """
     created = with_timezone(meta.creation_timestamp)
     return created is not None and -delay < now - created < delay
 
 
 def wanted_beside(held: int, wanted: int, others: int) -> int:
-    """Return the wanted number of the other members, if `held` members are not released yet.
+    """Return the number of members that the owner wants in addition to the `held` members.
 
-    The held members cause no deletion of the `others`.
+    The release of a held member waits. A held member still counts, so the owner does not replace the member. But the
+    owner deletes none of the `others` because of held members.
     """
     return max(wanted - held, min(wanted, others))
 
 
 def plan_held(owner: ObjectMeta, held: Iterable[KubeObject]) -> Plan:
-    """Return a plan that looks again at the members in `held`. Each generation of the owner is reported once."""
+    """Return a plan that requests another reconciliation, because the release of the members in `held` waits.
+
+    The notice is sent once for each generation of the owner.
+    """
     names = sorted(each.metadata.name for each in held)
     if not names:
         return Plan()

@@ -57,8 +57,8 @@ def watch_progress(
     """Return the plan, with a notice if a VM of the new template has exceeded the deadline.
 
     If no VM has reached the deadline yet, the returned plan asks for a new reconciliation at the deadline. `stuck` has
-    one entry for each VM of the new template that is not ready. The entry has the start of the VM's unready time, and
-    the VM's name.
+    one entry for each VM of the new template that is not ready. Each entry has the time at which the VM became unready,
+    and the VM's name.
     """
     if not stuck:
         return progress

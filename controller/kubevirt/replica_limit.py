@@ -25,7 +25,7 @@ def limited(wanted: int, existing: int, most: int) -> int:
 
 
 def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
-    """Return a plan with a notice if the set or pool wants more than `most` replicas.
+    """If the set or pool wants more than `most` replicas, return a plan with a notice. Otherwise return an empty plan.
 
     The notice is sent once for each generation of the set or pool.
     """

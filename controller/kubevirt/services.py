@@ -135,10 +135,10 @@ def make_service(
 
 
 def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -> dict[str, str]:
-    """Return the labels of a VMI template that a Service selects by.
+    """Return labels of a VMI template. A Service uses these labels as its selector.
 
     The common labels of a template are the labels that have the same value on all VMIs. If all `matchLabels` of the
-    set's or pool's selector are common labels, return these labels. Otherwise return all common labels, because a
+    set's or pool's selector are common labels, return the `matchLabels`. Otherwise return all common labels, because a
     pool's selector may contain labels that only the VMs have. Also return all common labels if the selector has
     `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
     """

@@ -67,7 +67,7 @@ class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class StateChangeRequest(Struct, frozen=True, gc=False):
-    """A start or a stop that a user or a controller requested. A request to stop names the UID of the VMI."""
+    """A start or a stop that a user or a controller requested. A stop request contains the UID of the VMI."""
 
     action: str = ""
     uid: str | None = None
@@ -94,7 +94,7 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachine(Struct, frozen=True, gc=False):
-    """`undecodable` is the decoder's message if the API server's object has an unreadable field, or ""."""
+    """`undecodable` is the decoder's error message if a field of the object cannot be decoded, or ""."""
 
     metadata: ObjectMeta = ObjectMeta()
     spec: VirtualMachineSpec | None = None

@@ -90,7 +90,7 @@ class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
-    """`undecodable` is the decoder's message if the API server's object has an unreadable field, or ""."""
+    """`undecodable` is the decoder's error message if a field of the object cannot be decoded, or ""."""
 
     metadata: ObjectMeta = ObjectMeta()
     status: VMIStatus | None = None

@@ -39,8 +39,8 @@ def is_final(vmi: VirtualMachineInstance) -> bool:
 
 
 def is_spent(vmi: VirtualMachineInstance) -> bool:
-    """Return True if the VMI is final (finished) or unknown. Such a VMI is not counted as a replica and is replaced
-    (R3, R7).
+    """Return True if the VMI has finished or is unknown. Such a VMI is not counted as a replica and is replaced (R3,
+    R7).
 
     A VMI is unknown if the phase is Unknown, or if the condition `Ready` says that the Pod is terminating.
     """

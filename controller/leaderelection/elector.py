@@ -5,8 +5,8 @@ async with elector.elected(stop) as leading:
             await work_until(stop)
 
 Deadline: the block is cancelled if the lease is lost. This happens at most `renew_deadline_s` after the start of the
-last successful renewal. Other processes treat the lease as expired only `lease_duration_s - renew_deadline_s` seconds
-after this deadline. In this time, the cancelled block has to end its work.
+last successful renewal. After this deadline, other processes wait for another `lease_duration_s - renew_deadline_s`
+seconds before they take the lease. In this time, the cancelled block has to end its work.
 
 Gate: cancellation alone is not safe. The operating system can stop a process at any line and continue it later.
 Therefore call `check` directly before every write. `check` compares the clock with the deadline. The elector never
@@ -17,9 +17,9 @@ the lease at least once in `retry_period_s`, and takes the released lease. If th
 may still be in flight. So the lease is then not released, and a standby has to wait until the lease expires.
 
 Known limit: a user may delete the lease of a working leader. The leader then creates the lease again at its next
-renewal. A standby that has read the deleted lease waits for the rest of the lease duration. A process that starts
-before this renewal has not read the deleted lease, and becomes leader too. The old leader notices the new leader at its
-next renewal and stops.
+renewal. A standby that read the lease before its deletion waits for the rest of the lease duration. But a process may
+start between the deletion and this renewal. Such a process finds no lease, and becomes leader too. The old leader
+notices the new leader at its next renewal and stops.
 """
 
 from __future__ import annotations
@@ -52,6 +52,7 @@ from controller.leaderelection.lease import (
     observe,
     release,
 )
+from controller.leaderelection.restores import RestoreDetector
 from controller.running import running
 from controller.runtime.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
@@ -66,7 +67,9 @@ Without this factor, processes that start at the same time would always send the
 """
 
 MIN_PAUSE_S = 0.05
-"""The shortest pause, in seconds, between two reads of a standby. It prevents a busy loop when the lease expires."""
+"""The shortest pause, in seconds, between two requests for the lease. The pause prevents a busy loop when the lease
+expires.
+"""
 
 FORBIDDEN_S = 30.0
 """The election fails if all answers within this time, in seconds, have the status 403.
@@ -81,16 +84,16 @@ After an attempt that hangs, two more attempts fit into the deadline.
 """
 
 SHORTEST_ATTEMPT_S = 1.0
-"""The shortest timeout of an attempt, in seconds.
-
-If half of the renew deadline is shorter, that time is the timeout.
-"""
+"""The shortest timeout of an attempt, in seconds. But the timeout is never longer than half of the renew deadline."""
 
 NEVER = float("-inf")
-"""The deadline of a process without the lease: a time in the past."""
+"""The deadline of a process that does not hold the lease.
+
+The deadline is always in the past, so no write is allowed.
+"""
 
 FAILURES = (ApiError, TimeoutError, msgspec.DecodeError)
-"""The exceptions of a request that may succeed if it is sent again."""
+"""If a request raises one of these exceptions, the same request may succeed later."""
 
 
 class NotLeader(GateClosed):
@@ -160,6 +163,7 @@ class LeaderElector:
 
         self._attempt_s = min(max(renew_deadline_s * ATTEMPT_SHARE, SHORTEST_ATTEMPT_S), renew_deadline_s / 2)
 
+        self.restores = RestoreDetector(name)
         self._observed: Observed | None = None
         self._leading_until = NEVER
         """The time until which this process is the leader, or NEVER if it is not the leader.
@@ -217,7 +221,7 @@ class LeaderElector:
         """Let the lease expire at the end of the block of `elected`, instead of releasing it.
 
         Call this method if requests were cancelled before their answers arrived. The API server may still carry out
-        these requests, and a new leader must not begin before that.
+        these requests. A new leader must not begin while this is possible.
         """
         self._releases = False
 
@@ -275,8 +279,8 @@ class LeaderElector:
     async def _keep_renewing(self, term: asyncio.Timeout) -> None:
         """Renew the lease until cancelled. Each successful renewal moves the timeout `term` to the new deadline.
 
-        The time of a failed attempt shortens the next pause. So the next attempt follows at once after an attempt that
-        hangs.
+        The duration of a failed attempt is subtracted from the next pause. So after an attempt that hangs, the next
+        attempt follows at once.
         """
         loop = asyncio.get_running_loop()
         failed_s = 0.0
@@ -371,6 +375,7 @@ class LeaderElector:
 
     def _observe(self, lease: Lease | None) -> None:
         """Remember the lease after a read or a write. `lease` is None if the lease does not exist."""
+        self.restores.note(lease)
         before, now = self.holder, asyncio.get_running_loop().time()
         self._observed = observe(self._observed, lease, now=now, usual_duration_s=self._lease_duration_s)
         if self.holder not in (before, self.identity, ""):

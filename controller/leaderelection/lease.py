@@ -7,7 +7,8 @@ changes the lease often enough.
 No decision uses the timestamps in the record, because the clocks of machines differ. Each process notes on its own
 monotonic clock the moment when it *saw* a change of the lease. The duration of the lease counts from this moment. So
 the clocks may show different times, but must run at nearly the same rate. Within one lease duration (15 s by default),
-two clocks may drift apart by 5 s. This is the lease duration minus the renew deadline of the holder.
+two clocks may drift apart by 5 s. The 5 s are the lease duration minus the renew deadline of the holder (10 s by
+default).
 
 Every change of a lease contains the resourceVersion that the process has read before its decision. If several processes
 decide to take the lease, the write of only one process succeeds.
@@ -108,7 +109,7 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait until the time `until` or longer. Another process holds the lease."""
+    """The decision to wait at least until the time `until`, because another process holds the lease."""
 
     until: float
 

@@ -153,7 +153,9 @@ TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
 
 
 class _Row(NamedTuple):
-    """The values of one object. `labels` is a text with the labels for the name and the namespace of the object."""
+    """The metric values of one set or pool. `labels` is a text with the labels for the name and the namespace of the
+    object.
+    """
 
     labels: str
     figures: SetFigures

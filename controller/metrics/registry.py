@@ -39,10 +39,10 @@ __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 RESULTS = ("success", "error", "requeue", "requeue_after")
 """The results of a reconciliation."""
 
-LIST_REASONS = ("start", "expired", "failure")
+LIST_REASONS = ("start", "expired", "contradiction", "failure")
 """The reasons why an informer lists all objects of its resource."""
 
-WATCH_END_REASONS = ("end", "expired", "silent")
+WATCH_END_REASONS = ("end", "expired", "silent", "contradiction")
 """The reasons for the end of a watch."""
 
 ACTION_OUTCOMES = {
@@ -122,8 +122,7 @@ class Metrics:
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
-        """Add a gauge to the page: the time that a controller has waited until its cache shows the writes of the
-        controller.
+        """Add a gauge to the page: how long a controller has waited for its own writes to appear in its cache.
 
         `oldest_s` is called at each scrape. It must return the longest wait of all objects, in seconds, or 0 if the
         cache shows all writes. `Expectations.oldest_s` is such a function.
@@ -281,9 +280,8 @@ class Metrics:
         self._reconcile_series.stale_skips.labels(controller).inc()
 
     def gave_up(self, controller: str) -> None:
-        """Count a reconciliation that did not wait for the cache any longer.
-
-        The cache did not show the previous writes within the time limit.
+        """Count a reconciliation that continued although the cache did not show all earlier writes within the time
+        limit.
         """
         self._reconcile_series.gave_up.labels(controller).inc()
 

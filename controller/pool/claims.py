@@ -32,7 +32,11 @@ from informers.objects import PatchType
 
 
 class Claims(Struct, frozen=True):
-    """The VMs that stay in the pool, the VMs that are released, and the VMs that are too young for a release."""
+    """The VMs of a pool in three groups.
+
+    `kept` VMs stay in the pool. `released` VMs leave the pool now. The release of `held` VMs waits, because these VMs
+    were created only a short time ago.
+    """
 
     kept: tuple[VirtualMachine, ...]
     released: tuple[VirtualMachine, ...]
@@ -107,8 +111,8 @@ def remove_finalizers(
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` VMs that no longer belong to the pool.
 
-    With `preserve`, the disks of terminating VMs are kept too. The deletion of such a VM may have been requested while
-    the VM still belonged to the pool.
+    With `preserve`, the disks of terminating VMs are kept too. The reason: a user may have deleted such a VM while the
+    VM still belonged to the pool.
     """
     return remove_finalizers(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"

@@ -68,11 +68,11 @@ def _preserves(pool: Pool | None) -> bool:
 
 
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
-    """Return True if the pool must keep the VM's disks, and only a running controller can keep them.
+    """Return True if the pool must keep the VM's disks, but the cleanup cannot keep them.
 
     This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
-    and its disks. The result is False for a VM that is already terminating, because the cleanup itself keeps the disks
-    of this VM.
+    and its disks, and only a running controller can keep the disks. If the VM is already terminating, the result is
+    False, because `vmherd cleanup` itself keeps the disks of such a VM.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -64,10 +64,11 @@ def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[Remove
 
 
 def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Return True if the pool can delete the VM and still keep its disks.
+    """Return True if the controller may delete the VM although the pool keeps disks.
 
     The VM must have the pool finalizer. The finalizer keeps a deleted VM until its disks have lost the owner reference.
-    A VM without an ordinal in its name never gets the finalizer. For such a VM, the result is always True.
+    There is one exception: a VM without an ordinal in its name never gets the finalizer, so the controller may always
+    delete such a VM.
     """
     return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
 
@@ -90,7 +91,7 @@ def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
 
 
 def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Template]) -> list[str]:
-    """Return the disk names for the VM's ordinal in earlier templates."""
+    """Return the names that earlier templates give to the disks of this VM."""
     ordinal = snapshot.ordinal_of(vm)
     return [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
 

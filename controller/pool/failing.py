@@ -34,7 +34,7 @@ from controller.pool.unready import open_period, unready_since
 class Failure(Struct, frozen=True):
     """The reason why a VM fails, and the earliest time of its replacement.
 
-    `is_certain` is false if the VM may only need more time to become ready.
+    `is_certain` is false if the VM possibly becomes ready without a replacement.
     """
 
     at: datetime
@@ -46,8 +46,8 @@ class FailingVM(Struct, frozen=True):
     """A VM that fails.
 
     `due` is the earliest time of its replacement. `healed` is the number of recent healings of its ordinal. `announced`
-    is the time of the announced deletion, or None. `is_certain` is false if the VM may only need more time to become
-    ready.
+    is the time of the announced deletion, or None. `is_certain` is false if the VM possibly becomes ready without a
+    replacement.
     """
 
     vm: VirtualMachine

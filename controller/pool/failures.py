@@ -42,10 +42,7 @@ KubeVirt's pool controller does not set this condition.
 """
 
 LONGEST_CAUSE: Final = 300
-"""The message of `VirtualMachineFailure` contains the message of one VM.
-
-This is the maximum length of the VM's message.
-"""
+"""The maximum length of a VM's message in the message of the condition `VirtualMachineFailure`."""
 
 
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
@@ -71,7 +68,7 @@ def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
     """Return True if the server rejected the write, does not serve the request, or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
-    the plan was made, the VM is not deleted. That is no failure either.
+    the plan was made, the server refuses the deletion of the VM. A refused deletion is not a failure of the pool.
     """
     if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
         return False

@@ -86,8 +86,8 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
     The patches change nothing. They test on the server that the pool still owns the VMs. If a test fails, no VM is
     deleted.
 
-    After a deletion with `--cascade=orphan`, the garbage collector removes the owner references. The cache may not show
-    the removal yet.
+    The test is needed after a deletion with `--cascade=orphan`. The garbage collector then removes the owner
+    references, and the cache may not show the removal yet.
     """
     vms = tuple(vms)
     if not vms:

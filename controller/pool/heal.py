@@ -75,8 +75,8 @@ class _Sorted(Struct, frozen=True):
 def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
-    The plan requests another reconciliation for the time of the next change. At this time, a VM may be replaced, or a
-    recreated VM becomes available or exceeds `START_TIMEOUT`.
+    The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for
+    replacement, or a recreated VM becomes available or exceeds `START_TIMEOUT`.
 
     At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
     rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout

@@ -35,7 +35,7 @@ ANNOUNCEMENT: Final = timedelta(seconds=3)
 """The time between the announcement of a healing and the deletion of the VM."""
 
 ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
-"""The time after which an announcement is void. The deletion then needs a new announcement."""
+"""The age at which the announcement of a deletion is no longer valid. The deletion then needs a new announcement."""
 
 
 class Record(Struct, frozen=True, array_like=True):
@@ -54,7 +54,7 @@ class Recovering(Struct, frozen=True):
     """The healed ordinals whose new VM is not available yet.
 
     `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the next time at which
-    `number` can decrease, or None. At this time, a recreated VM becomes available or exceeds `START_TIMEOUT`.
+    a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
     """
 
     number: int
@@ -125,7 +125,7 @@ def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_
 def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
     """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
 
-    There is no pause if the healing record has the UID of the present VM, because this VM was not deleted yet.
+    If the record has the UID of the present VM, this VM was not deleted yet. Then there is no pause.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None
@@ -144,8 +144,8 @@ def pause_after(count: int) -> timedelta:
 def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:
     """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced.
 
-    An announcement older than `ANNOUNCEMENT_LIFETIME` is void, because the VM may have been ready in the meantime. An
-    announcement in the future is void too.
+    An announcement older than `ANNOUNCEMENT_LIFETIME` is not valid, because the VM may have been ready in the meantime.
+    An announcement in the future is not valid either.
     """
     if record is None or record.uid != vm.metadata.uid or not -ANNOUNCEMENT <= now - record.at < ANNOUNCEMENT_LIFETIME:
         return None

@@ -8,8 +8,8 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
-5. They update VMs (P12 to P14), if no member is released and step 4 does nothing. If the server rejects new VMs, for
-   example because of a quota, the update does not wait for the missing members.
+5. They update VMs (P12 to P14), if no member is released and step 4 does nothing. There is one exception: if the server
+   rejects new VMs, for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
@@ -106,7 +106,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out with optional creates. Failed optional creates do not stop later stages."""
+    """Return the plan of a scale-out with creates that may fail. If such a create fails, the later stages still run."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
@@ -114,7 +114,7 @@ def _with_optional_creates(scaling: Plan) -> Plan:
 def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
     """Return True if the number of VMs does not block an update.
 
-    While a VM is terminating, too many VMs block an update. Without a terminating VM, surplus VMs are accepted, because
-    the scale-in policy may keep them (P8, P9).
+    If there are surplus VMs and a VM is terminating, a scale-in is still running, so the update waits. If no VM is
+    terminating, surplus VMs do not block an update, because the scale-in policy may keep them (P8, P9).
     """
     return len(members) <= intent.wanted or not any(map(is_deleting, members))

@@ -53,7 +53,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no revision is current, the name is a new name.
+    If no revision is current, return the name for a new revision.
     """
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
@@ -125,8 +125,8 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
-    The stage deletes the revisions without a controller, because the garbage collector does not delete them. If
-    `orphans` is True, a user deletes the pool with `--cascade=orphan`. In this case the garbage collector deletes no
+    The stage deletes the revisions without a controller, because the garbage collector does not delete them. `orphans`
+    is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector deletes no
     revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)

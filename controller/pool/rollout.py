@@ -132,8 +132,8 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
     """Count the pool's VMs that should run and are not available.
 
-    A VM is available after it has been ready for `min_ready_s` seconds. If its guest crashed early, the time is at
-    least `STEADY`.
+    A VM is available after it has been ready for `min_ready_s` seconds. If the guest crashed soon after the VM became
+    ready, the VM must be ready for at least `STEADY`.
     """
     unavailable, next_times = 0, []
     for vm in members:
@@ -154,7 +154,10 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
 
 
 def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Return True if the VM's guest crashed early, and the VM has not been ready for `STEADY` since."""
+    """Return True if the VM's guest crashed soon after the VM became ready.
+
+    The result is False again after the VM has been ready for `STEADY`.
+    """
     period = snapshot.unready.get(vm.metadata.name)
     return (
         period is not None and period.uid == vm.metadata.uid and period.crashes and not period.has_ended(snapshot.now)

@@ -1,8 +1,8 @@
 """Scaling: new VMs get the smallest free ordinals (P3, P4), and policies choose the surplus VMs to delete (P8, P9).
 
 A terminating VM still exists. For scale-out, a terminating VM counts as a VM of the pool, and its name stays taken. So
-the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So no other VM is deleted
-instead.
+the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So a scale-in does not delete
+one more VM while it waits for a terminating VM.
 """
 
 from __future__ import annotations
@@ -99,10 +99,13 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
 
 
 def _confirmation(snapshot: Snapshot, highest: int) -> tuple[Stage, ...]:
-    """Return a stage that confirms the pool if a VM below the ordinal `highest` does not belong to the pool.
+    """Return a stage that checks on the server that the pool still exists.
 
-    A VM may have left the pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show
-    that yet. The new VMs of a deleted pool would be deleted soon, and their kept disks would be left over.
+    The stage is needed if a VM with an ordinal below `highest` does not belong to the pool. Such a VM may have left the
+    pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show this deletion yet.
+
+    Without the check, the controller could create VMs for a deleted pool. The garbage collector soon deletes such VMs,
+    and their kept disks are left over.
     """
     owner = snapshot.owner.metadata
     own = {vm.metadata.name for vm in snapshot.members}

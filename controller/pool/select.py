@@ -26,7 +26,7 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 
 
 class Candidates(Struct, frozen=True):
-    """The result of a choice for deletion.
+    """The candidates for deletion.
 
     - `ranked`: the candidates, in the order of deletion.
     - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.

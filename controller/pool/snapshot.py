@@ -46,7 +46,9 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
 
 
 def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
-    """Return the UID of the pool that created a revision, if the revision has no controller ownerReference."""
+    """If no controller owns the revision, return the UID of the pool that created the revision. Otherwise return
+    nothing.
+    """
     uid = labels_of(revision.metadata).get(POOL_UID)
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 
@@ -60,7 +62,8 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
     """Return the revision without parts that the controller does not read, to save memory.
 
-    These parts are the annotations of other programs. If no pool controls the revision, its data is such a part too.
+    These parts are the annotations of other programs. If no pool controls the revision, the data of the revision is
+    left out too.
     """
     owner = controller_of(revision.metadata)
     revision = without_foreign_annotations(revision)

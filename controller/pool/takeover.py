@@ -35,8 +35,8 @@ DONE: Final = "done"
 _DIGEST_VERSION: Final = "1"
 """The version of the digest method.
 
-Change this number if the method changes. Otherwise a new digest would look like a changed template, and blocked updates
-would start.
+Change this number if the method changes. Otherwise a new digest looks like a changed template, and the controller
+starts updates that must stay blocked.
 """
 
 
@@ -52,8 +52,8 @@ def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
 def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pending: Iterable[PendingStep]) -> Plan:
     """Return the given update, or a plan that blocks the update until the user allows it.
 
-    `pending` are all update steps. `update` contains only the first of these steps. If the takeover has a new state,
-    the plan writes the state to the pool.
+    `pending` are all update steps. `update` contains only the first of these steps. If the state of the takeover
+    changes, the plan writes the new state to the pool.
     """
     if not snapshot.limits.takes_over:
         return update

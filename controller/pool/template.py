@@ -36,7 +36,8 @@ class Template(Struct, frozen=True, kw_only=True):
     """A valid template.
 
     `machine_labels` are the labels of the VMI template. `spec` is the VM spec in JSON. The spec is an object, and its
-    field `template` is an object too. `index_sysprep` is True if the reference of a `sysprep` volume gets the ordinal.
+    field `template` is an object too. `index_sysprep` is True if the ordinal is added to a name that a `sysprep` volume
+    refers to.
     """
 
     labels: Mapping[str, str]
@@ -93,7 +94,7 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
-    """Return the paths of the first `most` fields with a different meaning in two templates.
+    """Compare two templates. Return the paths of the fields that differ in meaning, at most `most` paths.
 
     The result is "" if all fields have the same meaning.
     """
@@ -160,7 +161,7 @@ def _machine_labels(vm_spec: Fields) -> Mapping[str, str]:
 
 
 def _has_indexed_sysprep(vm_spec: Fields, *, config_maps: bool, secrets: bool) -> bool:
-    """Return True if a reference of a `sysprep` volume gets the ordinal."""
+    """Return True if a `sysprep` volume refers to a ConfigMap or a Secret whose name gets the ordinal as a suffix."""
     template = vm_spec["template"]
     machine = template.get("spec") if isinstance(template, dict) else None
     volumes = machine.get("volumes") if isinstance(machine, dict) else None

@@ -94,7 +94,9 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
 
 
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
-    """Return the pool that controls the VM. If the VM has the pool finalizer, also return the pool in the VM's name."""
+    """Return the pool that controls the VM. If the VM has the pool finalizer, also return the pool whose name is the
+    first part of the VM's name.
+    """
     keys = list(_owner_key(vm.metadata))
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     if parsed is not None:
@@ -126,8 +128,8 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
-    """Return the fields of a VM that affect only the status and healing. After a change, a reconciliation starts with a
-    delay.
+    """Return the fields of a VM that affect only the status and healing. If only these fields change, the
+    reconciliation starts with a delay.
 
     The fields are the condition Ready, and the conditions of a VM that cannot start. The transition time of Ready
     matters only while Ready is False, because healing measures how long a VM is not ready (P15).
@@ -144,8 +146,8 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the fields of a VMI that a rollout or the status depends on.
 
-    The UID is included, because a VMI can be deleted and created again while the watch is interrupted. After such an
-    interruption, the cache reports one update of the VMI.
+    The UID is included for this reason: while the watch is interrupted, a VMI can be deleted and created again. The
+    cache then reports only one update, and only the UID shows that the VMI is a new one.
     """
     ready = vmis.ready_condition(vmi)
     return (

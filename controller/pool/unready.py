@@ -35,9 +35,9 @@ def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
 
 
 def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
-    """Return the time at which the VM became unready with its present revision.
+    """Return the time since which the VM has been unready with its present revision.
 
-    Return None if the VM is ready or stopped. Time before the creation of the revision does not count.
+    Return None if the VM is ready or stopped. The time before the creation of the revision does not count.
     """
     period = open_period(snapshot, vm)
     if period is None:

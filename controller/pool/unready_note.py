@@ -83,7 +83,10 @@ def _note_of(period: UnreadyPeriod) -> UnreadyNote:
 
 
 def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
-    """Return a plan that requests the next reconciliation. At that time, an entry becomes necessary or stale."""
+    """Return a plan that requests another reconciliation.
+
+    This reconciliation starts when the annotation needs a new entry, or when an entry becomes stale.
+    """
     times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
     times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
     waits = [(time - now).total_seconds() for time in times if time > now]

@@ -2,7 +2,8 @@
 
 KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
 `Ready` does not show how long a VM has been in a crash loop. An unready period shows this, because a short ready time
-does not end the period. The period ends when the VM has been ready for `STEADY`. A period belongs to the UID of a VM.
+does not end the period. The period ends when the VM has been ready for `STEADY`. A period belongs to one VM, identified
+by its UID.
 
 The periods of a pool are computed from the previous periods and the present VMs and VMIs. The controller keeps the
 periods in memory, and writes long periods to the pool's annotation `vmherd.dev/unready`. So the ages survive a restart
@@ -50,11 +51,11 @@ class UnreadyNote(Struct, frozen=True, array_like=True):
 class UnreadyPeriod(Struct, frozen=True, gc=False):
     """The unready period of the VM `uid`.
 
-    `since` is the start of the period. `template_since` is the time in the period at which the VM got the revision
-    `revision`. A recreated VM with the same name and revision keeps `template_since`. `ready_at` is None if the VM is
-    not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a user. `was_ready`
-    is true if the VM was ready during the period. `crashes` is true if the VM was ready during the period and then
-    became unready again. `seen_at` is the time of the last snapshot with the VM.
+    `since` is the start of the period. `template_since` is the time since which the VM has been unready with the
+    revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at` is
+    None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a
+    user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
+    period and then became unready again. `seen_at` is the time of the last snapshot with the VM.
     """
 
     uid: str
@@ -81,8 +82,8 @@ def next_periods(
     """Return the unready periods of these VMs, by the name of the VM.
 
     `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
-    period is kept until the VM's entry in the annotation is removed. Without the ended period, the stale entry would
-    start another period.
+    period is kept until the VM's entry in the annotation is removed. The reason: if there is no period, an entry in the
+    annotation starts a new period.
     """
     notes = read_notes(pool, now)
     after: dict[str, UnreadyPeriod] = {}
@@ -165,7 +166,8 @@ def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineIn
 def _noted_since(vm: VirtualMachine, note: UnreadyNote, now: datetime) -> datetime:
     """Return the start of the VM's unready period from the annotation.
 
-    A time in the future, or before the creation of the VM, is corrected.
+    If the time in the annotation is in the future, return `now`. If the time is before the creation of the VM, return
+    the creation time.
     """
     created = with_timezone(vm.metadata.creation_timestamp)
     return min(note.since if created is None else max(note.since, created), now)

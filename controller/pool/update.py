@@ -2,8 +2,8 @@
 change (P13).
 
 If a new spec needs a restart, the proactive strategy also limits the number of ready VMs that get the spec. So a
-template with an error reaches at most `maxUnavailable` ready VMs. A VM with the new spec counts towards the limit until
-its VMI is available with the new template.
+template with an error reaches at most `maxUnavailable` ready VMs. A VM with the new spec counts towards this limit
+until its VMI runs with the new template and is available.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def plan_update(
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
-    """Plan the next of the pending update steps, within the limits of a reconciliation.
+    """Plan the pending update steps that come next, within the limits of one reconciliation.
 
     The caller checks first that no VM has to be created or deleted. `deleted_uids` are the UIDs of the VMs that healing
     deletes in the same plan.
@@ -165,7 +165,7 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
     """Return the update steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
 
     Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
-    VM with the current spec counts towards the limit even if its restart must wait.
+    VM with the current spec uses a part of `allowance.ready`, even if its restart must wait.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []

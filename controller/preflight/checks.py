@@ -7,7 +7,7 @@ The checks are, in this order:
 3. The API server serves the kinds that the controller reads and writes.
 4. The installed KubeVirt is new enough for the mode.
 5. No other controller reconciles the same objects.
-6. No vmherd with another lease leads. This check runs only outside the cluster.
+6. No vmherd with another lease is the leader. This check runs only outside the cluster.
 
 The problems from the checks 2 to 6 are reported together, each with a remedy. If the API server does not answer, the
 program waits for a limited time and then exits with an error. `kubectl get pods` then shows the failed Pod.
@@ -59,7 +59,7 @@ WAIT_S = 10.0
 """The longest time, in seconds, to wait for a restarting API server or for a new CRD."""
 
 PAUSE_S = 1.0
-"""The time between two equal requests, in seconds."""
+"""The pause, in seconds, before a request is sent again."""
 
 
 class NeededKind(Struct, frozen=True):

@@ -25,7 +25,7 @@ OLDEST: Final[Version] = (1, 3)
 """The oldest KubeVirt that vmherd supports. It is the first KubeVirt that was tested with Kubernetes 1.30."""
 
 FIRST_WITH_BOTH_LOOPS: Final[Version] = (0, 49)
-"""The first KubeVirt with a loop for pools in virt-controller, and with the flag that stops this loop."""
+"""The first version of KubeVirt whose virt-controller has a loop for pools and a flag that stops this loop."""
 
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.")
 

@@ -7,8 +7,8 @@ applies decides:
 
 fact                                                   result
     KubeVirt is not installed, or no kind is shared        no second writer
-    the permission to read KubeVirt's objects is missing   second writer after a recent write, otherwise unknown
-    the Deployment virt-controller does not exist          second writer after a recent write, otherwise none
+    the permission to read KubeVirt's objects is missing   recent write: second writer; otherwise: unknown
+    the Deployment virt-controller does not exist          recent write: second writer; otherwise: no second writer
     its flags give workers to a loop for a shared kind     second writer
     at the deadline, the Deployment is still rolling out   second writer, because Pods with other flags may still run
     all other cases                                        no second writer
@@ -89,7 +89,9 @@ class StatusWrites(NamedTuple):
     advises: bool = True
 
     async def find_recent(self) -> SecondWriter | None:
-        """Return a second writer if virt-controller recently wrote a status in the watched namespaces, or None."""
+        """Return a SecondWriter if virt-controller recently wrote a status in the watched namespaces. Otherwise return
+        None.
+        """
         for resource in map(self.config.resource_of, self.kinds):
             for namespace in self.config.namespaces:
                 write = await _latest_write(self.client, resource.path(namespace))
@@ -117,9 +119,9 @@ async def find_second_writer(
 ) -> tuple[Objection, ...]:
     """Return the reasons why the controller must not start, or an empty tuple if there is no reason.
 
-    While a Deployment is rolling out, wait until `deadline`. `deadline` is a time of the running loop. If `advises` is
-    True, log a warning about an unsuitable mode or a missing virt-controller. If a request fails, raise ApiError or
-    msgspec.DecodeError.
+    If the Deployment virt-controller is rolling out, wait for the end of the rollout, but at most until `deadline`.
+    `deadline` is a time of the running loop. If `advises` is True, log a warning about an unsuitable mode or a missing
+    virt-controller. If a request fails, raise ApiError or msgspec.DecodeError.
     """
     kinds = shared_with_kubevirt(config)
     if not kinds or not config.second_writer_check:

@@ -1,22 +1,26 @@
 """Looks for a second writer every minute while this process works. A second writer is another controller that
 reconciles the same objects. While a second writer runs, this process writes nothing.
 
-KubeVirt's loops can come back after the check before the start. For example, an administrator may remove the flags of
-virt-controller, or an upgrade may undo the takeover. If this process then continued to write, two controllers would
-delete each other's VMs.
+A second writer can begin after the check before the start. For example, an administrator may remove the flags of
+virt-controller, an upgrade may undo the takeover, or another vmherd may lead with another lease. If this process then
+continued to write, two controllers would delete each other's VMs.
+
+If two processes outside the cluster lead with different leases, they may find each other. Then both stop writing until
+an administrator ends one of them.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 import structlog
 
 from controller.config.settings import Config, shared_with_kubevirt
+from controller.preflight.other_leader import OtherLeaders
 from controller.preflight.second_writer import SecondWriter, find_second_writer
 from controller.runtime.plan import Notice
 from controller.runtime.requests import Requests
@@ -28,7 +32,9 @@ INTERVAL_S: Final = 60.0
 """The time between two checks, in seconds."""
 
 TELL_WITHIN_S: Final = 2.0
-"""The time, in seconds, to send the Event. After this time, the process writes nothing any more, not even Events."""
+"""The maximum time, in seconds, to send the Event about a second writer. After this time, the process writes nothing
+any more, not even Events.
+"""
 
 FOUND: Final = "SecondWriter"
 GONE: Final = "SecondWriterGone"
@@ -44,6 +50,13 @@ class Announcer(Protocol):
     """Sends an Event about this controller."""
 
     async def announce(self, notice: Notice, *, within_s: float) -> None: ...
+
+
+class Found(NamedTuple):
+    """A second writer: the fact that shows it, and a message for users with the remedies."""
+
+    evidence: str
+    message: str
 
 
 class SecondWriterWatch:
@@ -66,6 +79,8 @@ class SecondWriterWatch:
         self._now = now
         self._instruments = instruments
         self._interval_s = interval_s
+        self._found: dict[str, Found | None] = {}
+        """The last result of each look, by the name of the look."""
 
     def gate(self) -> None:
         """Raise GateClosed while there is a second writer. The client calls this method before each write."""
@@ -77,30 +92,50 @@ class SecondWriterWatch:
         return self.reason or None
 
     async def run(self, announcer: Announcer) -> None:
-        """Check every `interval_s` seconds until the task is cancelled. A failed check changes nothing."""
-        config = self._config
-        is_needed = config.second_writer_check and not config.observe and bool(shared_with_kubevirt(config))
+        """Check every `interval_s` seconds until the task is cancelled. If a request of a check fails, the result of
+        the last check stays valid.
+        """
+        looks = dict(self._looks())
         try:
             while True:
                 await asyncio.sleep(self._interval_s)
-                if is_needed:
-                    await self._check(announcer)
+                for name, look in looks.items():
+                    await self._check(name, look, announcer)
         finally:
             self._set("")
 
-    async def _check(self, announcer: Announcer) -> None:
-        try:
-            objections = await find_second_writer(
-                self._client, self._config, now=self._now, deadline=0.0, advises=False
-            )
-        except (ApiError, TimeoutError, msgspec.DecodeError) as error:
-            log.debug("cannot look for a second writer", why=str(error))
+    def _looks(self) -> Iterator[tuple[str, Callable[[], Awaitable[Found | None]]]]:
+        """Yield the functions that look for a second writer, with their names."""
+        config = self._config
+        if config.observe:
             return
+        if config.second_writer_check and shared_with_kubevirt(config):
+            yield "loops of KubeVirt", self._find_loops
+        leaders = OtherLeaders(self._client, config)
+
+        async def find_leader() -> Found | None:
+            leader = await leaders.find()
+            return None if leader is None else Found(leader.evidence, str(leader))
+
+        yield "another vmherd", find_leader
+
+    async def _find_loops(self) -> Found | None:
+        objections = await find_second_writer(self._client, self._config, now=self._now, deadline=0.0, advises=False)
         found = [each.evidence for each in objections if isinstance(each, SecondWriter) and each.is_certain]
-        reason = "; ".join(found)
+        evidence = "; ".join(found)
+        return Found(evidence, str(SecondWriter(evidence))) if found else None
+
+    async def _check(self, name: str, look: Callable[[], Awaitable[Found | None]], announcer: Announcer) -> None:
+        try:
+            self._found[name] = await look()
+        except (ApiError, TimeoutError, msgspec.DecodeError) as error:
+            log.debug("cannot look for a second writer", what=name, why=str(error))
+            return
+        found = [each for each in self._found.values() if each is not None]
+        reason = "; ".join(each.evidence for each in found)
         if reason and not self.reason:
             log.error("stopped writing, because another controller works on the same objects", evidence=reason)
-            message = f"vmherd has stopped writing: {SecondWriter(reason)}"
+            message = f"vmherd has stopped writing: {'; '.join(each.message for each in found)}"
             await announcer.announce(Notice(reason=FOUND, message=message), within_s=TELL_WITHIN_S)
         elif self.reason and not reason:
             log.info("writing again, because the other controller has stopped")

@@ -11,8 +11,8 @@ The state is in the objects, so a restart of the controller loses nothing:
 - A replacement has an annotation with the number of failures before it. The number is 0 again after a VMI has run for
   ten minutes, and for a new template.
 
-If no VMI of the template is ready, the template is the probable cause. Then, after two failures in a row, the set
-starts only one VMI at a time. It also keeps only a few failed VMIs.
+If no VMI of the template is ready, the template is probably the cause of the failures. After two failures in a row,
+such a set starts only one VMI at a time, and keeps only a few failed VMIs.
 """
 
 from __future__ import annotations
@@ -256,7 +256,7 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
-    """Return True if a finished or unknown VMI failed within `PROVEN_AFTER`.
+    """Return True if a finished or unknown VMI failed less than `PROVEN_AFTER` after its start.
 
     A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. A VMI that was
     lost with its node does not count. A replacement that is older than `FORGOTTEN_AFTER` does not count either.

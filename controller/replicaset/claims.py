@@ -25,7 +25,7 @@ class Claims(Struct, frozen=True):
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
-    """Separate the VMIs into groups. The choice depends on the labels and the selector.
+    """Separate the VMIs into groups, by their labels and the selector of the set.
 
     A VMI that is being deleted is neither adopted nor released.
     """

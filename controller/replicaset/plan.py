@@ -5,7 +5,7 @@ change, the plan is empty.
 
 The stages of a plan run in this order:
 
-1. Confirm the set with the API server, adopt orphans and release members (R2).
+1. Adopt orphans and release members (R2). Before an adoption, check on the API server that the set still exists.
 2. Create VMIs (R4) or delete VMIs (R6).
 3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
 4. If the number of VMIs is right, replace outdated VMIs (R14).

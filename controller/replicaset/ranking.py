@@ -65,7 +65,8 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 def age_rank_of(vmi: VirtualMachineInstance) -> AgeRank:
     """Return the last part of the sort key: in R6, the criteria after "VMIs on the same node".
 
-    The VMI that became ready later is deleted first. With the same time, the younger VMI is deleted first.
+    The VMI that became ready later is deleted first. If two VMIs became ready at the same time, the younger VMI is
+    deleted first.
     """
     since, created = ready_since(vmi), vmi.metadata.creation_timestamp
     return (

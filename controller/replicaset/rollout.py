@@ -2,8 +2,8 @@
 
 A rollout deletes a ready VMI only while fewer than `maxUnavailable` VMIs are not ready. An outdated VMI that is not
 ready is deleted at once, because its deletion makes no further VMI unavailable. If `maxUnavailable` VMIs of the new
-template do not become ready, the rollout stops. A VMI that replaces an early failure (R4a) counts as ready only after
-it has been ready for ten minutes. So a crash loop stops the rollout, too.
+template do not become ready, the rollout stops. If a VMI replaces an early failure (R4a), its condition `Ready` counts
+only after it has been true for ten minutes. So a crash loop stops the rollout, too.
 
 If no VMI of the template becomes ready within the progress deadline, the controller sends an Event. The Event is sent
 once for each template. If failed VMIs are replaced, the deadline still counts from the creation of the first failed
@@ -114,8 +114,9 @@ def plan_rollout(
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
-    """Return the plan with a request for the next reconciliation. At that time, the first of these VMIs has been ready
-    for ten minutes.
+    """Return the plan with a request for another reconciliation.
+
+    This reconciliation starts when the first VMI in `unproven` has been ready for ten minutes.
     """
     ready_at = [since for since in map(ready_since, unproven) if since is not None]
     if not ready_at:
@@ -141,7 +142,7 @@ def stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
 
 
 def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[list[VirtualMachineInstance], int]:
-    """Return the VMIs to replace now, and the number of waiting VMIs.
+    """Return the outdated VMIs to replace now, and the number of outdated VMIs that must wait.
 
     `allowance` is the number of ready VMIs that may be replaced now.
     """

@@ -19,7 +19,7 @@ from informers.store import StoreView
 
 
 class ReplicaSetRules(NamedTuple):
-    """The rules of this kind, with the interface that the reconciler calls (`runtime.reconciler.Rules`).
+    """The functions that the reconciler calls for replica sets. They implement `runtime.reconciler.Rules`.
 
     One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most
     `max_replicas` VMIs; 0 means no limit.

@@ -94,7 +94,9 @@ def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Dele
 
 
 def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:
-    """Return the actions that create these VMIs. Each replacement of an early failure has its own annotation (R4a)."""
+    """Return the actions that create these VMIs. Each replacement of an early failure gets an annotation with its
+    number of failures (R4a).
+    """
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
     free = free_suffixes(intent.template.base, owner.uid, taken=snapshot.taken)

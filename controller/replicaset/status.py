@@ -161,8 +161,8 @@ def _back_off_condition(
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (R10).
 
-    A failed create or delete sets the condition. Otherwise the result depends on whether all other actions succeeded
-    (see `without_failures`).
+    A failed create or delete sets the condition. If no create or delete failed, `without_failures` decides whether the
+    condition in `previous` stays.
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

@@ -90,8 +90,8 @@ def encode_template(
     *,
     annotations: Mapping[str, str] = NO_LABELS,
 ) -> EncodedTemplate:
-    """Encode a VMI of the set. The end of the VMI's name is missing in the encoded text. `annotations` are added to the
-    annotations of the template.
+    """Encode a VMI of the set, without the suffix of the VMI's name. `EncodedTemplate.body` adds the suffix.
+    `annotations` are added to the annotations of the template.
 
     The VMIs are created in the namespace of the set. A namespace in the template is ignored (R5).
     """

@@ -99,9 +99,10 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the values of a VMI that affect only the status, a waiting rollout, or the order of a later scale-in.
+    """Return the values of a VMI that need no reconciliation at once.
 
-    After a change of these values, a reconciliation starts with a delay.
+    These values affect the status, the choice of VMIs in a later scale-in, and a rollout that waits for ready
+    VMIs. After a change of these values, a reconciliation starts with a delay.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()

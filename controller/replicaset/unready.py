@@ -29,7 +29,7 @@ from controller.replicaset.template import is_updated
 from controller.runtime.plan import Notice, Plan, Stage
 
 SHARE: Final = 4
-"""A quarter of the VMIs may be replaced at the same time. One VMI may always be replaced."""
+"""At most a quarter of the wanted VMIs may be replaced at the same time. One VMI may always be replaced."""
 
 _NO_VM: Final = VirtualMachine()
 
@@ -86,8 +86,8 @@ def _unready_vmis(
 def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     """Return the time at which the running VMI became unready.
 
-    A time before the phase Running does not count. Before this phase, KubeVirt changes the time of the condition
-    `Ready` with each new reason.
+    If the condition `Ready` changed before the phase Running, return the start of this phase. The reason: before this
+    phase, KubeVirt changes the time of the condition `Ready` with each new reason.
     """
     started = entered(vmi, "Running") or with_timezone(vmi.metadata.creation_timestamp)
     times = [time for time in (started, unready_since(vmi)) if time is not None]

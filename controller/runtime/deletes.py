@@ -1,8 +1,8 @@
-"""Deletes of objects that must still belong to their owner (G3).
+"""Deletes an object only if the object still belongs to its owner (G3).
 
 The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete has the
-resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the server. It
-deletes the new version only if the object still has its owner.
+resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the server. The
+executor deletes the new version only if the object still has its owner.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from informers.meta import ObjectMeta, controller_of
 from informers.objects import ObjectClient, read_meta
 
 ATTEMPTS: Final = 4
-"""The maximum number of deletes. Another writer may change the object after each read."""
+"""The maximum number of attempts to delete one object. An attempt fails if another writer changes the object after the
+read.
+"""
 
 _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
@@ -24,7 +26,8 @@ _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNO
 async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
     """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
 
-    Raise ApiError if a delete fails. A delete that fails because the object has changed is tried again.
+    If the object has changed, the delete is tried again. Raise ApiError if a delete fails for another reason, or if the
+    last attempt fails.
     """
     version = action.version
     for attempts_left in reversed(range(ATTEMPTS)):
@@ -55,7 +58,7 @@ async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome
 
 
 def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
-    """Return True if this is still the object of the action, with its owner and without a deletion."""
+    """Return True if the object still has the UID and the owner in `action`, and is not being deleted."""
     owner = controller_of(found)
     is_owned = owner is not None and owner.uid == action.owner_uid
     return is_owned and found.uid == action.uid and found.deletion_timestamp is None

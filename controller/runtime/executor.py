@@ -23,6 +23,7 @@ from itertools import islice
 from typing import Protocol, TypeAlias, assert_never
 
 from controller.apimachinery.three_way_merge import PLAIN
+from controller.runtime.cache_check import CacheCheck
 from controller.runtime.deletes import perform_delete
 from controller.runtime.expectations import Expectations, Write
 from controller.runtime.patches import Merge, owner_removal, template_change, without_content
@@ -83,8 +84,12 @@ class Executor:
         instruments: ActionInstruments,
         report: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
         merge: Merge = PLAIN.merge,
+        check: CacheCheck | None = None,
     ) -> None:
-        """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`."""
+        """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
+
+        `check` receives all outcomes.
+        """
         self._client = client
         self._restarts = Restarts(client)
         self._expectations = expectations
@@ -92,6 +97,7 @@ class Executor:
         self._instruments = instruments
         self._report = report
         self._merge = merge
+        self._check = check or CacheCheck(client)
 
     async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
         """Carry out the plan in order, record the writes as expectations, and return one outcome for each action."""
@@ -109,6 +115,7 @@ class Executor:
             self._instruments.acted(
                 self._controller, action=label_of(type(outcome.action)), outcome=label_of(type(outcome))
             )
+            self._check.observe(outcome)
         self._report(key, outcomes)
         return tuple(outcomes)
 
@@ -248,16 +255,19 @@ class Executor:
     async def _create(self, action: Create) -> Outcome:
         if await self._predecessor_owns_disks(action):
             return Postponed(action)
+        before = self._check.version(action)
         try:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
             return await self._resolve_name_conflict(action, error)
-        return Done(action, read_meta(answer).resource_version)
+        version = read_meta(answer).resource_version
+        self._check.created(action, version, before=before)
+        return Done(action, version)
 
     async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Return True if an earlier object of the same name still owns a disk of the new object.
+        """Return True if a disk that the new object needs still belongs to an earlier object of the same name.
 
-        Return True also if a disk is being deleted. The new object must not use such a disk.
+        Return True also if a needed disk is being deleted. The new object must not use such a disk.
         """
         for resource, key in action.reusable_disks:
             try:

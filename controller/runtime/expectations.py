@@ -13,7 +13,8 @@ write is recorded only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
 settled. If the cache does not show all writes after this time, a warning is logged. Without this limit, an object might
-never be reconciled again.
+never be reconciled again. If the cache does not show a delete after 20 seconds, the cached object is compared with the
+server (see `cache_check`).
 """
 
 from __future__ import annotations
@@ -43,6 +44,9 @@ log = structlog.get_logger()
 
 GIVE_UP_AFTER_S = 300.0
 """The longest time, in seconds, to wait until the cache shows the writes of a key."""
+
+LATE_S = 20.0
+"""The time in seconds after which a delete that the cache does not show causes a doubt about the cache."""
 
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 
@@ -77,11 +81,17 @@ class Expectations:
     """
 
     def __init__(
-        self, stores: Mapping[AnyResource, StoreView[Any]], *, now: Callable[[], float], gave_up: Callable[[], None]
+        self,
+        stores: Mapping[AnyResource, StoreView[Any]],
+        *,
+        now: Callable[[], float],
+        gave_up: Callable[[], None],
+        doubt: Callable[[AnyResource, ObjectKey], None] = lambda _resource, _key: None,
     ) -> None:
         self._stores = stores
         self._now = now
         self._gave_up = gave_up
+        self._doubt = doubt
         self._awaited: dict[ObjectKey, _Awaited] = {}
 
     def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
@@ -102,6 +112,7 @@ class Expectations:
         if awaited is not None:
             self._remove_confirmed(awaited)
             if awaited and not self._is_overdue(awaited):
+                self._doubt_late_deletions(awaited)
                 return False
             if awaited:
                 self._give_up(key, awaited)
@@ -198,7 +209,7 @@ class Expectations:
         """Return True if the cache shows that the write happened.
 
         The result is always False for a patch or a restart, because the resourceVersion after such a write is unknown.
-        The result is also False for a resource without a store.
+        The result is also False for a resource that no cache contains.
         """
         store = self._stores.get(write.resource)
         match write:
@@ -213,6 +224,11 @@ class Expectations:
 
     def _is_overdue(self, awaited: _Awaited) -> bool:
         return self._now() - awaited.since >= GIVE_UP_AFTER_S
+
+    def _doubt_late_deletions(self, awaited: _Awaited) -> None:
+        if self._now() - awaited.since >= LATE_S:
+            for deletion in awaited.deletions.values():
+                self._doubt(deletion.resource, deletion.key)
 
     def _give_up(self, key: ObjectKey, awaited: _Awaited) -> None:
         log.warning(

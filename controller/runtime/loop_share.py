@@ -11,11 +11,11 @@ from collections.abc import Callable
 from typing import Final
 
 SHARE: Final = 0.5
-"""The share of the time that one namespace may use permanently."""
+"""The share of the event loop's time that one namespace may use in the long run."""
 
 ALLOWANCE_S: Final = 1.0
-"""The time, in seconds, that a namespace may use in addition to its share before its reconciliations wait. Usual
-namespaces use less.
+"""The time, in seconds, that a namespace may use in addition to its share. If a namespace uses more, its
+reconciliations wait. Most namespaces use less.
 """
 
 MAX_NAMESPACES: Final = 10_000

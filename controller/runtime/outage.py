@@ -2,13 +2,13 @@
 
 A failure is server-side if the server does not answer, or if it answers 429, 503 or 504.
 
-An outage concerns all keys. During an outage, the delays are separate from the backoff of the key. The backoff of a key
-doubles up to 15 minutes. With this backoff, a key might wait for 15 more minutes after the server has recovered. These
-rules apply:
+An outage concerns all keys, so the usual backoff of a key is not used. The usual backoff doubles up to 15 minutes. With
+this backoff, a key could wait for 15 more minutes after the server has recovered. During an outage, these rules apply
+instead:
 
 - Only a few keys, called probes, are retried in a second. So the request rate does not grow with the number of keys.
 - The next probe is the key with the fewest failures. So a key that failed once does not wait for keys that always fail.
-- A single key is retried after at most a few seconds.
+- If only one key waits, the key is retried after at most a few seconds.
 - The outage ends when a waiting key is reconciled without a server-side failure. All other waiting keys are then
   retried within `LONGEST_S`, one after the other.
 
@@ -26,21 +26,26 @@ from informers.ratelimit import ItemBackoff, TokenBucket
 from informers.workqueue import WorkQueue
 
 LONGEST_S = 3.0
-"""The maximum delay of a single key, in seconds. With many waiting keys, the delays are longer."""
+"""The maximum delay, in seconds, if only one key waits. If many keys wait, the delays are longer."""
 
 PROBES_PER_S, PROBES_AT_ONCE = 2.0, 10
-"""The number of probes in a second, and the number of probes that may start at once."""
+"""`PROBES_PER_S` limits the number of probes in a second. `PROBES_AT_ONCE` limits the number of probes that start at
+once.
+"""
 
 RECENT_S = 5.0
-"""A time in seconds. If the server has served another key within this time, a failure concerns only the failed key."""
+"""A time in seconds. If the server has served another key in this time before a failure, there is no outage. The
+failure then concerns only the failed key.
+"""
 
 SINGLE_FAILURE_S = 1.0
 """The shortest delay of a key, in seconds, after a server-side failure that concerns only this key."""
 
 
 PROBED = float("inf")
-"""The value in `_waiting` of a key that is being probed now. A probe is a reconciliation that tests whether the server
-answers.
+"""While a key is being probed, its value in `_waiting` is this constant.
+
+A probe is a reconciliation that tests whether the server answers.
 """
 
 
@@ -53,8 +58,9 @@ class Outage:
         self._probes = TokenBucket(rate_per_s=PROBES_PER_S, burst=PROBES_AT_ONCE)
         self._served_at = float("-inf")
         self._waiting: dict[ObjectKey, float] = {}
-        """The earliest time of the next probe of each waiting key. A key whose error had a Retry-After is not in this
-        dict. Such a key is retried at the time of the Retry-After, even if the outage ends earlier.
+        """For each key that waits for the server: the earliest time of the next probe. A key whose error had a
+        Retry-After is not in this dict. Such a key is retried at the time of the Retry-After, even if the outage ends
+        earlier.
         """
 
         self._timer: asyncio.TimerHandle | None = None

@@ -67,6 +67,9 @@ def without_content(action: Action, error: ApiError) -> ApiError:
 
 
 def _has_left(meta: ObjectMeta, owner_uid: str) -> bool:
-    """Return True if the object has no controller with this UID. Without a UID, the result is False."""
+    """Return True if the object's controller is not the owner with the UID `owner_uid`.
+
+    If `owner_uid` is empty, the result is False.
+    """
     controller = controller_of(meta)
     return owner_uid != "" and (controller is None or controller.uid != owner_uid)

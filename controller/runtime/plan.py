@@ -38,7 +38,7 @@ class Cause(StrEnum):
 class Create(Struct, frozen=True, kw_only=True):
     """An action that creates the object `key`. `body` is the complete, encoded object.
 
-    The controller of the new object is the owner with the UID `owner_uid`.
+    `owner_uid` is the UID in the controller ownerReference of the new object.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
     disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the create
@@ -56,10 +56,10 @@ class Create(Struct, frozen=True, kw_only=True):
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
-    `version` is the resourceVersion from which the plan was made, or empty. If the object has another resourceVersion,
-    it is read again, and is deleted only if its controller still has the UID `owner_uid`. If `owner_uid` is empty, the
-    action fails in this case. If `foreground` is true, the garbage collector first deletes the dependents that block
-    the deletion.
+    `version` is the resourceVersion from which the plan was made, or empty. The object may have another resourceVersion
+    on the server. The action then fails if `owner_uid` is empty. Otherwise the object is read again, and is deleted
+    only if its controller still has the UID `owner_uid`. If `foreground` is true, the garbage collector first deletes
+    the dependents that block the deletion.
     """
 
     resource: AnyResource
@@ -110,10 +110,10 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     """An action that applies a template change to the object `key` (P12).
 
-    `old` and `new` are the objects that the old and the new template describe. Only the differences between `old` and
-    `new` are changed in the object `key`. The executor first reads the whole object from the server, because no cache
-    contains all fields of the object. If `owner_uid` is not empty, the object is changed only if this owner is its
-    controller.
+    `old` and `new` are the objects that the old and the new template describe. Only the values that differ between
+    `old` and `new` change in the object `key`. The executor first reads the whole object from the server, because no
+    cache contains all fields of the object. If `owner_uid` is not empty, the object changes only if its controller has
+    this UID.
     """
 
     resource: AnyResource
@@ -220,8 +220,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the sets or pools that the plan does not change. Only a running controller can keep the
-    disks of their VMs.
+    `left` contains the keys of the sets or pools that the plan does not change. The reason: only a running controller
+    can keep the disks of their VMs.
     """
 
     plan: Plan
@@ -271,7 +271,7 @@ class Rejected(Struct, frozen=True):
 class Unknown(Struct, frozen=True):
     """The outcome of a write that may have happened, because its answer was lost or was a 5xx error.
 
-    The controller does not write for this key until it knows whether the write happened (R9).
+    Until the controller knows whether the write happened, it sends no other write for the same set or pool (R9).
     """
 
     action: Action
@@ -283,7 +283,7 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create that was not tried, because one of its disks will be deleted first.
+    """The outcome of a create that was not tried, because a disk with a needed name will be deleted.
 
     The disk belongs to an earlier object of the same name. The next reconciliation starts after `result.POSTPONED_S`
     seconds and tries the create again.

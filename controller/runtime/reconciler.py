@@ -36,7 +36,7 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 GONE = ""
-"""The value that replaces the UID of a set or pool that was deleted."""
+"""The reconciler uses this value as the UID of the owner if the set or pool no longer exists."""
 
 
 class Snapshot(Protocol):

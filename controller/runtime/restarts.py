@@ -22,12 +22,12 @@ UNAVAILABLE: Final = 503
 
 
 class Restarts:
-    """The restarts of one executor."""
+    """Sends the restart requests of one executor."""
 
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
-        """The last error answer of each resource that is not served, and the time until which no request is sent."""
+        """For each resource that is not served: the time until which no request is sent, and the last error."""
 
     async def request(self, action: Restart) -> Outcome:
         """Request the restart if the instance still runs. Raise ApiError if the server rejects the request.

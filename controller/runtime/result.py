@@ -43,9 +43,9 @@ again.
 
 
 class AwaitChange(Struct, frozen=True):
-    """The result of a reconciliation: the controller waits for a change of an object.
+    """The result of a reconciliation that needs no retry.
 
-    The event of the change starts the next reconciliation.
+    The next reconciliation starts after a change of an object.
     """
 
 
@@ -161,7 +161,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
 
     The facts are:
 
-    - the number of each outcome of each action type
+    - for each action type, the number of actions with each outcome
     - `failure`: the text of the first failure that is not a conflict with another writer
     - `conflict`: if all failures are conflicts, the text of the first conflict
     - `held`: the reason why the plan leaves out writes

@@ -7,6 +7,7 @@ status.
 
 from __future__ import annotations
 
+from controller.runtime.cache_check import CacheCheck
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Done, Patch
 from informers.errors import Conflict, NotFound
@@ -18,13 +19,20 @@ class StatusWriter:
     """Writes the statuses of one kind, such as pools.
 
     `expectations` contains only status writes. The executor has separate expectations. So a pending status write does
-    not delay creates and deletes.
+    not delay creates and deletes. If a status write is rejected, `check` doubts the cache.
     """
 
-    def __init__(self, client: ObjectClient, resource: AnyResource, expectations: Expectations) -> None:
+    def __init__(
+        self,
+        client: ObjectClient,
+        resource: AnyResource,
+        expectations: Expectations,
+        check: CacheCheck | None = None,
+    ) -> None:
         self._client = client
         self._resource = resource
         self._expectations = expectations
+        self._check = check or CacheCheck(client)
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
         """Return True if the cache shows the last status write of this set or pool.
@@ -48,6 +56,7 @@ class StatusWriter:
                 self._resource, key, body, content_type=PatchType.MERGE.value, subresource="status"
             )
         except (NotFound, Conflict):
+            self._check.doubt(self._resource, key)
             return False
         self._expectations.record(key, owner_uid, [Done(patch, read_meta(answer).resource_version)])
         return True

@@ -24,8 +24,8 @@ T = TypeVar("T", bound=KubeObject)
 Wake: TypeAlias = tuple[ObjectKey, float]
 
 COUNT_DELAY_S: Final = 0.2
-"""The delay, in seconds, after a change that affects only counts. All such changes during the delay need only one
-reconciliation.
+"""The delay, in seconds, after a change that affects only the replica counts in the status. One reconciliation handles
+all such changes during the delay.
 """
 
 

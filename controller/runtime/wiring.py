@@ -16,6 +16,7 @@ from controller.kinds import Kind
 from controller.metrics.figures import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
+from controller.runtime.cache_check import CacheCheck
 from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.executor import Executor
@@ -52,7 +53,8 @@ class Cache(NamedTuple):
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
-    `now` returns the time of the wall clock. `share` limits the time that each namespace may use on the event loop.
+    `now` returns the time of the wall clock. `check` compares the caches with the API server. `share` limits the time
+    that each namespace may use on the event loop.
     """
 
     config: Config
@@ -60,6 +62,7 @@ class Parts(NamedTuple):
     metrics: Metrics
     recorder: EventRecorder
     now: Callable[[], datetime]
+    check: CacheCheck
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
     share: LoopShare | None = None
 
@@ -89,7 +92,7 @@ class Parts(NamedTuple):
 
 
 class Assembly(NamedTuple):
-    """The assembled parts of one kind.
+    """The controller of one kind, and the informer of the kind's objects.
 
     `figures` returns the replica counts of each object of the kind, for the metrics page.
     """
@@ -200,9 +203,10 @@ def _writer(
             instruments=parts.metrics,
             report=partial(parts.metrics.carried_out, kind.name, kind.kind),
             merge=merge,
+            check=parts.check,
         ),
         expectations=expectations,
-        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, kind, [owners])),
+        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, kind, [owners]), parts.check),
         recorder=parts.recorder,
         now=parts.now,
         instruments=parts.metrics,
@@ -222,4 +226,4 @@ def _known_status(parts: Parts, kind: Kind[Any]) -> frozenset[str] | None:
 def _expectations(parts: Parts, kind: Kind[Any], informers: Iterable[SharedInformer[Any]]) -> Expectations:
     stores = {informer.resource: informer.store for informer in informers}
     clock = asyncio.get_running_loop().time
-    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(kind.name))
+    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(kind.name), doubt=parts.check.doubt)

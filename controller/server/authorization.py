@@ -4,8 +4,8 @@ The Reviewer asks the API server with two requests. A TokenReview returns the us
 returns whether this user may get `/metrics`.
 
 The Reviewer caches a permission for one minute and a denial for ten seconds. So most scrapes cause no request to the
-API server. While the API server does not answer, a permission stays valid for five minutes. Metrics are most useful
-during an outage. The keys of the caches are hashes of tokens. Tokens are never stored, logged or shown.
+API server. Metrics are most useful during an outage. So while the API server does not answer, a permission stays valid
+for five minutes. The keys of the caches are hashes of tokens. Tokens are never stored, logged or shown.
 """
 
 from __future__ import annotations

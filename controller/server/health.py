@@ -54,10 +54,11 @@ def ready_checks(
     optional: Sequence[SharedInformer[Any]] = (),
     second_writer: Check = lambda: None,
 ) -> dict[str, Check]:
-    """Return the checks of /readyz by name. A process is ready when its caches are filled, even without the lease.
+    """Return the checks of /readyz by name. A process is ready when its caches are filled. A standby without the lease
+    is ready too.
 
-    While the server does not serve the resource of an informer in `optional`, the check ignores this informer. A
-    process that has stopped writing because of a second writer is not ready.
+    If the API server does not serve the resource of an informer in `optional`, the check does not wait for this
+    informer. A process that has stopped writing because of a second writer is not ready.
     """
     return {"caches": lambda: _unsynced(informers, optional), "second-writer": second_writer}
 

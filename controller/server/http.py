@@ -83,8 +83,8 @@ class HttpServer:
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` contains functions by name. The address `health` serves the text of the function NAME at
-        `/debug/NAME`.
+        """`debug` contains functions by name. On the address `health`, the path `/debug/NAME` returns the text that the
+        function NAME returns.
         """
         probes = {
             **_check_routes("healthz", live),

@@ -1,7 +1,8 @@
-"""`kubectl vmherd drain`: evicts the VMIs of a node, and never takes more from a pool or set than its limit allows.
+"""`kubectl vmherd drain`: evicts the VMIs of a node, and respects the limit of unavailable members of each pool and
+set.
 
-KubeVirt decides what an eviction does: it migrates the VMI, or ends it. Then the VM or the set starts another VMI on
-another node. Other Pods stay on the node: `kubectl drain` evicts these.
+KubeVirt decides what an eviction does: it migrates the VMI, or ends it. If the VMI ends, its VM or set starts another
+VMI on another node. Other Pods stay on the node: `kubectl drain` evicts these.
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ INTERVAL_S: Final = 1.0
 
 NODE_LABEL: Final = "kubevirt.io/nodeName"
 CREATED_BY: Final = "kubevirt.io/created-by"
-"""The label of a launcher Pod with the UID of its VMI."""
+"""The label on a launcher Pod. Its value is the UID of the VMI."""
 
 
 class _Object(Struct, frozen=True):
@@ -89,7 +90,7 @@ class Drain:
         """The pool or set of each VMI, by the UID of the VMI."""
 
         self._places: dict[str, tuple[str, Subject]] = {}
-        """The namespace and the name of each pool and set, by its key in the budgets."""
+        """The namespace and the name of each pool and set. The keys are those of the budgets."""
 
         self._bare: set[str] = set()
         self._evicted: set[str] = set()
@@ -97,7 +98,7 @@ class Drain:
         self._readers: dict[str, Reader] = {}
 
     async def check_node(self) -> None:
-        """Raise Failed if there is no such node."""
+        """Raise Failed if no node has this name."""
         try:
             await self._session.request("GET", NODES.path("", self._node))
         except NotFound as error:

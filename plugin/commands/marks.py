@@ -91,7 +91,7 @@ def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any
 
 
 async def _scale_in(session: Session, items: list[Item]) -> None:
-    """Make each owner smaller by the number of its marked members. Raise Failed, ApiError."""
+    """Reduce the replicas of each owner by the number of its marked members. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
     for (kind, group, name), number in Counter(map(_owner_of, items)).items():
         [target] = await reader.targets([Subject(kind, group, name)])

@@ -54,7 +54,9 @@ async def run(session: Session, subjects: tuple[Subject, ...], revision: int) ->
 
 
 async def pool_snapshot(reader: Reader, target: Target) -> Any:
-    """Return the snapshot of a pool. Raise Failed for a set, and if the user may not read the pool's objects."""
+    """Return the snapshot of a pool. Raise Failed if the object is a set, or if the user may not read all objects of
+    the pool.
+    """
     if target.kind is not POOLS:
         raise Failed(f"error: {target} has no rollout history: {SETS_HAVE_NONE}")
     snapshot = await reader.snapshot(target)

@@ -29,7 +29,9 @@ def command(arguments: tuple[str, ...], **values: Any) -> None:
 
 
 async def set_paused(session: Session, subjects: tuple[Subject, ...], *, paused: bool) -> None:
-    """Pause or resume each object. Raise Failed if an object already is in this state, and ApiError."""
+    """Pause or resume each object. Raise Failed if an object already is in this state. Raise ApiError if a request
+    fails.
+    """
     reader = Reader(session, session.namespace)
     for target in await reader.targets(subjects, session.flags.selector):
         try:

@@ -1,4 +1,4 @@
-"""`kubectl vmherd rollout status`: shows a rollout until it is finished, has failed, or the time is over."""
+"""`kubectl vmherd rollout status`: shows a rollout until it is finished, has failed, or the time limit is reached."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ class Lines:
 
 
 class Silent:
-    """Prints nothing: the command prints one document at the end."""
+    """Prints nothing during the rollout. At the end, the command prints one document."""
 
     def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
         pass
 
 
 class Live:
-    """Shows one line on a terminal, and replaces the line with each read."""
+    """Shows one line on a terminal. Each new state of the rollout overwrites this line."""
 
     def __init__(self, stack: ExitStack) -> None:
         from rich.console import Console  # noqa: PLC0415  only a terminal needs it
@@ -86,7 +86,7 @@ def command(arguments: tuple[str, ...], watch: bool, timeout_s: float, revision:
 
 
 async def run(session: Session, subjects: tuple[Subject, ...], watching: Watching) -> None:
-    """Show each rollout, one after the other. Raise Failed if a rollout fails, and ApiError."""
+    """Show each rollout, one after the other. Raise Failed if a rollout fails. Raise ApiError if a request fails."""
     reader = Reader(session, session.namespace)
     targets = await reader.targets(subjects, session.flags.selector)
     if not targets:

@@ -49,7 +49,9 @@ async def run(session: Session, subjects: tuple[Subject, ...], replicas: int, ex
 
 
 async def _preview(session: Session, reader: Reader, target: Target, replicas: int) -> None:
-    """Print what the controller would do. Raise Failed if the user may not read all objects for this."""
+    """Print what the controller would do if the object had this number of replicas. Raise Failed if the user may not
+    read all objects in the snapshot.
+    """
     snapshot = await reader.snapshot(target)
     if snapshot is None:
         raise Failed("".join(f"error: there is no preview: {line}\n" for line in reader.missing.values()))

@@ -37,7 +37,7 @@ class Evictee(Struct, frozen=True, kw_only=True):
 
 
 class Budget(Struct, frozen=True):
-    """The largest number of unavailable members of an owner, and their present number."""
+    """The number of members of an owner that may be unavailable, and the number that are unavailable now."""
 
     limit: int
     unavailable: int
@@ -78,7 +78,7 @@ def choose(evictees: Iterable[Evictee], budgets: Mapping[str, Budget], evicted: 
 
 
 def loss_lines(evictees: Iterable[Evictee], budgets: Mapping[str, Budget], *, width: int = 0) -> list[str]:
-    """Return the table of what each pool and set loses. VMIs of neither have the owner `<none>`."""
+    """Return the table of what each pool and set loses. VMIs without a pool or set have the owner `<none>`."""
     rows: dict[tuple[str, str], list[str]] = {}
     for each in sorted(evictees, key=lambda each: (each.namespace, each.owner == "", each.owner, each.name)):
         rows.setdefault((each.namespace, each.owner), []).append(each.name)

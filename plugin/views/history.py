@@ -36,7 +36,7 @@ GITOPS: Final[Mapping[str, str]] = {
     "kustomize.toolkit.fluxcd.io/name": "Flux",
     "helm.toolkit.fluxcd.io/name": "Flux",
 }
-"""Labels and annotations of programs that keep an object as it is in a Git repository."""
+"""Labels and annotations of GitOps programs. Such a program resets an object to the state in a Git repository."""
 
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -119,7 +119,7 @@ def is_same_template(snapshot: Snapshot, revision: ControllerRevision) -> bool:
 
 
 def template_in(revision: ControllerRevision) -> dict[str, Any]:
-    """Return the fields of the spec in a revision that decide how VMs are created. Raise HistoryError."""
+    """Return the fields of a revision from which VMs are created. Raise HistoryError if the revision cannot be read."""
     try:
         data = msgspec.json.decode(revision.data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

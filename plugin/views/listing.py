@@ -45,7 +45,9 @@ def row_of(situation: Situation) -> Row:
 def list_lines(
     situations: Iterable[Situation], now: datetime, *, all_namespaces: bool, wide: bool, width: int = 0
 ) -> list[str]:
-    """Return the table of `list`. It has the namespace with `all_namespaces`, and the revision with `wide`."""
+    """Return the table of `list`. If `all_namespaces` is True, the table has a column for the namespace. If `wide` is
+    True, it has a column for the revision.
+    """
     headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE"]
     rows = []
     for each in situations:
@@ -58,7 +60,9 @@ def list_lines(
 
 
 def tree_lines(situation: Situation, now: datetime, *, width: int = 0) -> list[str]:
-    """Return the table of `tree`: the object, and one row for each member with the reason why it is as it is."""
+    """Return the table of `tree`: one row for the object, and one row for each member. The last column says why the
+    object or the member is not ready or not up to date.
+    """
     this = situation.identity
     status = situation.status
     if status == UPDATING:
@@ -98,7 +102,7 @@ def reason_of(situation: Situation) -> str:
 
 
 def why_of_member(situation: Situation, member: Member) -> str:
-    """Return why the member is not ready or not up to date. The member's note follows."""
+    """Return why the member is not ready or not up to date. The text ends with the member's note."""
     texts = [member.problem]
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:

@@ -78,7 +78,9 @@ def detach_edits(member: Document, owner: ReplicaSet | None) -> tuple[Edit, ...]
 
 
 def adopt_edits(member: Document, owner: ReplicaSet) -> tuple[Edit, ...]:
-    """Return the labels that a VMI needs so that the set adopts it. Raise Refused if the set would not adopt it."""
+    """Return the labels that a VMI needs so that the set adopts it. Raise Refused if these labels are not enough for an
+    adoption.
+    """
     holder = controller(member)
     if holder is not None:
         raise Refused(f"{_path(member)} belongs to {holder.get('kind')} {holder.get('name')}: run detach first")

@@ -1,4 +1,4 @@
-"""The situation of a pool, from the snapshot that the controller would take of it."""
+"""The situation of a pool. The input is the same snapshot as the controller takes of the pool."""
 
 from __future__ import annotations
 

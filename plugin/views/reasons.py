@@ -74,7 +74,7 @@ def why_lines(situation: Situation, reasons: Iterable[Reason]) -> list[str]:
 
 
 def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
-    """Return the controller that renews its lease. The renewal times in the leases decide."""
+    """Return the controller whose lease was renewed recently. If there is no such lease, say so."""
     dead = "no controller has a lease"
     for lease in leases:
         renewed = _time_of(lease.record.renew_time)

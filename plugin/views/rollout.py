@@ -1,4 +1,4 @@
-"""What `rollout status` prints, in the words of kubectl, and when it ends."""
+"""The output of `rollout status` in the words of kubectl, and the conditions under which the command ends."""
 
 from __future__ import annotations
 

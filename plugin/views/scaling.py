@@ -76,7 +76,10 @@ def preview_lines(given: ScalePreview) -> list[str]:
 
 
 def _with_replicas(snapshot: Any, replicas: int) -> Any:
-    """Return the snapshot with another number of replicas. As after a real write, the generation is higher."""
+    """Return the snapshot with another number of replicas.
+
+    The generation is higher, because a write increases it too.
+    """
     owner = snapshot.owner
     if owner.spec.replicas == replicas:
         return snapshot

@@ -1,4 +1,4 @@
-"""The situation of a replica set, from the snapshot that the controller would take of it."""
+"""The situation of a replica set. The input is the same snapshot as the controller takes of the set."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _hash_of(vmi: VirtualMachineInstance) -> str:
 
 
 def _old_hash(active: Iterable[VirtualMachineInstance], current: str) -> str:
-    """Return the template hash of most outdated VMIs, or "" if no VMI is outdated."""
+    """Return the template hash that most of the outdated VMIs have, or "" if no VMI is outdated."""
     others = Counter(_hash_of(vmi) or "?" for vmi in active if _hash_of(vmi) != current)
     return max(others, key=lambda each: (others[each], each), default="")
 

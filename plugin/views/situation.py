@@ -28,8 +28,8 @@ FAILURES: Final = frozenset({REPLICA_FAILURE, REPLICA_BACK_OFF, VIRTUAL_MACHINE_
 class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """A VM of a pool, or a VMI of a set.
 
-    `revision` is the member's revision, and `running_revision` that of its VMI. `problem` says why the member is not
-    ready. `note` says what else the controller will or will not do with it.
+    `revision` is the member's revision, and `running_revision` is the revision of its VMI. `problem` says why the
+    member is not ready. `note` says how a user has marked the member, for example as protected.
     """
 
     kind: str
@@ -116,7 +116,7 @@ def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
 
 
 def failures_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
-    """Return the messages of the true conditions that report a failure."""
+    """Return the messages of the failure conditions whose status is "True"."""
     return tuple(
         f"{condition.type}: {printable(condition.message or condition.reason or '')}"
         for condition in conditions or ()
@@ -125,7 +125,10 @@ def failures_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
 
 
 def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
-    """Return False if the status belongs to an older spec. A status without this information counts as new."""
+    """Return False if the status belongs to an older spec.
+
+    A status without an observed generation counts as up to date.
+    """
     return observed is None or meta.generation is None or observed >= meta.generation
 
 
@@ -141,7 +144,8 @@ def stall_of(
     """Return which member of the new template is stalled, and for how long. Before the deadline, return "".
 
     `since` maps each updated member that is not ready to the time when this state began. While members wait for an
-    update, the controller's own notice decides. Later the controller sends no notice, and the deadline decides.
+    update, only the controller's notice about a stalled rollout counts. After the update of all members, the controller
+    sends no such notice, and the deadline counts.
     """
     notice = next((each for each in plan.notices if each.reason == ROLLOUT_STALLED), None)
     if not since:

@@ -57,7 +57,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
 
 
 def _revision(owner: Any, field: str) -> str:
-    """Return the number in the name of a revision, `<pool>-<number>`, or "" if the status has no such field."""
+    """Return the number in the name of a revision, `<pool>-<number>`. Return "" if the status names no revision."""
     name: str = getattr(owner.status, field, None) or ""
     return name.removeprefix(f"{owner.metadata.name}-")
 

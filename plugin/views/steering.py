@@ -65,6 +65,6 @@ def is_paused(document: Document) -> bool:
 
 
 def pause_note(kind: Kind[Any]) -> str:
-    """Return the note for users about what else does not happen during a pause, such as scaling."""
+    """Return the note for users that names what else a pause stops, such as scaling."""
     heals = " and not healed" if kind is POOLS else ", and ended VMIs are not replaced"
     return f"Note: while it is paused, the {kind.noun} is also not scaled{heals}."

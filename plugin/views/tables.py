@@ -21,5 +21,7 @@ def shortened(line: str, width: int) -> str:
 
 
 def printable(text: str) -> str:
-    """Return the text in one line. Other characters that a terminal cannot print are replaced with `?`."""
+    """Return the text in one line. Line breaks and tabs become spaces. Other characters that a terminal cannot print
+    become `?`.
+    """
     return "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))

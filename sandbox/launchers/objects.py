@@ -14,10 +14,10 @@ from informers.resource import Resource
 from sandbox.step import Patch
 
 CREATED_BY: Final = "kubevirt.io/created-by"
-"""The label of a Pod with the UID of its VMI."""
+"""The label on a Pod of a VMI. Its value is the UID of the VMI."""
 
 MIGRATION_UID: Final = "kubevirt.io/migrationJobUID"
-"""The label of a migration's target Pod with the UID of the migration."""
+"""The label on a migration's target Pod. Its value is the UID of the migration."""
 
 NODE_NAME: Final = "kubevirt.io/nodeName"
 FINAL: Final = frozenset({"Succeeded", "Failed"})

@@ -41,7 +41,9 @@ STARTED: Final = frozenset({"Scheduled", "Running", "Unknown"})
 """The phases of a VMI in which the containers of its Pod run."""
 
 CPU_OF_ONE_VCPU_M: Final = 100
-"""The CPU request in millicores for each virtual CPU. KubeVirt's default `cpuAllocationRatio` is a tenth."""
+"""The CPU request in millicores for each virtual CPU. KubeVirt's default `cpuAllocationRatio` is 10, so a virtual CPU
+requests a tenth of a CPU.
+"""
 
 _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _BINDING: Final = "binding"

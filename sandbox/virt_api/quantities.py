@@ -35,7 +35,7 @@ def binary(amount: int) -> str:
 
 
 def _written(amount: Fraction, base: int, suffixes: tuple[str, ...]) -> str:
-    """Return the amount with the largest suffix for which the number before the suffix is whole."""
+    """Return the amount with the largest possible suffix. The number before the suffix must be whole."""
     if not amount:
         return "0"
     position = 0

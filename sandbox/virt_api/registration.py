@@ -137,7 +137,7 @@ def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict
 
 
 def names_port(document: dict[str, Any], port: int) -> bool:
-    """Return True if this registration in kube-apiserver contains this port."""
+    """Return True if this webhook configuration or APIService contains this port."""
     if "webhooks" in document:
         return all(f":{port}/" in webhook["clientConfig"]["url"] for webhook in document["webhooks"])
     return bool(document["spec"]["service"]["port"] == port)

@@ -52,6 +52,16 @@ class LaggingCache(Generic[T]):
                 self._heard = self._scanned + 1
             self._scanned += 1
 
+    def lose_event(self) -> None:
+        """Skip the next event of this resource, as a broken watch does. The version of the store does not show this."""
+        while self._scanned < len(self._server.events):
+            event = self._server.events[self._scanned]
+            self._scanned += 1
+            if event.resource is self.resource:
+                self._heard = self._scanned
+                self.store.advance(str(event.version))
+                return
+
     def bookmark(self) -> None:
         """Receive a bookmark: skip the next events if they belong to other resources, and advance the version of the
         store.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ class AuditTail:
         self._log = log
         self._read_to = 0
         self._requests: dict[str, list[Request]] = defaultdict(list)
+        self._acts: Counter[str] = Counter()
 
     def read(self) -> None:
         """Read the lines that are new. An incomplete last line is read later."""
@@ -31,14 +32,20 @@ class AuditTail:
         for line in lines.splitlines():
             if request := request_of(_decode(line)):
                 self._requests[request.namespace].append(request)
+                self._acts[request.namespace] += request.ours and request.verb not in ("watch", "list")
 
     def requests(self, *namespaces: str) -> tuple[Request, ...]:
         """Return the requests in these namespaces, in the order in which the server received them."""
         found = [request for namespace in namespaces for request in self._requests.get(namespace, ())]
         return tuple(sorted(found, key=lambda each: each.time))
 
+    def acts(self, namespace: str) -> int:
+        """Return the number of the controller's requests in a namespace, except watches and lists."""
+        return self._acts[namespace]
+
     def forget(self, namespace: str) -> None:
         self._requests.pop(namespace, None)
+        self._acts.pop(namespace, None)
 
 
 def request_of(record: AuditRecord) -> Request | None:

@@ -8,7 +8,7 @@ by kind and resourceVersion. Three cases have no resourceVersion, and are joined
 removes the object at once, the last write to a terminating object, and a write whose answer is an error although the
 write happened (5xx).
 
-If the observer missed states, `complete` adds them from the answers to the writes. What is still missing is a `Hole`.
+If the observer missed states, `completion` adds them from the answers to the writes. What is still missing is a `Hole`.
 """
 
 from __future__ import annotations
@@ -355,26 +355,6 @@ def _changes(observations: Iterable[Observation], authors: _Authors) -> Iterator
             current[each.kind, uid] = after
         time = author.answered if author is not None else each.time
         yield Change(number, each.revision, each.kind, name, uid, before, after, time, author)
-
-
-def complete(observations: Iterable[Observation], requests: Iterable[Request]) -> tuple[Observation, ...]:
-    """Return the observations. If an answer to a write shows a state that the observer missed, add this state.
-
-    The answer to a create or a change contains the new state of the object.
-    """
-    found = {(each.kind, each.revision): each for each in observations}
-    removed = {(each.kind, uid_of(each.object)): each.revision for each in found.values() if each.type == "DELETED"}
-    for write in requests:
-        if not write.kind or not write.revision or (write.kind, write.revision) in found:
-            continue
-        answer = write.answer or {}
-        if answer.get("kind") != write.kind:
-            continue
-        if write.revision > removed.get((write.kind, uid_of(answer)), write.revision):
-            continue
-        type_: Type = "ADDED" if write.verb == "create" else "MODIFIED"
-        found[write.kind, write.revision] = Observation(write.revision, write.kind, type_, answer, write.answered)
-    return tuple(sorted(found.values(), key=lambda each: (each.epoch, each.revision)))
 
 
 def own_reference(item: Object, owner_uid: str) -> Object | None:

@@ -37,6 +37,7 @@ PATHS = {
     "events": "/api/v1/namespaces",
     "persistentvolumeclaims": "/api/v1/namespaces",
     "controllerrevisions": "/apis/apps/v1/namespaces",
+    "configmaps": "/api/v1/namespaces",
     "secrets": "/api/v1/namespaces",
 }
 KINDS = {
@@ -46,6 +47,7 @@ KINDS = {
     VM: "VirtualMachine",
     "persistentvolumeclaims": "PersistentVolumeClaim",
     "controllerrevisions": "ControllerRevision",
+    "configmaps": "ConfigMap",
     "secrets": "Secret",
 }
 MERGE = "application/merge-patch+json"

@@ -25,7 +25,7 @@ from collections.abc import Iterator
 from tests.faults.history import Change, History, Request, World, own_reference, shown
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of, replaces_members
-from tests.faults.restarts import in_pause, restarts, states_in, unfounded
+from tests.faults.restarts import in_pause, restarts, states_in, states_read, unfounded
 from tests.faults.states import (
     OWNERS,
     POOL,
@@ -242,6 +242,8 @@ def s4_only_members_are_deleted_by_uid(history: History, run: Run) -> Iterator[F
 def _unconditional(write: Request) -> str:
     if write.verb == "deletecollection":
         return "a whole collection is deleted"
+    if write.body is None and not write.succeeded:
+        return ""  # the audit log has no body of a request that the server refused before it read the body
     uid = ((write.body or {}).get("preconditions") or {}).get("uid")
     return "" if uid else f"{write} has no UID as precondition"
 
@@ -302,8 +304,8 @@ def _wrong_adoption(history: History, change: Change, uid: str) -> str:
     ]
     if not reads:
         return f"{change.name} is adopted, but its owner was not read from the server before"
-    read = history.at(SET, uid, reads[-1].answered)
-    return "" if read is not None and not is_deleting(read) else f"{change.name} is adopted by an owner that leaves"
+    read = states_read(history.objects.get((SET, uid), ()), reads[-1])
+    return f"{change.name} is adopted by an owner that leaves" if all(map(is_deleting, read)) else ""
 
 
 def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:

@@ -126,6 +126,20 @@ def differences(reference: Mapping[str, list[str]], found: Mapping[str, list[str
     return list(_differences(reference, found))
 
 
+def without_left_over_disks(reference: Mapping[str, list[str]], found: Mapping[str, list[str]]) -> dict[str, list[str]]:
+    """Return an end state without the disks that have no VM and that the reference does not have."""
+    kept = {}
+    for plural, lines in found.items():
+        known = reference.get(plural, ())
+        kept[plural] = [line for line in lines if plural not in (VOLUMES, CLAIMS) or line in known or _has_vm(line)]
+    return {plural: lines for plural, lines in kept.items() if lines}
+
+
+def _has_vm(line: str) -> bool:
+    owners = json.loads(line)["metadata"].get("ownerReferences") or ()
+    return any(owner["kind"] == "VirtualMachine" for owner in owners)
+
+
 def _differences(reference: Mapping[str, list[str]], found: Mapping[str, list[str]]) -> Iterator[str]:
     for plural in sorted({*reference, *found}):
         wanted, have = list(reference.get(plural, ())), list(found.get(plural, ()))

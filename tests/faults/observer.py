@@ -28,7 +28,8 @@ import yaml
 from msgspec import Struct
 
 from tests.faults.audit_tail import AuditTail
-from tests.faults.history import History, Hole, Observation, Request, complete
+from tests.faults.completion import complete
+from tests.faults.history import History, Hole, Observation, Request
 from tests.faults.states import Object, name_of, uid_of, version_of
 
 PATHS: Final[Mapping[str, tuple[str, str]]] = {
@@ -75,6 +76,7 @@ class _Watch:
         if self.listed.is_set():
             if revision < self.revision:
                 self.epoch += 1
+                self._record.epoch = max(self._record.epoch, self.epoch)
             missed = [item for item in found.values() if version_of(item) > self._version(uid_of(item))]
             why = f"the watch expired; {len(missed)} states and {len(self.live.keys() - found.keys())} removals found"
             self._record.holes.append(Hole(self.kind, self.revision, revision, why))
@@ -112,17 +114,21 @@ class _Watch:
             self.live.pop(uid_of(item), None)
         else:
             self.live[uid_of(item)] = item
-        self._record.add(Observation(revision, self.kind, type_, item, time.time(), self.epoch))
+        self._record.add(Observation(revision, self.kind, type_, item, time.time(), self._record.epoch))
         self.changed.set()
 
 
 class Recorder:
-    """The observations by namespace, and the holes. `last` is the newest revision of each UID."""
+    """The observations by namespace, and the holes. `last` is the newest revision of each UID.
+
+    All watches share the epoch: after a restore, the watches of some kinds may see no revision that goes back.
+    """
 
     def __init__(self) -> None:
         self.observations: dict[str, list[Observation]] = defaultdict(list)
         self.holes: list[Hole] = []
         self.last: dict[str, int] = {}
+        self.epoch = 0
 
     def add(self, observation: Observation) -> None:
         metadata = observation.object["metadata"]
@@ -187,6 +193,19 @@ class Observer:
         await self.caught_up(namespace)
         return self.seen(namespace, *more)
 
+    async def end(self, namespace: str, since: float) -> History:
+        """Return the objects that the namespace has now, and the requests from the time `since`.
+
+        After a restore of etcd, the observed changes are no history: the restore changed objects without a request.
+        """
+        observations = []
+        for kind in PATHS:
+            items, _ = await self._list(kind, namespace)
+            observations += [Observation(version_of(item), kind, "ADDED", item, since) for item in items]
+        self._audit.read()
+        requests = tuple(each for each in self._audit.requests(namespace) if each.time >= since)
+        return History(tuple(sorted(observations, key=lambda each: each.revision)), requests)
+
     def seen(self, namespace: str, *more: str) -> History:
         """Return the history of the namespace as far as the observer has seen it, without a request."""
         self._audit.read()
@@ -194,6 +213,11 @@ class Observer:
         own: Iterable[Request] = (each for each in requests if each.namespace == namespace)
         observations = complete(self._recorder.observations.get(namespace, ()), own)
         return History(observations, requests, self.holes)
+
+    def requests(self, namespace: str) -> int:
+        """Return the number of the controller's requests so far, except watches and lists."""
+        self._audit.read()
+        return self._audit.acts(namespace)
 
     def forget(self, namespace: str) -> None:
         """Remove the states and the requests of a namespace from memory."""

@@ -100,9 +100,10 @@ def restore(plane: ControlPlane, saved: Snapshot, *, bump_revision: bool = True)
     restore --bump-revision --mark-compacted`. Without it, etcd gives the same resource versions a second time. The API
     server and the controller manager restart. Return when the API server is ready.
     """
-    old = revision(plane)
-    for component in (MANAGER, APISERVER, ETCD):
+    for component in (MANAGER, APISERVER):
         plane.stop_component(component)
+    old = revision(plane)  # the API server wrote until now
+    plane.stop_component(ETCD)
     shutil.rmtree(plane.etcd_data)
     shutil.copytree(saved.directory, plane.etcd_data)
     plane.start_component(ETCD)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
-from tests.faults.history import Change, History
+from tests.faults.history import Change, History, Request
 from tests.faults.judge import Run
 from tests.faults.states import (
     POOL,
@@ -38,6 +38,18 @@ def states_in(changes: tuple[Change, ...], start: float, end: float) -> tuple[Ob
     before = [each for each in changes if each.time <= end]
     recent = (each.after for n, each in enumerate(before) if n == len(before) - 1 or before[n + 1].time >= start)
     return tuple(item for item in recent if item is not None)
+
+
+def states_read(changes: tuple[Change, ...], read: Request) -> tuple[Object, ...]:
+    """Return the states of an object that a read may have returned.
+
+    A state exists before its writer gets the answer. So a state counts from the begin of its write to the end of the
+    next write.
+    """
+    begins = [each.time if each.author is None else each.author.time for each in changes]
+    ends = [*(each.time for each in changes[1:]), float("inf")]
+    known = zip(changes, begins, ends, strict=True) if changes else ()
+    return tuple(each.after for each, begin, end in known if each.after and begin <= read.answered and read.time < end)
 
 
 def restarts(history: History, run: Run) -> Iterator[Restart]:

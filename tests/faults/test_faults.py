@@ -25,12 +25,12 @@ from tests.faults.faults import (
 )
 from tests.faults.judge import Violation
 from tests.faults.matrix import Selection, Summary, chosen_from, lines_of
-from tests.faults.objects import VMIS, VMS, Objects, differences, end_state
+from tests.faults.objects import VMIS, VMS, VOLUMES, Objects, differences, end_state, without_left_over_disks
 from tests.faults.requests import parse_request
 from tests.faults.rules import Script
 from tests.faults.runner import Result
 from tests.faults.scenarios import scenarios
-from tests.faults.waves import ProcessFault, Scene, Wave
+from tests.faults.waves import PROCESS_FAULTS, ProcessFault, Scene, Wave, controllers_that_ended
 
 CREATE = ("create", "virtualmachines", "")
 STATUS = ("patch", "virtualmachinepools", "status")
@@ -168,6 +168,17 @@ def test_a_difference_names_the_field_that_differs():
     assert differences(first, second) == [f"- {VMS} .spec.a=1", f"+ {VMS} .spec.a=2"]
 
 
+def test_disks_without_a_vm_are_left_out_only_if_the_reference_does_not_have_them():
+    vm = {"ownerReferences": [{"kind": "VirtualMachine", "name": "pool-0"}]}
+    reference = end_state(objects_with(VOLUMES, "kept"))
+    assert without_left_over_disks(reference, reference) == reference
+    assert without_left_over_disks({}, reference) == {}
+    owned = end_state(objects_with(VOLUMES, "root-0", metadata=vm))
+    assert without_left_over_disks({}, owned) == owned
+    others = end_state(objects_with(VMS, "pool-0"))
+    assert without_left_over_disks({}, others) == others
+
+
 def test_each_scenario_has_its_own_name_and_says_its_kind():
     names = [scenario.name for scenario in scenarios()]
     assert len(set(names)) == len(names)
@@ -214,3 +225,31 @@ async def test_a_wave_strikes_after_all_users_have_acted_and_waits_for_no_run_th
     assert told == ["before", "act", "act", "strike", "act again", "act again"]
     assert wave.herd().fired == 1
     assert str(wave.injection("pool-heal")) == "pool-heal told process"
+
+
+class Ended:
+    """A controller process that has ended with 1."""
+
+    def __init__(self, directory: Path, name: str, last_line: str) -> None:
+        self.log = directory / name
+        self.log.write_text(f"working\n{last_line}\n")
+        self.returncode = 1
+        self.process = self
+
+    def poll(self) -> int:
+        return self.returncode
+
+
+@pytest.mark.parametrize(
+    ("fault", "last_lines", "told"),
+    [
+        ("leader-frozen", ["vmherd: the lease vmherd-system/vmherd could not be renewed for 6s"], 0),
+        ("leader-frozen", ["vmherd: the lease vmherd-system/vmherd is held by b"] * 2, 2),
+        ("leader-frozen", ["Traceback"], 1),
+        ("etcd-frozen", ["vmherd: the lease vmherd-system/vmherd could not be renewed for 6s"], 1),
+    ],
+)
+def test_only_the_frozen_leader_may_end(tmp_path: Path, fault: str, last_lines: list[str], told: int) -> None:
+    ended = [Ended(tmp_path, str(number), line) for number, line in enumerate(last_lines)]
+    scene = Scene(None, ended, tmp_path)  # type: ignore[arg-type]
+    assert len(list(controllers_that_ended(scene, PROCESS_FAULTS[fault]))) == told

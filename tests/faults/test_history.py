@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.faults.audit_tail import AuditTail
-from tests.faults.history import History, Observation, Request, complete
+from tests.faults.completion import complete
+from tests.faults.history import History, Observation, Request
 from tests.faults.made_history import COLLECTOR, OURS, SIMULATOR, Made, ready, replica_set, vm, vmi
 from tests.faults.states import SET, VM, VMI, is_ready, name_of
 
@@ -137,6 +141,35 @@ def test_states_that_the_observer_missed_come_from_the_answers() -> None:
     )
 
 
+def test_two_removals_that_one_list_shows_are_both_known() -> None:
+    made = Made()
+    for name in ("pool-0", "pool-1"):
+        made.create(vm(name))
+    gone = [Observation(90, VM, "DELETED", made.get(VM, name), 99.0) for name in ("pool-0", "pool-1")]
+    history = History(complete([*made.observations, *gone], made.requests), tuple(made.requests))
+    assert not list(history.end.all(VM))
+
+
+def test_a_removal_that_a_list_shows_comes_before_the_next_object_with_this_name() -> None:
+    made = Made()
+    made.create(vm("pool-0"))
+    first = copy.deepcopy(made.get(VM, "pool-0"))
+    del made.objects[VM, "pool-0"]
+    made.create(vm("pool-0"))
+    seen = [*made.observations, Observation(90, VM, "DELETED", first, 99.0)]
+    changes = History(complete(seen, made.requests), tuple(made.requests)).changes
+    assert [each.after is None for each in changes] == [False, True, False]
+    assert changes[0].uid == changes[1].uid != changes[2].uid
+
+
+def test_a_state_from_an_answer_belongs_to_the_epoch_of_its_namespace() -> None:
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.patch(VMI, "herd-a", ready())
+    seen = [replace(each, epoch=2) for each in made.observations if each.revision != 2]
+    assert [each.epoch for each in complete(seen, made.requests)] == [2, 2]
+
+
 def record(**more: Any) -> bytes:
     fields: dict[str, Any] = {
         "verb": "create",
@@ -163,12 +196,14 @@ def test_the_audit_log_is_read_line_by_line_and_by_namespace(tmp_path: Path) -> 
     assert (request.name, request.revision, request.ours, request.kind) == ("herd-a", 5, True, VMI)
     assert request.answered - request.time == 0.5
     assert len(tail.requests("n", "other")) == 2
+    assert tail.acts("n") == 1
     with log.open("ab") as lines:
         lines.write(record()[50:])
     tail.read()
     assert len(tail.requests("n")) == 2
     tail.forget("n")
     assert tail.requests("n") == ()
+    assert tail.acts("n") == 0
 
 
 def test_a_request_without_a_namespace_is_left_out(tmp_path: Path) -> None:

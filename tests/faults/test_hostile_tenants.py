@@ -140,11 +140,11 @@ def test_references_and_names_of_another_namespace_change_nothing_there(
 def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_controller(
     hostile: HostileCluster, tenant: Tenant
 ) -> None:
-    foreign = {"foregroundDeletion": False}
     keep = {"finalizers": ["others.example.com/keep"], "labels": {"app": "x"}}
     tenant.create(VM, "pool-0", {"running": False, "template": vmi_template()}, meta=keep)
     claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
-    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": "1234"}
+    owner = tenant.create("configmaps", "other")
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": owner["metadata"]["uid"]}
     tenant.create("persistentvolumeclaims", "d-0", claim, meta={"ownerReferences": [other]})
     tenant.create("controllerrevisions", "pool-1", meta={"labels": {"vmherd.dev/pool-uid": "x"}}, revision=1, data={})
     before = {kind: tenant.list(kind) for kind in (VM, "persistentvolumeclaims", "controllerrevisions")}
@@ -161,7 +161,7 @@ def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_contr
     eventually(lambda: "pool" not in tenant.list(POOL))
     for kind, items in before.items():
         now = tenant.list(kind)
-        assert {name: now[name]["metadata"] for name in items} == {n: i["metadata"] for n, i in items.items()}, foreign
+        assert {name: now[name]["metadata"] for name in items} == {n: i["metadata"] for n, i in items.items()}
     tenant.patch(VM, "pool-0", {"metadata": {"finalizers": None}})
 
 

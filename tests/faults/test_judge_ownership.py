@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from tests.faults.checks import RUN, assert_broken, assert_kept, pool_of, scale, set_of
 from tests.faults.history import History
@@ -32,6 +33,20 @@ def test_s4_a_delete_without_the_uid_is_found() -> None:
     made = Made()
     set_of(made, 2)
     made.delete(VMI, "herd-a", by=OURS, uid="")
+    assert_broken(made, "S4", "no UID as precondition")
+
+
+def test_s4_a_delete_that_was_refused_before_its_body_was_read_is_not_judged() -> None:
+    made = Made()
+    set_of(made, 2)
+    made.fail("delete", VMI, "herd-a", 403)
+    assert_kept(made, "S4")
+
+
+def test_s4_a_refused_delete_whose_body_has_no_uid_is_found() -> None:
+    made = Made()
+    set_of(made, 2)
+    made.fail("delete", VMI, "herd-a", 409, body={"kind": "DeleteOptions"})
     assert_broken(made, "S4", "no UID as precondition")
 
 
@@ -80,6 +95,18 @@ def test_s5_an_orphan_is_adopted_after_the_owner_was_read() -> None:
     made.create(vmi("orphan"))
     adopt(made, owner, "orphan")
     assert_kept(made, "S5")
+
+
+def test_s5_an_owner_may_be_read_before_its_creator_gets_the_answer() -> None:
+    made = Made()
+    owner = made.create(replica_set(1))
+    made.create(vmi("orphan"))
+    adopt(made, owner, "orphan")
+    create, read = made.requests[0], made.requests[2]
+    made.requests[0] = replace(create, answered=read.answered + 0.005)
+    assert_kept(made, "S5")
+    made.requests[0] = replace(create, time=read.answered + 0.001, answered=read.answered + 0.005)
+    assert_broken(made, "S5", "by an owner that leaves")
 
 
 def test_s5_an_adoption_without_a_read_is_found() -> None:

@@ -71,6 +71,10 @@ class ScriptedClient:
     def times(self) -> list[float]:
         return [request.at for request in self.requests]
 
+    def answer_next(self, answer: bytes | Stream | Exception) -> None:
+        """Send this answer to the next request."""
+        self._answers.insert(0, answer)
+
     def _next(self, path: str, params: Mapping[str, str]) -> bytes | Stream:
         self.requests.append(self._sent_request(path, params))
         answer = self._answers.pop(0) if self._answers else Stream()

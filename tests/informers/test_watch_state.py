@@ -40,6 +40,7 @@ from informers.watch_effects import (
 )
 from informers.watch_state import (
     Checking,
+    Distrusted,
     Ended,
     Failed,
     Input,
@@ -249,6 +250,7 @@ ROWS = {
         Watching("8"), Ended(0.1), Waiting(Watching("8"), why="the watch ended immediately after its start")
     ),
     "silence": Row(Watching("8"), Silent(), Checking("8")),
+    "a contradiction between the cache and the server": Row(Watching("8"), Distrusted(), Streaming()),
     "after silence, the server has the version": Row(Checking("8"), PageRead((A9,), "9", "more"), Watching("8")),
     "after silence, the server has gone back": Row(Checking("8"), PageRead((A5,), "7", "more"), Streaming()),
     "after silence, no answer": Row(Checking("8"), Failed(REFUSED), cheap_after(REFUSED, Checking("8"))),

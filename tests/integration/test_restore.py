@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import time
 from pathlib import Path
 
@@ -9,12 +10,18 @@ import pytest
 
 from sandbox.controlplane import APISERVER, ControlPlane
 from tests.cluster import new_namespace
-from tests.faults.plane import restore, snapshot
+from tests.faults.actions import Delay
+from tests.faults.plane import ask_etcd, restore, revision, snapshot
+from tests.faults.rules import Match, Rule
+from tests.faults.threads import fault_proxy_in_thread
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
 
 pytestmark = pytest.mark.cluster
 
 DOWN_S = 3.0
+RECONNECTED_AFTER_S = 25.0
+AHEAD = 500
+RENEWED_WITHIN_S = 3.0
 LONG_LEASE = ("--lease-duration=60s", "--renew-deadline=50s", "--retry-period=1s")
 """The leader keeps its lease while the control plane restarts."""
 
@@ -50,3 +57,43 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
         sets.change_set({"spec": {"replicas": 4}})
         sets.wait_for(4)
         assert program.working
+
+
+@pytest.mark.timeout(300)
+def test_after_a_restore_that_no_watch_notices_a_set_has_the_number_of_its_restored_spec(
+    own_plane: ControlPlane, tmp_path: Path
+) -> None:
+    """The watches connect again only after the restored server has overtaken the caches, so they see no failure."""
+    with (
+        fault_proxy_in_thread(own_plane.url, own_plane.ca) as proxy,
+        controller_process(own_plane, tmp_path, *LONG_LEASE, through=proxy.write_kubeconfig) as program,
+        new_namespace(own_plane) as namespace,
+    ):
+        sets = ReplicaSetNamespace(own_plane, namespace)
+        sets.make_set(3)
+        kept = sorted(sets.wait_for(3))
+        saved = snapshot(own_plane, tmp_path / "snapshot")
+        write_to_etcd(own_plane, AHEAD)
+        sets.change_set({"spec": {"replicas": 6}})
+        sets.wait_for(6)
+        time.sleep(RENEWED_WITHIN_S)
+        newest = revision(own_plane)
+        late = proxy.add(Rule(Match("watch"), Delay(RECONNECTED_AFTER_S), times=None))
+        restore(own_plane, saved, bump_revision=False)
+        # The API server starts to cache a resource with the first request for it. A watch that begins before this cache
+        # would expire.
+        eventually(lambda: len(sets.vmis()) == 3 and sets.set()["spec"]["replicas"] == 3, what="the restored state")
+        assert revision(own_plane) < newest - AHEAD / 2
+        write_to_etcd(own_plane, newest - revision(own_plane) + AHEAD)
+        proxy.remove(late)
+        eventually(lambda: program.lines(level="error"), what="the controller notices the restore")
+        sets.change_set({"spec": {"replicas": 4}})
+        alive = sorted(sets.wait_for(4))
+        assert set(kept) < set(alive)
+        assert program.working
+
+
+def write_to_etcd(plane: ControlPlane, times: int) -> None:
+    """Increase the revision of etcd."""
+    for _ in range(times):
+        ask_etcd(plane, "kv/put", key=base64.b64encode(b"written").decode())

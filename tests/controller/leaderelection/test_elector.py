@@ -305,3 +305,32 @@ async def test_a_standby_has_no_busy_loop_shortly_before_the_lease_expires(joine
     standby.connection.trouble = "refused"
     await asyncio.sleep(20)
     assert [type(outcome) for outcome in await settle(second)] == [asyncio.CancelledError]
+
+
+# A restore of etcd
+
+
+async def test_a_lease_whose_version_decreases_reports_a_restore_once_and_the_leader_stays_leader():
+    server, leader, task = await one_leader()
+    found: list[str] = []
+    leader.elector.restores.on_restore = found.append
+    await asyncio.sleep(10)
+    assert found == []
+    before = int(server.lease["metadata"]["resourceVersion"])
+    server.lease["metadata"]["resourceVersion"] = str(before - 1)
+    await asyncio.sleep(10)
+    assert found == [f"the lease vmherd has version {before - 1}, but had version {before} before"]
+    assert leader.elector.is_leader
+    await settle(task)
+
+
+async def test_a_standby_reports_a_restore_too():
+    server, (leader, task), (standby, other) = await leader_and_standby()
+    found: list[str] = []
+    standby.elector.restores.on_restore = found.append
+    await asyncio.sleep(10)
+    leader.connection.trouble = "refused"
+    server.lease["metadata"]["resourceVersion"] = "1"
+    await asyncio.sleep(3)
+    assert len(found) == 1
+    await settle(task, other)

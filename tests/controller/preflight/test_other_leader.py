@@ -13,8 +13,9 @@ from structlog.testing import capture_logs
 
 from controller.leaderelection.lease import LEASES
 from controller.preflight.checks import StartupError, check
-from controller.preflight.other_leader import MARGIN_S, OtherLeader, find_other_leader
+from controller.preflight.other_leader import MARGIN_S, OtherLeader, OtherLeaders, find_other_leader
 from controller.running import running
+from informers.errors import Forbidden
 from informers.meta import ObjectKey
 from tests.command_line import parse
 from tests.controller.preflight.answers import Answers, wall_clock
@@ -182,3 +183,63 @@ async def test_beside_a_live_leader_the_start_fails_with_one_line_that_names_the
         "same objects: wait for that lease with --leader-election-namespace vmherd-system, or write nothing with "
         "--observe, or use another --leader-election-id if the two never reconcile the same objects"
     )
+
+
+# While this process leads
+
+
+def leading(cluster: Cluster, *argv: str, **more: Any) -> OtherLeaders:
+    return OtherLeaders(cluster, parse(argv or ("--leader-election-namespace", HERE), {}, **more))
+
+
+async def test_a_leader_finds_a_leader_that_begins_later():
+    cluster = Cluster(mine="this process")
+    leaders = leading(cluster)
+    async with live(cluster, HERE):
+        assert await leaders.find() is None
+        cluster.add(THERE, "pod-1")
+        async with live(cluster, THERE):
+            assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
+            await asyncio.sleep(60)
+            assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
+
+
+async def test_a_leader_that_has_ended_is_not_found_any_more():
+    cluster = Cluster(mine="this process", vmherd_system="pod-1")
+    leaders = leading(cluster)
+    async with live(cluster, HERE, THERE):
+        assert await leaders.find() is not None
+    async with live(cluster, HERE):
+        await asyncio.sleep(60)
+        assert await leaders.find() is None
+
+
+async def test_a_lease_that_stays_the_same_costs_one_request_in_each_look_after_the_first():
+    cluster = Cluster(mine="this process", vmherd_system="crashed")
+    leaders = leading(cluster)
+    async with live(cluster, HERE):
+        assert await leaders.find() is None
+        asked = len(cluster.asked)
+        for _ in range(5):
+            await asyncio.sleep(60)
+            assert await leaders.find() is None
+        assert len(cluster.asked) == asked + 5
+
+
+@pytest.mark.parametrize(
+    ("argv", "more"), [((), {"pod_namespace": "team"}), (("--no-leader-elect",), {}), (("--observe",), {})]
+)
+async def test_a_leader_in_a_pod_and_a_process_without_a_lease_do_not_look(argv, more):
+    cluster = Cluster(vmherd_system="pod-1")
+    async with live(cluster, THERE):
+        assert await leading(cluster, "--leader-election-namespace", HERE, *argv, **more).find() is None
+    assert cluster.asked == []
+
+
+async def test_without_the_permission_to_list_leases_a_leader_asks_only_once():
+    cluster = Cluster(vmherd_system="pod-1")
+    cluster.leases.fault_for = lambda request: Forbidden("no", code=403)
+    leaders = leading(cluster)
+    for _ in range(3):
+        assert await leaders.find() is None
+    assert len(cluster.asked) == 1

@@ -18,6 +18,8 @@ from controller.running import running
 from controller.runtime.plan import Notice
 from informers.errors import GateClosed, TransportError
 from tests.command_line import parse
+from tests.controller.preflight.test_other_leader import Cluster as Leases
+from tests.controller.preflight.test_other_leader import live
 from tests.controller.preflight.test_second_writer import (
     DENIED,
     DEPLOYMENT,
@@ -29,8 +31,20 @@ from tests.controller.preflight.test_second_writer import (
     deployment,
     written,
 )
+from tests.fakes.answers import Answering, Call
 
 pytestmark = pytest.mark.looptime
+
+
+class LeaseCluster(Leases):
+    """A cluster with leases and with KubeVirt."""
+
+    def __init__(self, **holders: str) -> None:
+        super().__init__(**holders)
+        self.loops = resting()
+
+    async def answer(self, call: Call) -> bytes:
+        return await (super().answer(call) if "/leases" in call.path else self.loops.answer(call))
 
 
 class Told:
@@ -54,9 +68,11 @@ class Told:
 
 
 @asynccontextmanager
-async def watching(cluster: Cluster, *argv: str) -> AsyncIterator[tuple[SecondWriterWatch, Told]]:
+async def watching(
+    cluster: Answering, *argv: str, pod_namespace: str = "vmherd"
+) -> AsyncIterator[tuple[SecondWriterWatch, Told]]:
     told = Told()
-    config = parse(argv or ["--mode", "takeover"], {})
+    config = parse(argv or ["--mode", "takeover"], {}, pod_namespace=pod_namespace)
     watch = told.watch = SecondWriterWatch(cluster, config, now=lambda: NOW, instruments=told)
     async with running(watch.run(told)):
         yield watch, told
@@ -130,6 +146,47 @@ async def test_without_the_check_no_request_is_sent(flags):
         await asyncio.sleep(3 * INTERVAL_S)
         watch.gate()
     assert cluster.asked == []
+
+
+async def test_the_writes_stop_while_another_vmherd_leads_with_another_lease():
+    cluster = LeaseCluster(mine="this process")
+    with capture_logs() as logs:
+        outside = watching(cluster, "--leader-election-namespace", "mine", pod_namespace="")
+        async with outside as (watch, told), live(cluster, "mine"):
+            await asyncio.sleep(1.5 * INTERVAL_S)
+            watch.gate()
+            cluster.add("vmherd-system", "pod-1")
+            async with live(cluster, "vmherd-system"):
+                await asyncio.sleep(INTERVAL_S)
+                with pytest.raises(GateClosed, match="pod-1 already leads with the lease vmherd in namespace vmherd-s"):
+                    watch.gate()
+                assert watch.ready() == "pod-1 already leads with the lease vmherd in namespace vmherd-system"
+                assert told.metric[-1] is True
+                await asyncio.sleep(3 * INTERVAL_S)
+                assert watch.reason
+            await asyncio.sleep(1.5 * INTERVAL_S)
+            watch.gate()
+    assert [notice.reason for notice in told.notices] == ["SecondWriter", "SecondWriterGone"]
+    assert "wait for that lease with --leader-election-namespace vmherd-system" in told.notices[0].message
+    assert [entry["level"] if "level" in entry else entry["log_level"] for entry in logs].count("error") == 1
+
+
+async def test_the_loops_of_kubevirt_do_not_hide_another_vmherd():
+    """The check of one writer fails. The result of the other check stays valid."""
+    cluster = LeaseCluster(vmherd_system="pod-1")
+    cluster.loops.by_path |= {DEPLOYMENT: [deployment("--rs-controller-threads=0")]}
+    argv = ("--mode", "takeover", "--leader-election-namespace", "mine")
+    async with watching(cluster, *argv, pod_namespace="") as (watch, told), live(cluster, "vmherd-system"):
+        await asyncio.sleep(1.5 * INTERVAL_S)
+        assert "KubeVirt reconciles" in watch.reason
+        assert "pod-1 already leads" in watch.reason
+        cluster.loops.by_path[DEPLOYMENT] = [TransportError("refused", sent=False)]
+        await asyncio.sleep(3 * INTERVAL_S)
+        assert "KubeVirt reconciles" in watch.reason
+        cluster.loops.by_path[DEPLOYMENT] = [deployment(*RESTING)]
+        await asyncio.sleep(INTERVAL_S)
+        assert watch.reason == "pod-1 already leads with the lease vmherd in namespace vmherd-system"
+    assert len(told.notices) == 1
 
 
 async def test_a_process_that_no_longer_works_is_ready_again():

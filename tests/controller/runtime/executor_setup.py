@@ -9,6 +9,7 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.kubevirt.resources import VMIS
+from controller.runtime.cache_check import CacheCheck
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
@@ -94,9 +95,14 @@ class ExecutorSetup:
         self.server = FakeApiServer()
         self.cache = LaggingCache(self.server, VMIS)
         clock = asyncio.get_running_loop().time
-        self.expectations = Expectations({VMIS: self.cache.store}, now=clock, gave_up=lambda: None)
+        self.check = CacheCheck(self.server)
+        self.expectations = Expectations(
+            {VMIS: self.cache.store}, now=clock, gave_up=lambda: None, doubt=self.check.doubt
+        )
         self.tally = Counts()
-        self.executor = Executor(self.server, self.expectations, controller="test", instruments=self.tally)
+        self.executor = Executor(
+            self.server, self.expectations, controller="test", instruments=self.tally, check=self.check
+        )
 
     async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:
         plan = Plan(stages=tuple(stage if isinstance(stage, Stage) else Stage(tuple(stage)) for stage in stages))

@@ -1,0 +1,256 @@
+"""The cache check finds a cached object that contradicts the API server, and requests a new list."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import msgspec
+import pytest
+from structlog.testing import capture_logs
+
+from controller.kubevirt.resources import VMIS
+from controller.runtime.cache_check import DOUBT_S, PERIOD_S, READS, RELIST_PAUSE_S
+from controller.runtime.expectations import LATE_S
+from controller.runtime.plan import AnyResource, Patch
+from informers.objects import PatchType
+from informers.store import StoreView
+from tests.controller.runtime.executor_setup import (
+    GONE,
+    INVALID,
+    OWNER,
+    QUOTA_FULL,
+    UNREACHABLE,
+    ExecutorSetup,
+    create,
+    delete,
+    document,
+    key,
+    kinds,
+    patch,
+)
+
+pytestmark = pytest.mark.looptime
+
+CHECKED_S = DOUBT_S + 3 * PERIOD_S
+"""After this time, in seconds, a doubt has been checked, also if the server must answer 404 twice."""
+
+
+class Informer:
+    """The informer of the setup's cache. `lists` are the requested lists."""
+
+    def __init__(self, setup: ExecutorSetup) -> None:
+        self._cache = setup.cache
+        self.lists: list[tuple[str, bool]] = []
+
+    @property
+    def resource(self) -> AnyResource:
+        return self._cache.resource
+
+    @property
+    def store(self) -> StoreView[object]:
+        return self._cache.store
+
+    def relist(self, why: str, *, namespace: str = "", restored: bool = False) -> None:
+        self.lists.append((namespace, restored))
+        self._cache.relist()
+
+
+@asynccontextmanager
+async def checking(setup: ExecutorSetup) -> AsyncIterator[Informer]:
+    informer = Informer(setup)
+    setup.check.watch([informer])
+    task = asyncio.create_task(setup.check.run(), name="check")
+    try:
+        yield informer
+    finally:
+        task.cancel()
+
+
+async def test_an_object_whose_added_event_was_lost_is_in_the_cache_after_its_create_was_refused():
+    setup = ExecutorSetup()
+    async with checking(setup) as informer:
+        setup.server.put(VMIS, document("vm"))
+        setup.cache.lose_event()
+        assert kinds([await setup.outcome_of(create("vm"))]) == ["AlreadyThere"]
+        assert setup.settled
+        await asyncio.sleep(CHECKED_S)
+        assert informer.lists == [("default", False)]
+        assert setup.cache.store.get(key("vm")) is not None
+
+
+@pytest.mark.parametrize("action", [delete(uid="uid-of-vm"), patch()])
+async def test_an_object_whose_deleted_event_was_lost_leaves_the_cache_after_an_answer_404(action):
+    setup = ExecutorSetup()
+    setup.add("vm")
+    async with checking(setup) as informer:
+        setup.server.remove(VMIS, key("vm"))
+        setup.cache.lose_event()
+        assert kinds([await setup.outcome_of(action)]) == ["Missing"]
+        await asyncio.sleep(CHECKED_S)
+        assert informer.lists == [("default", False)]
+        assert setup.cache.store.get(key("vm")) is None
+
+
+async def test_an_object_whose_modified_event_was_lost_is_up_to_date_after_a_conflict():
+    setup = ExecutorSetup()
+    setup.add("vm")
+    stale = setup.cache.store.get(key("vm")).metadata.resource_version
+    async with checking(setup) as informer:
+        setup.server.change(VMIS, key("vm"), {"metadata": {"labels": {"a": "b"}}})
+        setup.cache.lose_event()
+        outdated = patch(resourceVersion=stale, labels={"c": "d"})
+        assert kinds([await setup.outcome_of(outdated)]) == ["Rejected"]
+        await asyncio.sleep(CHECKED_S)
+        assert len(informer.lists) == 1
+        assert setup.cache.store.get(key("vm")).metadata.labels == {"a": "b"}
+
+
+async def test_a_failed_test_of_a_json_patch_is_a_doubt():
+    setup = ExecutorSetup()
+    setup.add("vm")
+    async with checking(setup) as informer:
+        setup.server.change(VMIS, key("vm"), {"metadata": {"labels": {"a": "b"}}})
+        setup.cache.lose_event()
+        setup.fail(INVALID, verb="patch")
+        body = msgspec.json.encode([])
+        await setup.outcome_of(Patch(resource=VMIS, key=key("vm"), body=body, type=PatchType.JSON, why="test"))
+        await asyncio.sleep(CHECKED_S)
+        assert len(informer.lists) == 1
+
+
+async def test_a_delete_whose_event_was_lost_is_doubted_and_the_key_is_settled_after_the_list():
+    setup = ExecutorSetup()
+    uid = setup.add("vm")
+    async with checking(setup) as informer:
+        assert kinds([await setup.outcome_of(delete("vm", uid))]) == ["Done"]
+        setup.cache.lose_event()
+        await asyncio.sleep(LATE_S)
+        assert not setup.settled
+        await asyncio.sleep(CHECKED_S)
+        assert len(informer.lists) == 1
+        assert setup.settled
+
+
+async def test_a_late_event_is_no_contradiction_and_costs_no_request():
+    setup = ExecutorSetup()
+    setup.add("vm")
+    async with checking(setup) as informer:
+        setup.server.remove(VMIS, key("vm"))
+        await setup.outcome_of(patch())
+        await asyncio.sleep(DOUBT_S - 1)
+        setup.cache.catch_up()
+        sent = len(setup.sent)
+        await asyncio.sleep(CHECKED_S)
+        assert informer.lists == []
+        assert len(setup.sent) == sent
+
+
+async def test_an_object_that_is_newer_than_the_cache_is_no_contradiction():
+    """The watch may still deliver this change."""
+    setup = ExecutorSetup()
+    async with checking(setup) as informer:
+        setup.server.put(VMIS, document("vm"))
+        assert kinds([await setup.outcome_of(create("vm"))]) == ["AlreadyThere"]
+        await asyncio.sleep(CHECKED_S)
+        assert setup.sent[-1] == "get vm"
+        assert informer.lists == []
+
+
+async def test_an_object_that_changes_during_the_check_is_no_contradiction():
+    setup = ExecutorSetup()
+    async with checking(setup) as informer:
+        setup.server.put(VMIS, document("vm"))
+        setup.cache.lose_event()
+        setup.check.doubt(VMIS, key("vm"))
+        setup.server.fault_for = lambda request: setup.cache.relist()
+        await asyncio.sleep(CHECKED_S)
+        assert informer.lists == []
+
+
+@pytest.mark.parametrize("refusal", [QUOTA_FULL, INVALID])
+async def test_a_create_that_the_server_refuses_is_no_doubt(refusal):
+    setup = ExecutorSetup()
+    async with checking(setup):
+        setup.fail(refusal, verb="create")
+        await setup.outcome_of(create("vm"))
+        sent = len(setup.sent)
+        await asyncio.sleep(CHECKED_S)
+        assert len(setup.sent) == sent
+
+
+async def test_a_patch_that_a_webhook_refuses_all_the_time_causes_no_list():
+    setup = ExecutorSetup()
+    setup.add("vm")
+    async with checking(setup) as informer:
+        setup.fail(INVALID, verb="patch")
+        action = Patch(resource=VMIS, key=key("vm"), body=b"[]", type=PatchType.JSON, why="test")
+        for _ in range(20):
+            await setup.outcome_of(action)
+            await asyncio.sleep(5)
+        assert informer.lists == []
+
+
+async def test_a_read_that_fails_is_tried_again():
+    setup = ExecutorSetup()
+    async with checking(setup) as informer:
+        setup.server.put(VMIS, document("vm"))
+        setup.cache.lose_event()
+        await setup.outcome_of(create("vm"))
+        setup.fail(UNREACHABLE, verb="get")
+        await asyncio.sleep(CHECKED_S)
+        assert informer.lists == []
+        setup.heal()
+        await asyncio.sleep(CHECKED_S)
+        assert len(informer.lists) == 1
+
+
+async def test_a_resource_is_listed_at_most_once_in_thirty_seconds():
+    """The server of this test contradicts itself: it has a VMI in its lists, but answers 404."""
+    setup = ExecutorSetup()
+    setup.add("vm")
+    async with checking(setup) as informer:
+        setup.fail(GONE)
+        for _ in range(120):
+            await setup.outcome_of(patch())
+            await asyncio.sleep(1)
+        assert 2 <= len(informer.lists) <= 120 / RELIST_PAUSE_S
+
+
+async def test_one_check_reads_few_objects():
+    setup = ExecutorSetup()
+    async with checking(setup):
+        for index in range(50):
+            setup.check.doubt(VMIS, key(f"vm-{index}"))
+        await asyncio.sleep(DOUBT_S + PERIOD_S / 2)
+        assert len(setup.sent) == READS
+
+
+async def test_a_new_object_with_an_older_version_than_the_cache_proves_a_restore():
+    setup = ExecutorSetup()
+    async with checking(setup) as informer:
+        setup.cache.store.advance("1000")
+        with capture_logs() as logs:
+            assert kinds([await setup.outcome_of(create("vm"))]) == ["Done"]
+        assert informer.lists == [("", True)]
+        assert [entry["log_level"] for entry in logs] == ["error"]
+        await setup.outcome_of(create("vm-2"))
+        assert len(informer.lists) == 1
+
+
+async def test_creates_at_the_same_time_as_events_prove_no_restore():
+    setup = ExecutorSetup()
+    async with checking(setup) as informer:
+        setup.server.fault_for = lambda request: setup.add("other") and None
+        assert kinds([await setup.outcome_of(create("vm"))]) == ["Done"]
+        assert informer.lists == []
+
+
+async def test_without_informers_there_is_no_check():
+    setup = ExecutorSetup()
+    setup.check.doubt(VMIS, OWNER)
+    task = asyncio.create_task(setup.check.run(), name="check")
+    await asyncio.sleep(60)
+    task.cancel()
+    assert setup.sent == []

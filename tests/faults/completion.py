@@ -1,0 +1,50 @@
+"""Adds to the observations what the observer missed, from the answers to the writes."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+
+from msgspec.structs import replace
+
+from tests.faults.history import Observation, Request, Type
+from tests.faults.states import uid_of, version_of
+
+
+def complete(observations: Iterable[Observation], requests: Iterable[Request]) -> tuple[Observation, ...]:
+    """Return the observations. If an answer to a write shows a state that the observer missed, add this state.
+
+    The answer to a create or a change contains the new state of the object.
+    """
+    found = {(each.kind, uid_of(each.object), each.revision): each for each in observations}
+    removed = {(kind, uid): revision for (kind, uid, revision), each in found.items() if each.type == "DELETED"}
+    epoch = min((each.epoch for each in found.values()), default=0)
+    for write in requests:
+        answer = write.answer or {}
+        if not write.kind or not write.revision or answer.get("kind") != write.kind:
+            continue
+        uid = uid_of(answer)
+        is_after_removal = write.revision > removed.get((write.kind, uid), write.revision)
+        if (write.kind, uid, write.revision) in found or is_after_removal:
+            continue
+        type_: Type = "ADDED" if write.verb == "create" else "MODIFIED"
+        found[write.kind, uid, write.revision] = Observation(
+            write.revision, write.kind, type_, answer, write.answered, epoch
+        )
+    return tuple(sorted(_placed(list(found.values())), key=lambda each: (each.epoch, each.revision)))
+
+
+def _placed(observations: Sequence[Observation]) -> Iterator[Observation]:
+    """Yield the observations. Move each removal that only a list showed to the revision of the object's last state.
+
+    The object was removed between its last state and the list. Another object can have its name long before the list.
+    """
+    last: dict[tuple[int, str, str], int] = defaultdict(int)
+    for each in observations:
+        key = each.epoch, each.kind, uid_of(each.object)
+        if each.type != "DELETED":
+            last[key] = max(last[key], each.revision)
+    for each in sorted(observations, key=lambda each: each.type == "DELETED"):
+        known = last[each.epoch, each.kind, uid_of(each.object)]
+        is_late = each.type == "DELETED" and version_of(each.object) < each.revision
+        yield replace(each, revision=known) if is_late and known else each

@@ -1,0 +1,70 @@
+"""The answers of a busy server. A small HTTPS server gives each answer in turn."""
+
+from __future__ import annotations
+
+import ssl
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sandbox import admin
+from sandbox.admin import Admin, Rejected
+from sandbox.pki import Pki
+
+
+@contextmanager
+def server(directory: Path, answers: list[tuple[int, dict[str, str]]]) -> Iterator[Admin]:
+    """Serve the answers, a status and headers each, in turn. Yield a client of the server."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            status, headers = answers.pop(0)
+            self.send_response(status)
+            for name, value in {**headers, "Content-Length": "2"}.items():
+                self.send_header(name, value)
+            self.end_headers()
+            self.wfile.write(b"{}")
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    pki = Pki(directory)
+    identity, user = pki.server(), pki.client("admin")
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(identity.certificate, identity.key)
+    httpd = HTTPServer(("127.0.0.1", 0), Handler)
+    httpd.socket = context.wrap_socket(httpd.socket, server_side=True)
+    threading.Thread(target=httpd.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
+    kubeconfig = directory / "kubeconfig"
+    cluster = {"server": f"https://127.0.0.1:{httpd.server_port}", "certificate-authority": str(pki.ca)}
+    credentials = {"client-certificate": str(user.certificate), "client-key": str(user.key)}
+    kubeconfig.write_text(yaml.safe_dump({"clusters": [{"cluster": cluster}], "users": [{"user": credentials}]}))
+    try:
+        yield Admin(kubeconfig)
+    finally:
+        httpd.shutdown()
+        httpd.server_close()
+
+
+def test_a_request_is_repeated_while_the_server_asks_for_patience(tmp_path: Path) -> None:
+    busy = (429, {"Retry-After": "0"})
+    with server(tmp_path, [busy, busy, (200, {})]) as client:
+        assert client.get("/") == {}
+
+
+def test_a_refusal_without_retry_after_is_final(tmp_path: Path) -> None:
+    with server(tmp_path, [(429, {}), (200, {})]) as client, pytest.raises(Rejected) as refused:
+        client.get("/")
+    assert refused.value.status == 429
+
+
+def test_a_server_that_stays_busy_is_given_up(tmp_path: Path) -> None:
+    answers = [(429, {"Retry-After": "0"})] * (admin.BUSY_ANSWERS + 1)
+    with server(tmp_path, answers) as client, pytest.raises(Rejected):
+        client.get("/")
+    assert len(answers) == 1
