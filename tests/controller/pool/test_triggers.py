@@ -329,9 +329,7 @@ def kept_revisions():
 
 
 def decision(owner, machines, vmis):
-    """The plan and the status of a reconciliation, without the condition `ReplicaFailure`. The message of this
-    condition can vary. The detail of a VM's problem is left out as well: its change alone triggers nothing.
-    """
+    """The plan and the status, without `ReplicaFailure` and the detail of a problem. Their change triggers nothing."""
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
     others = [
