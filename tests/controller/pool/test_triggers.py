@@ -337,15 +337,12 @@ def decision(owner, machines, vmis):
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
     others = [
-        replace(each, message=without_detail(each.message)) if each.type in ("Reconciling", "Stalled") else each
+        replace(each, message=each.message.partition(", ")[0]) if each.type in ("Reconciling", "Stalled") else each
         for each in status.conditions or ()
         if each.type != "ReplicaFailure"
     ]
-    return plan(seen), replace(status, problem=without_detail(status.problem), conditions=tuple(others))
-
-
-def without_detail(text):
-    return (text or "").partition(", ")[0]
+    problem = (status.problem or "").partition(", ")[0]
+    return plan(seen), replace(status, problem=problem, conditions=tuple(others))
 
 
 def decision_without_failure(owner, machines, vmis):
