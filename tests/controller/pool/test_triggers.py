@@ -341,8 +341,7 @@ def decision(owner, machines, vmis):
         for each in status.conditions or ()
         if each.type != "ReplicaFailure"
     ]
-    problem = (status.problem or "").partition(", ")[0]
-    return plan(seen), replace(status, problem=problem, conditions=tuple(others))
+    return plan(seen), replace(status, problem=(status.problem or "").partition(", ")[0], conditions=tuple(others))
 
 
 def decision_without_failure(owner, machines, vmis):
