@@ -366,8 +366,7 @@ def test_p19_a_change_of_a_vm_without_a_trigger_alters_no_decision(owner, pair):
     def decide(machine, instance):
         return lambda: decision(owner, [*others, machine], [running[0], instance])
 
-    triggers = triggered_by(Updated(before, after))
-    assert_same_decision(triggers, decide(before, running[1]), decide(after, running[2]))
+    assert_same_decision(triggered_by(Updated(before, after)), decide(before, running[1]), decide(after, running[2]))
 
 
 @given(changed(POOL_FIELDS).map(lambda pair: pool(**pair[0])), changed(VMI_FIELDS))
