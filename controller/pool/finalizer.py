@@ -103,7 +103,7 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
         )
         for vm in vms
     )
-    deletes = tuple(delete_of(vm, why) for vm in vms)
+    deletes = tuple(delete_of(vm, why, keep_disks=True) for vm in vms)
     return (Stage(guards), Stage(deletes, essential=False))
 
 

@@ -153,7 +153,7 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
     unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
     deletes = tuple(
-        delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, cause=Cause.HEALING)
+        delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, keep_disks=preserve, cause=Cause.HEALING)
         for each in chosen
         if each.announced is not None and each.announced <= snapshot.now and each.vm not in unsafe
     )

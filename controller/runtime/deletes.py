@@ -26,8 +26,8 @@ _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNO
 async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
     """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
 
-    If the object has changed, the delete is tried again. Raise ApiError if a delete fails for another reason, or if the
-    last attempt fails.
+    Return `Rejected` if the object has lost the finalizer of the action. If the object has changed in another way, the
+    delete is tried again. Raise ApiError if a delete fails for another reason, or if the last attempt fails.
     """
     version = action.version
     for attempts_left in reversed(range(ATTEMPTS)):
@@ -47,6 +47,8 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
             return Rejected(action, error)
         if not _is_deletable(found, action):
             return Missing(action)
+        if action.finalizer and action.finalizer not in (found.finalizers or ()):
+            return Rejected(action, Conflict(f"{action.key} has no finalizer {action.finalizer} any more", code=409))
         version = found.resource_version
     raise AssertionError("the last attempt returns or raises")
 

@@ -58,8 +58,9 @@ class Delete(Struct, frozen=True, kw_only=True):
 
     `version` is the resourceVersion from which the plan was made, or empty. The object may have another resourceVersion
     on the server. The action then fails if `owner_uid` is empty. Otherwise the object is read again, and is deleted
-    only if its controller still has the UID `owner_uid`. If `foreground` is true, the garbage collector first deletes
-    the dependents that block the deletion.
+    only if its controller still has the UID `owner_uid`. If `finalizer` is not empty, the action also fails if the
+    object that is read does not have this finalizer. If `foreground` is true, the garbage collector first deletes the
+    dependents that block the deletion.
     """
 
     resource: AnyResource
@@ -69,6 +70,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     foreground: bool = False
     version: str = ""
     owner_uid: str = ""
+    finalizer: str = ""
     cause: Cause = Cause.UNSPECIFIED
 
 

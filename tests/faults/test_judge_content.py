@@ -96,6 +96,29 @@ def test_s10_a_user_who_removes_the_finalizer_loses_the_disks() -> None:
     assert_kept(made, "S10")
 
 
+def unprotected_vm_with_disk(made: Made) -> None:
+    """A VM without the pool finalizer, and its disk. The pool keeps disks."""
+    owner = made.create(pool(1, **KEEP))
+    machine = made.create(vm("pool-0", owner, finalizers=[]), by=OURS)
+    made.create(disk(DATA_VOLUME, "d-0", machine), by=SIMULATOR)
+
+
+def test_s10_a_user_who_deletes_a_vm_that_has_no_finalizer_yet_loses_the_disks() -> None:
+    made = Made()
+    unprotected_vm_with_disk(made)
+    made.delete(VM, "pool-0")
+    made.delete(DATA_VOLUME, "d-0", by=COLLECTOR)
+    assert_kept(made, "S10")
+
+
+def test_s10_a_delete_by_the_controller_without_the_finalizer_is_found() -> None:
+    made = Made()
+    unprotected_vm_with_disk(made)
+    made.delete(VM, "pool-0", by=OURS)
+    made.delete(DATA_VOLUME, "d-0", by=COLLECTOR)
+    assert_broken(made, "S10", "the garbage collector deletes the disk d-0")
+
+
 def test_s10_a_disk_that_the_controller_deletes_is_found() -> None:
     made = Made()
     pool_with_disk(made)

@@ -260,21 +260,24 @@ class PoolNamespace(ReplicaSetNamespace):
 
     def hold_vm(self, name: str) -> None:
         """Add a foreign finalizer to a VM. A deleted VM then stays until `let_vm_go`."""
-        self._change_by_steps(f"{self._vms}/{name}", [{"op": "add", "path": "/metadata/finalizers/-", "value": HOLD}])
+        self._change_hold(name, HOLD)
 
     def let_vm_go(self, name: str) -> None:
         """Remove the finalizer that `hold_vm` added."""
+        self._change_hold(name)
 
-        def gone() -> bool:
-            path = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
-            steps = [{"op": "test", "path": path, "value": HOLD}, {"op": "remove", "path": path}]
+    def _change_hold(self, name: str, *holds: str) -> None:
+        def is_done() -> bool:
+            vm = self.vm(name)
+            finalizers = [*(each for each in finalizers_of(vm) if each != HOLD), *holds]
+            meta = {"finalizers": finalizers, "resourceVersion": vm["metadata"]["resourceVersion"]}
             try:
-                self._change_by_steps(f"{self._vms}/{name}", steps)
+                self.change_vm(name, {"metadata": meta})
             except Rejected:
-                return False  # another client removed a finalizer, so ours has another index
+                return False  # another client changed the VM
             return True
 
-        eventually(gone, what=f"the hold on {name} is off")
+        eventually(is_done, what=f"the foreign finalizers of {name} are {holds}")
 
     def mark_vm(self, name: str, **marks: str) -> None:
         """Set annotations of a VM: `deletion_cost="5"` sets `vmherd.dev/deletion-cost` to `5`."""

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.deletes import ATTEMPTS
 from controller.runtime.plan import Delete, Missing
-from tests.controller.runtime.executor_changes import meddle, reference, when
+from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when
 from tests.controller.runtime.executor_setup import (
     MODIFIED,
     OWNER_UID,
@@ -51,6 +52,22 @@ async def test_g3_an_object_that_has_left_its_owner_is_not_deleted(owners: list[
     setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": owners}})
     assert await setup.outcome_of(delete) == Missing(delete)
     assert setup.names == ["vm"]
+
+
+@pytest.mark.parametrize("finalizers", [[], ["other"]])
+async def test_p10_a_vm_that_has_lost_the_finalizer_which_keeps_its_disks_is_not_deleted(finalizers: list[str]):
+    setup, delete = with_member(finalizers=(FINALIZER,))
+    delete = replace(delete, finalizer=FINALIZER)
+    setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": finalizers}})
+    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
+    assert "deletionTimestamp" not in setup.server.document(VMIS, key("vm"))["metadata"]
+
+
+async def test_p10_a_vm_that_has_changed_and_still_has_the_finalizer_is_deleted():
+    setup, delete = with_member(finalizers=(FINALIZER,))
+    meddle(setup, VMIS, "vm")()
+    assert kinds([await setup.outcome_of(replace(delete, finalizer=FINALIZER))]) == ["Done"]
+    assert "deletionTimestamp" in setup.server.document(VMIS, key("vm"))["metadata"]
 
 
 async def test_g3_the_next_plan_waits_until_the_cache_shows_that_the_object_has_left():
