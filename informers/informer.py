@@ -121,11 +121,12 @@ class SharedInformer(Generic[T]):
         self._handlers.append(handler)
 
     def relist(self, why: str, *, namespace: str = ALL_NAMESPACES, restored: bool = False) -> None:
-        """List the resource again, because the cache contradicts the server. `why` is the contradiction.
+        """List the resource again, because the cache contradicts the server. `why` describes the contradiction.
 
-        The new list replaces the cache by contents. `namespace` is the namespace of the contradiction. `restored` is
-        True if the server was restored from a backup. Then all namespaces are listed, and `StoreView.rewinds`
-        increases. The caller must limit the frequency of its calls, because a list is expensive.
+        The new list replaces the cached objects, even if a cached object has a newer version. The contradiction
+        concerns an object in the namespace `namespace`. `restored` is True if the server was restored from a backup.
+        Then all namespaces are listed, and `StoreView.rewinds` increases. The caller must limit the frequency of its
+        calls, because a list is expensive.
         """
         for reflector in self._reflectors:
             if restored or reflector.scope in (ALL_NAMESPACES, namespace):

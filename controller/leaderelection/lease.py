@@ -109,7 +109,10 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait at least until the time `until`, because another process holds the lease."""
+    """The decision to wait, because another process holds the lease.
+
+    The field `until` is the earliest end of the wait.
+    """
 
     until: float
 

@@ -20,7 +20,7 @@ from controller.apimachinery.server_json import encode_as_server
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
-from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
@@ -105,10 +105,10 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan the deletion of unused revisions, at most `burst` in a reconciliation. No VM and no VMI uses an unused
-    revision.
+    """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
 
-    The newest `revision_history` unused revisions stay, so that a user can undo a change of the template.
+    A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
+    unused revisions stay, so that a user can undo a change of the template.
     """
     used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
     used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
@@ -126,9 +126,9 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
-    The stage deletes the revisions without a controller, because the garbage collector does not delete them. `orphans`
-    is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector deletes no
-    revision, so the stage deletes all revisions of the pool.
+    The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
+    `orphans` is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector
+    deletes no revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
@@ -152,13 +152,16 @@ def _delete(revision: ObjectMeta, why: str) -> Delete:
     )
 
 
-def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision that an outdated VM has.
+def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
+    """Return the name of the oldest revision that an outdated VM or VMI has.
 
-    If no VM is outdated, return the current revision.
+    If no VM and no VMI is outdated, return the current revision. During an update, a VM gets the current revision
+    before its VMI restarts. So the VMIs count as well.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()
+    used = {revision_of(vm) for vm in snapshot.members}
+    used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
+    older = {name for name in used & numbers.keys() if not revisions.is_current(name)}
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
 
 

@@ -1,8 +1,8 @@
 """Scaling: new VMs get the smallest free ordinals (P3, P4), and policies choose the surplus VMs to delete (P8, P9).
 
 A terminating VM still exists. For scale-out, a terminating VM counts as a VM of the pool, and its name stays taken. So
-the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So a scale-in does not delete
-one more VM while it waits for a terminating VM.
+the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So the pool does not delete a
+second VM in place of a VM that is still terminating.
 """
 
 from __future__ import annotations

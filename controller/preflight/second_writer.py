@@ -104,8 +104,9 @@ class StatusWrites(NamedTuple):
 async def decide_mode(client: Requests, config: Config) -> Config:
     """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
 
-    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed, because its kind is
-    served. If a request fails for another reason, raise ApiError or msgspec.DecodeError.
+    The mode depends on whether KubeVirt is installed. If the API server forbids a list of the KubeVirt objects, their
+    kind is served. So KubeVirt counts as installed. If a request fails for another reason, raise ApiError or
+    msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config

@@ -2,10 +2,10 @@
 decisions.
 
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
-creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
-failed create, the executor sends no further create. So a full quota causes only one rejected create. The other actions
-of a stage do not depend on each other. If one of these actions fails, the executor still tries the rest. But if the API
-server is down or overloaded, the executor starts no further action.
+create requests of a stage start slowly (R4): at first 1 request runs, then 2, 4, 8 ... requests run in parallel. After
+the first failed create request, the executor sends no further one. So a full quota causes only one rejected request.
+The other actions of a stage do not depend on each other. If one of these actions fails, the executor still tries the
+rest. But if the API server is down or overloaded, the executor starts no further action.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
@@ -167,7 +167,8 @@ class Executor:
                 assert_never(write)
 
     async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
-        """Run the creates after all other actions of the stage. Return the outcomes in the order of the actions.
+        """Send the create requests after all other actions of the stage. Return the outcomes in the order of the
+        actions.
 
         `blocked` contains UIDs of owners (see `_blocked_owners`). A patch with such a UID as `after_owner` is skipped.
         """
@@ -203,11 +204,11 @@ class Executor:
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
-        """Perform the creates with a slow start, and return the outcome of each create by index.
+        """Perform the create actions with a slow start, and return the outcome of each action by index.
 
-        The first create runs alone. Each success allows one more parallel create. So the number of parallel creates
-        doubles with each round trip, up to PARALLEL. After the first failure, no further create is started, but the
-        running creates finish. A create that was not tried has no outcome.
+        The first action runs alone. Each success allows one more parallel action. So the number of parallel actions
+        doubles with each round trip, up to PARALLEL. After the first failure, no further action is started, but the
+        running actions finish. An action that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(creates)

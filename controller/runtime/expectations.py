@@ -46,7 +46,9 @@ GIVE_UP_AFTER_S = 300.0
 """The longest time, in seconds, to wait until the cache shows the writes of a key."""
 
 LATE_S = 20.0
-"""The time in seconds after which a delete that the cache does not show causes a doubt about the cache."""
+"""If the cache does not show a delete request after this time, in seconds, the cached object is compared with the
+server.
+"""
 
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 
@@ -208,8 +210,9 @@ class Expectations:
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.
 
-        The result is always False for a patch or a restart, because the resourceVersion after such a write is unknown.
-        The result is also False for a resource that no cache contains.
+        The answer to the write is unknown, so its resourceVersion is unknown too. A cached object with a newer version
+        does not prove that a patch or a restart happened. So the result for a patch or a restart is always False. The
+        result is also False for a resource that no cache contains.
         """
         store = self._stores.get(write.resource)
         match write:

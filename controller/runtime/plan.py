@@ -143,12 +143,14 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
 
 class Restart(Struct, frozen=True, kw_only=True):
-    """An action that requests a restart of the object `key`. The request is a PUT. `requests` and `subresource` are the
-    resource and the subresource in the path of the request.
+    """An action that requests a restart of the object `key`.
 
-    `instance` and `instance_uid` are the resource and the UID of the running instance. The instance has the same key as
-    the object. If the instance was replaced, is being deleted or has left the object, no restart is requested. So a
-    restart can be sent twice without harm. The action fails if the object has left its owner (see `member`).
+    The request is a PUT of the subresource `subresource` of the resource `requests`. `instance` is the resource of the
+    running instance, and `instance_uid` is the UID of the instance. The instance has the same key as the object.
+
+    If the instance was replaced, is being deleted or has left the object, no restart is requested. So the action can be
+    repeated after a lost answer. If the restart has happened, the repeated action requests nothing. The action fails if
+    the object has left its owner (see `member`).
     """
 
     resource: AnyResource

@@ -104,7 +104,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> int:
-        """The resourceVersion of the result, or 0 if the answer has none."""
+        """The resourceVersion in the answer, or 0 if the answer has none."""
         return version_of(self.answer) if self.answer is not None and self.succeeded else 0
 
     @property
@@ -199,7 +199,10 @@ class World:
 
 
 class History(Struct, frozen=True, dict=True):
-    """Observations by revision, requests by time, and the holes. All other values are computed from these."""
+    """The observations by revision, and the requests by time. `holes` are the parts that the observer did not see.
+
+    All other values are computed from these fields.
+    """
 
     observations: tuple[Observation, ...]
     requests: tuple[Request, ...] = ()
@@ -259,7 +262,7 @@ class History(Struct, frozen=True, dict=True):
 
     @cached_property
     def end(self) -> World:
-        """The world after the last change."""
+        """Return all objects as they are after the last change."""
         world = World()
         for change in self.changes:
             world.apply(change)
@@ -336,7 +339,10 @@ def _deletes(observation: Observation) -> bool:
 
 
 def _answered_uid(write: Request) -> str:
-    """Return the UID in the answer. The answer to a delete that removed the object at once is a Status with the UID."""
+    """Return the UID in the answer.
+
+    If a delete request removes the object at once, the answer is a Status that contains the UID.
+    """
     answer = write.answer or {}
     return str((answer.get("details") or {}).get("uid") or (answer.get("metadata") or {}).get("uid") or "")
 
@@ -358,7 +364,7 @@ def _changes(observations: Iterable[Observation], authors: _Authors) -> Iterator
 
 
 def own_reference(item: Object, owner_uid: str) -> Object | None:
-    """The ownerReference of the object to this owner."""
+    """Return the ownerReference of the object to the owner with this UID, or None."""
     return next((each for each in references_of(item) if each["uid"] == owner_uid), None)
 
 

@@ -106,7 +106,7 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VM's pool was set to keep disks during the whole window of this change."""
+    """Return True if the spec of the VM's pool preserves disks in each state of the window of this change."""
     pool = POOL, controller_uid(change.before or {"metadata": {}})
     owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
@@ -115,7 +115,7 @@ def keeps_disks(history: History, run: Run, change: Change) -> bool:
 def _left_behind(end: World) -> Iterator[Finding]:
     """Check the pool finalizer on all objects when the controller is at rest (P6, G9).
 
-    No object waits for the removal of the finalizer. A member has the finalizer only if its pool keeps disks.
+    No terminating object and no VM that has left its pool may have the finalizer. A member has the finalizer only if its pool keeps disks.
     """
     for pool in end.all(POOL):
         for vm in end.children(uid_of(pool), VM) if not is_deleting(pool) else ():

@@ -7,9 +7,9 @@ How the catalogue's invariants are worded for this controller:
   consists of tests only.
 - Q2: a request for the same object fails at most `FAILURES` times in ten seconds: the back-off of a key begins with 5
   ms and doubles. All failures of a run together are limited, too: a hundred may come at once, and then ten a second.
-- Q3: without faults, a member costs one create and at most one delete, and is patched at most `PATCHES` times. A
-  write that lost a race against another writer (409) is tried again and does not count. Within each second, the status
-  of an owner is written at most `STATUS_PER_S` times, plus one time for each other write.
+- Q3: without faults, a member costs one create request and at most one delete request, and is patched at most `PATCHES`
+  times. A write that lost a race against another writer (409) is tried again and does not count. Within each second,
+  the status of an owner is written at most `STATUS_PER_S` times, plus one time for each other write.
 - Q5: after an answer with Retry-After, the same request is not repeated before this time is over. A time over
   300 seconds counts as 300 seconds.
 """

@@ -1,4 +1,4 @@
-"""Safety invariants about creates, deletes, adoptions, pauses and leases: S1 to S5, S7 and S8, and H0.
+"""Safety invariants about created and deleted objects, adoptions, pauses and leases: S1 to S5, S7 and S8, and H0.
 
 How the catalogue's invariants are worded for this controller:
 
@@ -59,7 +59,9 @@ from tests.faults.timelines import (
 )
 
 CONFIRMED_WITHIN_S = 60.0
-"""The longest time between the read of an owner and the owner's adoption of an orphan."""
+"""Before an owner adopts an orphan, the controller must read the owner from the server. The read may be at most this
+old, in seconds.
+"""
 
 
 def described(change: Change) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ def s1_nothing_is_created_or_deleted_without_a_reason(history: History, run: Run
 
 
 def _constant(timeline: Timeline) -> Iterator[Finding]:
-    """If the spec is constant and only the controller changes members, check the numbers of creates and deletes.
+    """If the spec is constant and only the controller changes members, check how many members were created and deleted.
 
     An owner that replaces unready or outdated members is left out.
     """
@@ -132,7 +134,7 @@ def _changes_sides(change: Change, owner: Object) -> bool:
 
 
 def _is_adopted(change: Change) -> bool:
-    """Return True if the object gets its first controller."""
+    """Return True if the object gets its first ownerReference with `controller: true`."""
     both = change.before is not None and change.after is not None
     return both and not controller_uid(change.before or {}) and bool(controller_uid(change.after or {}))
 
@@ -165,7 +167,7 @@ def s2_creates_and_deletes_stay_within_what_is_missing_or_surplus(history: Histo
 
 
 def _surplus_deletes(run: Run, steps: list[Step]) -> Iterator[Finding]:
-    """Check the deletes that one owner makes because it has surplus members. The wanted number of members must stay."""
+    """Check the deletions of surplus members of one owner. The wanted number of members must stay."""
     for number, step in enumerate(steps, start=1):
         window = step.timeline.window(run, step.index)
         first = step.index - len(window)
@@ -205,9 +207,10 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
 
 
 class _Taken:
-    """The times in which each VM name was in use, and the times of the controller's creates with this name.
+    """The times in which each VM name was in use. The time of the controller's create request for a name counts too.
 
-    The creates of one reconciliation run in parallel. So the VM with the smaller ordinal may appear a moment later.
+    The create requests of one reconciliation run in parallel. So the VM with the smaller ordinal may appear a moment
+    later.
     """
 
     def __init__(self, history: History) -> None:
@@ -361,13 +364,13 @@ def _write_in_pause(step: Step, run: Run) -> str:
 
 
 def holder_of(write: Request) -> Object:
-    """Return the spec of the lease after a write, or {}."""
+    """Return the spec of the lease in the answer to this write. If the write failed, return {}."""
     return ((write.answer or {}).get("spec") or {}) if write.succeeded else {}
 
 
 @invariant("S8")
 def s8_only_the_holder_of_the_lease_writes(history: History, run: Run) -> Iterator[Finding]:
-    """A write arrives before the lease of its sender ends.
+    """Each write must arrive at the server before the lease of its sender ends.
 
     `slack_s` is the tolerance for a request that is under way.
     """

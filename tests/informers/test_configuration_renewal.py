@@ -99,7 +99,9 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_certificates_in_use(
 
 
 def hanging_plugin(tmp_path: Path) -> dict[str, object]:
-    """The user of a kubeconfig whose exec plugin returns a token at its first run, and then hangs."""
+    """The user of a kubeconfig with an exec plugin. The first run of the plugin returns a token, and each later run
+    hangs.
+    """
     api = "client.authentication.k8s.io/v1"
     status = f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "first"}}}}'
     hang = f"echo $$ > {tmp_path}/pid && exec sleep 60"

@@ -307,7 +307,10 @@ class ReplicaSetNamespace:
         return counted
 
     def requests(self, *verbs: str, since: int | None = None) -> list[AuditRecord]:
-        """The requests of controllers in this namespace since the test began, except those for Events."""
+        """Return the requests of controllers in this namespace, except those for Events.
+
+        Without the argument `since`, return the requests since the start of the test.
+        """
         records = self.plane.audit_records(self.since if since is None else since)
         return [
             record

@@ -300,11 +300,11 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(lambda: witness not in self.vms(), what="the witness is gone")
 
     def vms_created(self, since: int | None = None) -> Counter[str]:
-        """The number of creates of each VM by the controller."""
+        """The number of the controller's successful create requests for each VM."""
         return self._done("create", 201, since)
 
     def vms_deleted(self, since: int | None = None) -> Counter[str]:
-        """The number of deletes of each VM by the controller."""
+        """The number of the controller's successful delete requests for each VM."""
         return self._done("delete", 200, since)
 
     def alive_vms(self) -> set[str]:

@@ -33,7 +33,7 @@ def edit(pools: PoolNamespace, replicas: int, *versions: int, **template: Any) -
 
 
 def revisions_made(pools: PoolNamespace) -> Counter[int]:
-    """The number of the controller's creates of revisions, by status code."""
+    """The number of the controller's create requests for revisions, by status code."""
     return Counter(each.code for each in pools.requests("create") if each.resource == "controllerrevisions")
 
 

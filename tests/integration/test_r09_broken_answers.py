@@ -1,6 +1,7 @@
 """R9: broken answers and broken watches cause no duplicate and no missing VMI, and the controller goes on.
 
-One controller meets all faults of a test, one after the other. Each fault must have happened.
+All faults of a test happen in turn, and the controller is not restarted in between. The test checks that each fault has
+happened.
 """
 
 from __future__ import annotations

@@ -20,7 +20,9 @@ UNDERWAY = refusal(500, "InternalError", "unable to complete request: stop/start
 
 
 class RestartSetup(ExecutorSetup):
-    """An executor, and a server with a VM that runs. The server writes a restart into the status of the VM."""
+    """An executor, and a server with a VM that runs. If a restart is requested, the server records the request in the
+    status of the VM.
+    """
 
     def __init__(self) -> None:
         super().__init__()
