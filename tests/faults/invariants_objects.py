@@ -115,7 +115,8 @@ def keeps_disks(history: History, run: Run, change: Change) -> bool:
 def _left_behind(end: World) -> Iterator[Finding]:
     """Check the pool finalizer on all objects when the controller is at rest (P6, G9).
 
-    No terminating object and no VM that has left its pool may have the finalizer. A member has the finalizer only if its pool keeps disks.
+    No terminating object and no VM that has left its pool may have the finalizer. A member has the finalizer only if
+    its pool keeps disks.
     """
     for pool in end.all(POOL):
         for vm in end.children(uid_of(pool), VM) if not is_deleting(pool) else ():
