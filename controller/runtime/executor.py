@@ -282,7 +282,7 @@ class Executor:
         return False
 
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
-        """Return the outcome of a create whose name is already in use.
+        """Return the outcome of a create request whose name is already in use.
 
         If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
         answer was lost. Otherwise return `Rejected`.

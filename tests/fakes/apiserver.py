@@ -56,10 +56,10 @@ class Event(NamedTuple):
 
 
 class FakeApiServer(Answering):
-    """An API server in memory. `serves` lists the resources that `request` finds by their path.
+    """An API server in memory. The field `serves` has the resources that the method `request` finds by their path.
 
     `has_status` lists the resources with a status subresource. `finalizers` are added to each created object of a
-    resource, as some admission plugins do. `now` gives the time for timestamps.
+    resource, as some admission plugins do. The function `now` gives the time for timestamps.
     """
 
     def __init__(
