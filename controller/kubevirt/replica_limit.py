@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.kubevirt.kstatus import Stall
 from controller.runtime.plan import Notice, Plan
 from informers.meta import ObjectMeta
 
@@ -30,6 +31,18 @@ def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
     """
     if not most or wanted <= most:
         return Plan()
-    message = f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"
+    message = _message(wanted, most)
     notice = Notice(reason=REPLICAS_LIMITED, message=message, once=f"generation-{owner.generation}")
     return Plan(held=message, notices=(notice,))
+
+
+def limit_stall(wanted: int, existing: int, most: int) -> Stall | None:
+    """Return the stall of a set or pool that has as many replicas as the limit allows, and wants more. Otherwise,
+    return None.
+    """
+    is_reached = 0 < most <= existing < wanted
+    return Stall(REPLICAS_LIMITED, _message(wanted, most)) if is_reached else None
+
+
+def _message(wanted: int, most: int) -> str:
+    return f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"

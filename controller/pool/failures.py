@@ -88,7 +88,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     The reason and the message come from the failing VM with the first name in alphabetical order.
     """
     failing = [
-        (vm, failure) for vm in by_name(snapshot.members) if (failure := _start_failure(snapshot, vm)) is not None
+        (vm, failure) for vm in by_name(snapshot.members) if (failure := start_failure_of(snapshot, vm)) is not None
     ]
     if not failing:
         return None
@@ -104,7 +104,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     )
 
 
-def _start_failure(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
+def start_failure_of(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
     """Return the condition that explains why a VM without a VMI cannot start, or None."""
     if vm.status is None or is_deleting(vm) or _is_halted(vm) or snapshot.vmi_of(vm) is not None:
         return None

@@ -42,6 +42,7 @@ from controller.pool.revisions import plan_pruning, read_revisions
 from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
+from controller.pool.state import plan_progress
 from controller.pool.takeover import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.unready_note import plan_unready_note
 from controller.pool.update import pending_steps, plan_update
@@ -102,6 +103,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
         plan_unready_note(snapshot, intent, revisions),
+        plan_progress(snapshot, intent, revisions),
         Plan(notices=undecodable_notices([*members, *snapshot.vmis.values()], snapshot.now)),
         healing.plan,
         scaling,

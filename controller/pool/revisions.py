@@ -19,7 +19,7 @@ from controller.apimachinery.server_json import encode_as_server
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
 from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
-from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
@@ -142,13 +142,16 @@ def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, 
     return (Stage(deletes, essential=False),) if deletes else ()
 
 
-def oldest_in_use(snapshot: Snapshot, revisions: Revisions, members: tuple[VirtualMachine, ...]) -> str:
-    """Return the name of the oldest revision that an outdated VM has.
+def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
+    """Return the name of the oldest revision that an outdated VM or VMI has.
 
-    If no VM is outdated, return the current revision.
+    If no VM and no VMI is outdated, return the current revision. During an update, a VM gets the current revision
+    before its VMI restarts. So the VMIs count as well.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    older = {revision_of(vm) for vm in members if not revisions.is_current(revision_of(vm))} & numbers.keys()
+    used = {revision_of(vm) for vm in snapshot.members}
+    used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
+    older = {name for name in used & numbers.keys() if not revisions.is_current(name)}
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
 
 

@@ -48,7 +48,7 @@ NODE_UNRESPONSIVE: Final = "NodeUnresponsive"
 """The `status.reason` of a VMI that KubeVirt marked as failed because its node was lost."""
 
 _VALID_FAILURES: Final = range(1, 10**6)
-_NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
+NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trial(Struct, frozen=True):
@@ -250,7 +250,7 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
     failures = trial.failures + 1
     # `at` comes from our clock, the other times from the clocks of KubeVirt and of the API server. Times in the far
     # future are ignored, so that a wrong clock cannot extend a delay without limit.
-    times = (_ended(vmi) or _created(vmi), trial.at or _NEVER)
+    times = (_ended(vmi) or _created(vmi), trial.at or NEVER)
     ended = max((each for each in times if each <= now + LONGEST_DELAY), default=now)
     return EarlyFailure(vmi, failures, failing_since(vmi, now), min(ended, now) + delay_after(failures))
 
@@ -281,4 +281,4 @@ def _ended(vmi: VirtualMachineInstance) -> datetime | None:
 
 
 def _created(vmi: VirtualMachineInstance) -> datetime:
-    return with_timezone(vmi.metadata.creation_timestamp) or _NEVER
+    return with_timezone(vmi.metadata.creation_timestamp) or NEVER

@@ -117,13 +117,11 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
     if any(isinstance(outcome, Unserved) for outcome in outcomes):
         waits.append(UNSERVED_S)
+    if not waits and not failures and (outcomes or not settled):
+        waits.append(LOOK_AGAIN_S)
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
-    if waits:
-        return After(min(waits))
-    if failures:
-        return AwaitChange()
-    return After(LOOK_AGAIN_S) if outcomes or not settled else AwaitChange()
+    return After(min(waits)) if waits else AwaitChange()
 
 
 def retry_after(*errors: ApiError) -> Retry:

@@ -18,6 +18,7 @@ def complete(observations: Iterable[Observation], requests: Iterable[Request]) -
     """
     found = {(each.kind, uid_of(each.object), each.revision): each for each in observations}
     removed = {(kind, uid): revision for (kind, uid, revision), each in found.items() if each.type == "DELETED"}
+    epoch = min((each.epoch for each in found.values()), default=0)
     for write in requests:
         answer = write.answer or {}
         if not write.kind or not write.revision or answer.get("kind") != write.kind:
@@ -27,7 +28,9 @@ def complete(observations: Iterable[Observation], requests: Iterable[Request]) -
         if (write.kind, uid, write.revision) in found or is_after_removal:
             continue
         type_: Type = "ADDED" if write.verb == "create" else "MODIFIED"
-        found[write.kind, uid, write.revision] = Observation(write.revision, write.kind, type_, answer, write.answered)
+        found[write.kind, uid, write.revision] = Observation(
+            write.revision, write.kind, type_, answer, write.answered, epoch
+        )
     return tuple(sorted(_placed(list(found.values())), key=lambda each: (each.epoch, each.revision)))
 
 

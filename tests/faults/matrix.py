@@ -145,7 +145,7 @@ class Matrix:
             ]
             await asyncio.wait(runs)
             striking.cancel()
-            self.failures += controllers_that_ended(scene)
+            self.failures += controllers_that_ended(scene, wave.fault)
 
     async def _reference(self, scenario: Scenario) -> Result | None:
         self._total += 1

@@ -76,6 +76,7 @@ class _Watch:
         if self.listed.is_set():
             if revision < self.revision:
                 self.epoch += 1
+                self._record.epoch = max(self._record.epoch, self.epoch)
             missed = [item for item in found.values() if version_of(item) > self._version(uid_of(item))]
             why = f"the watch expired; {len(missed)} states and {len(self.live.keys() - found.keys())} removals found"
             self._record.holes.append(Hole(self.kind, self.revision, revision, why))
@@ -113,17 +114,21 @@ class _Watch:
             self.live.pop(uid_of(item), None)
         else:
             self.live[uid_of(item)] = item
-        self._record.add(Observation(revision, self.kind, type_, item, time.time(), self.epoch))
+        self._record.add(Observation(revision, self.kind, type_, item, time.time(), self._record.epoch))
         self.changed.set()
 
 
 class Recorder:
-    """The observations by namespace, and the holes. `last` is the newest revision of each UID."""
+    """The observations by namespace, and the holes. `last` is the newest revision of each UID.
+
+    All watches share the epoch: after a restore, the watches of some kinds may see no revision that goes back.
+    """
 
     def __init__(self) -> None:
         self.observations: dict[str, list[Observation]] = defaultdict(list)
         self.holes: list[Hole] = []
         self.last: dict[str, int] = {}
+        self.epoch = 0
 
     def add(self, observation: Observation) -> None:
         metadata = observation.object["metadata"]

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.faults.audit_tail import AuditTail
 from tests.faults.completion import complete
 from tests.faults.history import History, Observation, Request
@@ -158,6 +160,14 @@ def test_a_removal_that_a_list_shows_comes_before_the_next_object_with_this_name
     changes = History(complete(seen, made.requests), tuple(made.requests)).changes
     assert [each.after is None for each in changes] == [False, True, False]
     assert changes[0].uid == changes[1].uid != changes[2].uid
+
+
+def test_a_state_from_an_answer_belongs_to_the_epoch_of_its_namespace() -> None:
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.patch(VMI, "herd-a", ready())
+    seen = [replace(each, epoch=2) for each in made.observations if each.revision != 2]
+    assert [each.epoch for each in complete(seen, made.requests)] == [2, 2]
 
 
 def record(**more: Any) -> bytes:

@@ -219,12 +219,21 @@ def test_p16_no_revision_is_deleted_while_vms_are_missing():
 def test_p11_the_oldest_revision_in_use_is_the_start_of_a_rollout():
     owner = template_of(3)
     machines = (*vms(owner, 0, revision="web-2"), *vms(owner, 1, revision="web-3"), *vms(owner, 2, revision="web-9"))
-    seen = snapshot(owner, machines, revisions=history(1, 2, 3))
-    assert oldest_in_use(seen, revisions_of(seen), machines) == "web-2"
-    older = vms(owner, 0, revision="web-1")
-    assert oldest_in_use(seen, revisions_of(seen), (*machines, *older)) == "web-1"
-    done = vms(owner, 0, 1, revision="web-3")
-    assert oldest_in_use(seen, revisions_of(seen), done) == "web-3"
+    assert oldest_of(owner, machines) == "web-2"
+    assert oldest_of(owner, (*machines, *vms(owner, 3, revision="web-1"))) == "web-1"
+    assert oldest_of(owner, vms(owner, 0, 1, revision="web-3")) == "web-3"
+
+
+def test_p11_an_updated_vm_counts_with_its_old_revision_until_its_vmi_runs_the_new_template():
+    owner = template_of(3)
+    machines = vms(owner, 0, 1, revision="web-3")
+    assert oldest_of(owner, machines, vmis=[vmi(machines[0], revision="web-2"), vmi(machines[1])]) == "web-2"
+    assert oldest_of(owner, machines, vmis=[vmi(machines[1])]) == "web-3"
+
+
+def oldest_of(owner, machines, **circumstances) -> str:
+    seen = snapshot(owner, machines, revisions=history(1, 2, 3), **circumstances)
+    return oldest_in_use(seen, revisions_of(seen))
 
 
 def test_p11_after_many_changes_the_current_revision_and_the_history_remain():

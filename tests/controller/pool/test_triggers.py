@@ -333,19 +333,22 @@ def kept_revisions():
 
 
 def decision(owner, machines, vmis):
-    """The plan and the status of a reconciliation, without the condition `ReplicaFailure`. The message of this
-    condition can vary.
-    """
+    """The plan and the status, without `ReplicaFailure` and the detail of a problem. Their change triggers nothing."""
     seen = snapshot(owner, machines, vmis=vmis, revisions=kept_revisions())
     status = next_status(seen, ())
-    others = [each for each in status.conditions or () if each.type != "ReplicaFailure"]
-    return plan(seen), replace(status, conditions=tuple(others))
+    others = [
+        replace(each, message=each.message.partition(", ")[0]) if each.type in ("Reconciling", "Stalled") else each
+        for each in status.conditions or ()
+        if each.type != "ReplicaFailure"
+    ]
+    return plan(seen), replace(status, problem=(status.problem or "").partition(", ")[0], conditions=tuple(others))
 
 
 def decision_without_failure(owner, machines, vmis):
-    """The plan and the status. `printableStatus` is left out, because it depends on the condition `ReplicaFailure`."""
+    """The plan and the status. The fields that depend on the condition `ReplicaFailure` are left out."""
     todo, status = decision(owner, machines, vmis)
-    return todo, replace(status, printable_status=None)
+    others = [each for each in status.conditions or () if each.type not in ("Reconciling", "Stalled")]
+    return todo, replace(status, printable_status=None, problem=None, conditions=tuple(others))
 
 
 def assert_same_decision(triggers, before, after):
