@@ -122,6 +122,12 @@ class FakeApiServer(Answering):
             Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
         )
 
+    async def list_metadata(self, resource: AnyResource, namespace: str, *, limit: int, continue_: str = "") -> bytes:
+        return await self._serve(
+            Request("list", resource, ObjectKey(namespace, "")),
+            lambda: self._list_metadata(resource, namespace, limit, int(continue_ or 0)),
+        )
+
     async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes:
         document = msgspec.json.decode(body)
         key = ObjectKey(namespace, document["metadata"]["name"])
@@ -249,6 +255,13 @@ class FakeApiServer(Answering):
         items = [held for key, held in sorted(self._of(resource).items()) if namespace in ("", key.namespace)]
         head = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List"}
         return {**head, "metadata": {"resourceVersion": str(self.version)}, "items": items}
+
+    def _list_metadata(self, resource: AnyResource, namespace: str, limit: int, start: int) -> Document:
+        whole = self._list(resource, namespace)
+        items, end = whole["items"], start + limit
+        more = {"continue": str(end), "remainingItemCount": len(items) - end} if end < len(items) else {}
+        page = [{"metadata": held["metadata"]} for held in items[start:end]]
+        return {"kind": "PartialObjectMetadataList", "metadata": whole["metadata"] | more, "items": page}
 
     def _create(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
         # Admission comes before storage. With a full quota, the answer is 403 even if the name is taken.
