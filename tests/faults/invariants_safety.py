@@ -2,7 +2,7 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- S1: names are deterministic, so a lost answer or a crash is no excuse for a second VM. The count of S1 holds
+- S1: names are deterministic, so a lost answer or a crash is no excuse for a second member. The count of S1 holds
   for an owner with a constant spec and no lost member. In all other cases each deletion needs a reason, and S2 limits
   the created members.
 - S2: the history does not show where a reconciliation begins or ends. So the limit is G2: the number of members created
