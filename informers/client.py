@@ -37,18 +37,13 @@ from informers.fairness import FairSlots
 from informers.gate import Gate, GatedBody, GatedConnector
 from informers.instruments import NO_INSTRUMENTS, ClientInstruments
 from informers.meta import ObjectKey
+from informers.objects import METADATA_LIST
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
 from informers.sockets import open_socket
 from informers.transport import report_lost_connection, transport_error
 
-__all__ = [
-    "ApiClient",
-    "ConfigurationError",
-    "Credentials",
-    "load_credentials",
-    "open_client",
-]
+__all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials", "open_client"]
 
 log = structlog.get_logger()
 
@@ -160,6 +155,10 @@ class ApiClient:
 
     async def get(self, resource: Resource[Any], key: ObjectKey, *, subresource: str = "") -> bytes:
         return await self.request("GET", resource.path(key.namespace, key.name, subresource))
+
+    async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
+        params = {"limit": str(limit), **({"continue": continue_} if continue_ else {})}
+        return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes:
         return await self.request("POST", resource.path(namespace), body=body)

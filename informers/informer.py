@@ -109,7 +109,7 @@ class SharedInformer(Generic[T]):
     def silent_s(self, now: float) -> float:
         """Return the seconds since data last arrived. If there are several watches, return the longest time of a watch.
 
-        `now` is the time of the event loop.
+        The argument `now` is the time of the event loop.
         """
         return max(reflector.silent_s(now) for reflector in self._reflectors)
 
@@ -121,7 +121,8 @@ class SharedInformer(Generic[T]):
         self._handlers.append(handler)
 
     def relist(self, why: str, *, namespace: str = ALL_NAMESPACES, restored: bool = False) -> None:
-        """List the resource again, because the cache contradicts the server. `why` describes the contradiction.
+        """List the resource again, because the cache contradicts the server. The argument `why` describes the
+        contradiction.
 
         The new list replaces the cached objects, even if a cached object has a newer version. The contradiction
         concerns an object in the namespace `namespace`. `restored` is True if the server was restored from a backup.

@@ -62,7 +62,7 @@ class WatchError(Struct, frozen=True):
 
 
 class Undecodable(Struct, frozen=True):
-    """An event that could not be decoded. `why` is the decoder's message.
+    """An event that could not be decoded. The field `why` is the decoder's message.
 
     `meta` has the name, namespace, UID and version of the object. `meta` is None if these fields cannot be decoded.
     `deleted` is True for a DELETED event. `partial` is the object with its readable fields, or None.

@@ -135,8 +135,8 @@ class Waiting(Struct, frozen=True):
     a separate backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do
     not increase the delays of the normal backoff.
 
-    `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version, `why` is
-    empty. `missing` is True if the server does not serve the resource.
+    The field `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version,
+    `why` is empty. The field `missing` is True if the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching | Checking

@@ -41,8 +41,8 @@ ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
 class Record(Struct, frozen=True, array_like=True):
     """The last healing of an ordinal.
 
-    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. `at` is the time of the last
-    healing.
+    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. The field `at` is the time of the
+    last healing.
     """
 
     uid: str
@@ -53,8 +53,8 @@ class Record(Struct, frozen=True, array_like=True):
 class Recovering(Struct, frozen=True):
     """The ordinals whose VM was deleted for healing, and whose new VM is not available yet.
 
-    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the next time at which
-    a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
+    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. The field `until` is the next
+    time at which a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
     """
 
     number: int

@@ -36,8 +36,8 @@ _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 class Revisions(Struct, frozen=True, kw_only=True):
     """The revisions of a pool.
 
-    `templates` maps the name of each revision to its template. `template` is the pool's present template. `current` is
-    the name of the current revision. `current_exists` is False if this revision has not been created yet.
+    `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
+    `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     """
 
     current: str

@@ -65,7 +65,8 @@ def delete_of(
     keep_disks: bool = False,
     cause: Cause = Cause.UNSPECIFIED,
 ) -> Delete:
-    """Return the delete of a VM. With `keep_disks`, the VM is deleted only while the VM has the pool finalizer (P10).
+    """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
+    finalizer (P10).
 
     A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
     or no ordinal.

@@ -51,10 +51,10 @@ class UnreadyNote(Struct, frozen=True, array_like=True):
 class UnreadyPeriod(Struct, frozen=True, gc=False):
     """The unready period of the VM `uid`.
 
-    `since` is the start of the period. `template_since` is the time since which the VM has been unready with the
-    revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at` is
-    None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a
-    user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
+    The field `since` is the start of the period. `template_since` is the time since which the VM has been unready with
+    the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at`
+    is None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by
+    a user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
     period and then became unready again. `seen_at` is the time of the last snapshot with the VM.
     """
 

@@ -63,7 +63,10 @@ class SecondWriter(Struct, frozen=True):
 
 
 class Undetermined(Struct, frozen=True):
-    """The check could not find out whether another controller reconciles the same kinds. `why` is the reason."""
+    """The check could not find out whether another controller reconciles the same kinds.
+
+    The field `why` is the reason.
+    """
 
     kinds: tuple[str, ...]
     why: str

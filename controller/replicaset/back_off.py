@@ -55,8 +55,8 @@ class Trial(Struct, frozen=True):
     """The history of a VMI, from the annotation on the VMI. Only a VMI that replaces an early failure has this
     annotation.
 
-    `failures` is the number of VMIs that failed in a row before this VMI. `since` is the creation time of the first
-    failed VMI. The field `at` is the time at which this VMI was created, measured by the controller's clock.
+    `failures` is the number of VMIs that failed in a row before this VMI. The field `since` is the creation time of the
+    first failed VMI. The field `at` is the time at which this VMI was created, measured by the controller's clock.
     """
 
     failures: int = 0
@@ -70,8 +70,8 @@ FRESH: Final = Trial()
 class EarlyFailure(Struct, frozen=True):
     """A failed VMI that is not replaced yet.
 
-    `failures` is the number of VMIs that failed in a row, including this VMI. `since` is the creation time of the first
-    failed VMI. `due` is the earliest creation time of the replacement.
+    `failures` is the number of VMIs that failed in a row, including this VMI. The field `since` is the creation time of
+    the first failed VMI. `due` is the earliest creation time of the replacement.
     """
 
     vmi: VirtualMachineInstance
@@ -83,8 +83,8 @@ class EarlyFailure(Struct, frozen=True):
 class BackOff(Struct, frozen=True):
     """The early failures of a set.
 
-    The VMI with the most failures in a row is first. `since` is the creation time of the first VMI that failed, or None
-    if there is no failure.
+    The VMI with the most failures in a row is first. The field `since` is the creation time of the first VMI that
+    failed, or None if there is no failure.
 
     `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
     is the time until which the set waits for a starting replacement, or None.

@@ -70,7 +70,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names that VMIs in the namespace of the set already have.
     - `settled`: True if the caches show all earlier writes for this set (R9).
     - `now`: the time of the wall clock when the snapshot was taken.
-    - `burst`: the maximum number of creates in one reconciliation, and also the maximum number of deletes (R4, R6, R7).
+    - `burst`: the maximum number of create requests in one reconciliation, and also the maximum number of delete
+      requests (R4, R6, R7).
     - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
     """
 

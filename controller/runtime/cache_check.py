@@ -126,7 +126,7 @@ class CacheCheck:
             self.restored(f"the new object {create.key} has version {version}, but the cache already had {before}")
 
     def restored(self, why: str) -> None:
-        """List all resources again, because etcd was restored from a backup. `why` is the proof."""
+        """List all resources again, because etcd was restored from a backup. The argument `why` is the proof."""
         if not self._may_list(None):
             return
         log.error("the API server was restored from a backup, listing all resources again", why=why)
@@ -189,7 +189,7 @@ class CacheCheck:
 def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str) -> str:
     """Return the contradiction between the cached and the real state of an object, or "".
 
-    `seen` is the newest version that the cache has received.
+    The argument `seen` is the newest version that the cache has received.
     """
     if found is None:
         return f"the server does not have {name}, but the cache does" if cached is not None else ""

@@ -1,8 +1,8 @@
 """Deletes an object only if the object still belongs to its owner (G3).
 
-The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete has the
-resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the server. The
-executor deletes the new version only if the object still has its owner.
+The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete request
+has the resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the
+server. The executor deletes the new version only if the object still has its owner.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
     """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
 
     Return `Rejected` if the object has lost the finalizer of the action. If the object has changed in another way, the
-    delete is tried again. Raise ApiError if a delete fails for another reason, or if the last attempt fails.
+    delete request is sent again. Raise ApiError if a delete request fails for another reason, or if the last attempt
+    fails.
     """
     if action.member is not None and (problem := await membership_error(client, action.member)) is not None:
         return Rejected(action, problem)
@@ -86,9 +87,5 @@ def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
 
 
 def is_uid_mismatch(error: Conflict) -> bool:
-    """Return True if a delete failed because the UID of the object differs from the UID in the delete.
-
-    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
-    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
-    """
+    """Return True if the UID of the object differs from the UID in a failed delete request."""
     return _UID_PRECONDITION.search(str(error)) is not None

@@ -57,7 +57,7 @@ class DryRunReport(NamedTuple):
 class DryRunReconciler(Generic[S]):
     """The reconciler of one kind in a dry run. The reconciler writes nothing.
 
-    `now` returns the time of the wall clock, for comparison with timestamps in objects.
+    The function `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(

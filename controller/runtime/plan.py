@@ -26,8 +26,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains the purpose to
-    readers.
+    """The purpose of a delete request, as a label for the metrics. The field `why` of the action explains the purpose
+    to readers.
     """
 
     UNSPECIFIED = ""
@@ -41,7 +41,7 @@ class Create(Struct, frozen=True, kw_only=True):
     `owner_uid` is the UID in the controller ownerReference of the new object.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
-    disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the create
+    disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the action
     waits until no disk belongs to the earlier object and no disk is being deleted.
     """
 
@@ -240,8 +240,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the sets or pools that the plan does not change. The reason: only a running controller
-    can keep the disks of their VMs.
+    The field `left` contains the keys of the sets or pools that the plan does not change. The reason: only a running
+    controller can keep the disks of their VMs.
     """
 
     plan: Plan
@@ -259,14 +259,14 @@ class Done(Struct, frozen=True):
 
 
 class AlreadyThere(Struct, frozen=True):
-    """The outcome of a create if an earlier attempt has already created the object for the same owner."""
+    """The outcome of a create action if an earlier attempt has already created the object for the same owner."""
 
     action: Create
     version: str = ""
 
 
 class Missing(Struct, frozen=True):
-    """The outcome of an action whose object no longer exists, or of a delete whose object has left its owner.
+    """The outcome of an action whose object no longer exists, or of a delete action whose object has left its owner.
 
     `Missing` does not count as a failure.
     """
@@ -303,10 +303,10 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create that was not tried, because a disk with a needed name will be deleted.
+    """The outcome of a create action that was not tried, because a disk with a needed name will be deleted.
 
     The disk belongs to an earlier object of the same name. The next reconciliation starts after `result.POSTPONED_S`
-    seconds and tries the create again.
+    seconds and tries to create the object again.
     """
 
     action: Create

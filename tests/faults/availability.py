@@ -34,8 +34,8 @@ from tests.faults.timelines import our_deletes
 
 
 class Disruption(Struct, frozen=True):
-    """One disruption. `unavailable` is the number of unavailable members, this disruption included. `allowed` is the
-    limit.
+    """One disruption. `unavailable` is the number of unavailable members, this disruption included. The field `allowed`
+    is the limit.
     """
 
     change: Change

@@ -4,9 +4,9 @@ There are two sources. The observer watches the API server and gives the states 
 requests (`Request`), with the level `RequestResponse` for writes. What the controller reports is not a source.
 
 The answer to a write has the resourceVersion of its result. So a write and the state that it made are joined exactly,
-by kind and resourceVersion. Three cases have no resourceVersion, and are joined by name, UID and time: a delete that
-removes the object at once, the last write to a terminating object, and a write whose answer is an error although the
-write happened (5xx).
+by kind and resourceVersion. Three cases have no resourceVersion, and are joined by name, UID and time: a delete request
+that removes the object at once, the last write to a terminating object, and a write whose answer is an error although
+the write happened (5xx).
 
 If the observer missed states, `completion` adds them from the answers to the writes. What is still missing is a `Hole`.
 """
@@ -129,7 +129,8 @@ class Hole(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """One step of the history: an object before and after. `before` is None for a new object, `after` for a removal.
+    """One step of the history: an object before and after. The field `before` is None for a new object, and the field
+    `after` is None for a removal.
 
     `author` is the write that made the change, or None if it is not known. `time` is the time of the server's answer to
     this write. Without a known write, `time` is the time of the observation.

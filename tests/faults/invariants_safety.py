@@ -2,17 +2,17 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- S1: names are deterministic, so a lost answer or a crash is no excuse for an additional create. The count of S1 holds
-  for an owner with a constant spec and no lost member. In all other cases each delete needs a reason, and S2 limits the
-  creates.
-- S2: the history does not show where a reconciliation begins or ends. So the limit is G2: creates since a state in the
-  window never exceed the members that are missing in that state. In the same way, the number of deletes of surplus
-  members never exceeds the surplus.
+- S1: names are deterministic, so a lost answer or a crash is no excuse for a second member. The count of S1 holds
+  for an owner with a constant spec and no lost member. In all other cases each deletion needs a reason, and S2 limits
+  the created members.
+- S2: the history does not show where a reconciliation begins or ends. So the limit is G2: the number of members created
+  since a state in the window never exceeds the number of members missing in that state. In the same way, the number of
+  deletions of surplus members never exceeds the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
   ordinal stays free, and that no pool adopts a VM.
-- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool may
-  restart the VMI of a VM that was a member at some time in the window. A precondition cannot prevent this restart,
-  because the version of the VMI does not change when the VM leaves.
+- S4: every delete request has a UID as precondition, and the object belongs to an owner at the moment of the request. A
+  pool may restart the VMI of a VM that was a member at some time in the window. A precondition cannot prevent this
+  restart, because the version of the VMI does not change when the VM leaves.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
 - S7: during a pause nothing is created, deleted or updated. Adoption, release, and the removal of finalizers go on (R8,
   P17). An owner that is being deleted creates nothing.

@@ -120,8 +120,8 @@ class _Watch:
 
 
 class Recorder:
-    """The observations by namespace, and the holes. A hole is a time in which the observer may have missed states.
-    `last` is the newest revision of each UID.
+    """The observations by namespace, and the holes. A hole is a time in which the observer may have missed states. The
+    field `last` is the newest revision of each UID.
 
     All watches share the epoch: after a restore, the watches of some kinds may see no revision that goes back.
     """

@@ -1,4 +1,4 @@
-"""The reason of a delete, as the history shows it.
+"""The reason of a deletion, as the history shows it.
 
 The controller may delete a member for these reasons:
 
@@ -39,7 +39,7 @@ from tests.faults.timelines import Step, fewest_wanted
 
 
 def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
-    """Return the reason of a delete, and what is wrong with the delete or ""."""
+    """Return the reason of a deletion, and what is wrong with the deletion or ""."""
     owners, states = step.timeline.owners(run, step.index), states_of(step, run)
     if not owners:
         return "surplus", f"{step.change.name} is deleted, but its owner was gone"

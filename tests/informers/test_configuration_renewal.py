@@ -21,7 +21,9 @@ from tests.informers.subjects import CONFIGMAPS, key
 
 
 class Cluster:
-    """A cluster whose certificate authority changes. `old` signed the first server certificate, `new` the second."""
+    """A cluster whose certificate authority changes. The authority `old` signed the first server certificate, and `new`
+    signed the second one.
+    """
 
     def __init__(self, ca_file: Path, client: ApiClient, credentials: Credentials, addresses: tuple[str, str]) -> None:
         self.ca_file = ca_file

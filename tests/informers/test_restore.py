@@ -51,8 +51,8 @@ class Server:
 
 
 class Cache:
-    """A store that receives only lists from a server, and no events. `told` contains the objects that were reported to
-    the handlers.
+    """A store that receives only lists from a server, and no events. The field `told` contains the objects that were
+    reported to the handlers.
     """
 
     def __init__(self) -> None:

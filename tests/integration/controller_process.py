@@ -135,7 +135,8 @@ def controller_process(
     through: Callable[[Path, str], Path] | None = None,
     program: str = "controller",
 ) -> Iterator[ControllerProcess]:
-    """Run the controller while the block runs. `who` decides the controller's permissions and its first flags:
+    """Run the controller while the block runs. The argument `who` decides the controller's permissions and its first
+    flags:
 
     - A control plane: the arguments, environment and account of the Deployment in the chart's release. After the block,
       the test fails if a permission was missing.

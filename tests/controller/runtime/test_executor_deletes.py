@@ -1,4 +1,4 @@
-"""Deletes of members: an object that has left its owner is not deleted (G3)."""
+"""Delete requests for members: an object that has left its owner is not deleted (G3)."""
 
 from __future__ import annotations
 
