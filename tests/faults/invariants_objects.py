@@ -2,14 +2,16 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- S6: a finalizer of another writer keeps its place in the list. The pool finalizer leaves a VM only if the VM
-  terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves, disks that must be
-  kept lose their owner. At rest, no terminating object has the pool finalizer.
-- S9: a delete of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run are
-  unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
+- S6: a finalizer of another writer keeps its place in the list. If a pool keeps disks, the pool finalizer leaves a VM
+  only if the VM terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves,
+  disks that must be kept lose their owner. At rest, no terminating object has the pool finalizer, and a member has the
+  finalizer only if its pool keeps disks.
+- S9: the deletion of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run
+  are unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
   refers to it, and the revision's data is the pool's spec.
 - S10: the garbage collector deletes no disk of a pool that keeps disks. Exceptions: a deletion in the foreground, a VM
-  that was no member, and a finalizer that others removed. A new VM never takes a disk that its predecessor owns.
+  that was no member, a finalizer that others removed, and a VM that others delete before it has the finalizer. A new VM
+  never takes a disk that its predecessor owns.
 - S11: see `invariants_fields`.
 - S12: each patch has a precondition: a resourceVersion, a JSON patch test, or a UID if the patch sets only keys of
   the controller. References and conditions of others stay.
@@ -108,7 +110,8 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
     vm = change.before or {}
     owner = world.by_uid(controller_uid(vm))
     if not is_deleting(vm) and controller_uid(after) and owner is not None and not is_deleting(owner):
-        return f"{change.name} loses the finalizer, but is a member and stays"
+        keeps = keeps_disks(history, run, change)
+        return f"{change.name} loses the finalizer, but is a member whose disks must be kept" if keeps else ""
     if not is_deleting(vm) or FOREGROUND in finalizers_of(vm) or not keeps_disks(history, run, change):
         return ""
     owned = [name_of(each) for each in world.all(*DISKS) if any(r["uid"] == change.uid for r in references_of(each))]
@@ -116,14 +119,24 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VM's pool was set to keep disks during the whole window of this change."""
+    """Return True if the spec of the VM's pool preserves disks in each state of the window of this change."""
     pool = POOL, controller_uid(change.before or {"metadata": {}})
     owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
 
 
 def _left_behind(end: World) -> Iterator[Finding]:
-    """Check that no object waits for the pool finalizer when the controller is at rest (G9)."""
+    """Check the pool finalizer on all objects when the controller is at rest (P6, G9).
+
+    No terminating object and no VM that has left its pool may have the finalizer. A member has the finalizer only if
+    its pool keeps disks.
+    """
+    for pool in end.all(POOL):
+        for vm in end.children(uid_of(pool), VM) if not is_deleting(pool) else ():
+            needs = preserves(pool) and ordinal_of(name_of(pool), name_of(vm)) is not None
+            if not is_deleting(vm) and (FINALIZER in finalizers_of(vm)) is not needs:
+                problem = "has no pool finalizer" if needs else "has the pool finalizer, but its pool keeps no disks"
+                yield Violation("S6", f"at rest, {name_of(vm)} {problem}", (shown(vm["metadata"]),))
     for item in end.all(POOL, VM):
         if FINALIZER in finalizers_of(item):
             pools = [pool for pool in end.all(POOL) if ordinal_of(name_of(pool), name_of(item)) is not None]
@@ -220,7 +233,7 @@ def _vms_behind(history: History, disk: Object) -> Iterator[tuple[Change, ...]]:
 
 def _must_be_kept(history: History, run: Run, vm: tuple[Change, ...]) -> str:
     begin = next((each for each in vm if each.starts_deletion), None)
-    if begin is None or not keeps_disks(history, run, begin):
+    if begin is None or not keeps_disks(history, run, begin) or _was_unprotected(begin):
         return ""
     owner = history.objects.get((POOL, controller_uid(begin.before or {"metadata": {}})), ())
     states = [each.object for each in (*vm, *owner)]
@@ -230,6 +243,13 @@ def _must_be_kept(history: History, run: Run, vm: tuple[Change, ...]) -> str:
     if any(FINALIZER not in finalizers_of(patched(each) or {"metadata": {}}) for each in by_others):
         return ""
     return f"it belonged to {begin.name}, whose pool keeps disks"
+
+
+def _was_unprotected(deletion: Change) -> bool:
+    """Return True if a user deleted a VM that had no pool finalizer yet, for example after a change to Offline."""
+    author = deletion.author
+    is_by_user = author is not None and not author.ours and not author.by_collector
+    return is_by_user and FINALIZER not in finalizers_of(deletion.before or {"metadata": {}})
 
 
 def _inherits(change: Change, world: World) -> str:

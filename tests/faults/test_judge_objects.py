@@ -55,11 +55,28 @@ def test_s6_the_finalizer_of_a_terminating_vm_is_removed() -> None:
     assert_kept(made, "S6", settled(made))
 
 
-def test_s6_a_member_that_stays_keeps_its_finalizer() -> None:
+def test_s6_a_member_whose_disks_must_be_kept_keeps_its_finalizer() -> None:
+    made = Made()
+    pool_of(made, 1, **KEEP)
+    made.patch(VM, "pool-0", WITHOUT, by=OURS)
+    assert_broken(made, "S6", "is a member whose disks must be kept")
+
+
+def test_s6_a_member_whose_pool_keeps_no_disks_loses_the_finalizer() -> None:
     made = Made()
     pool_of(made, 1)
-    made.patch(VM, "pool-0", WITHOUT, by=OURS)
-    assert_broken(made, "S6", "is a member and stays")
+    assert_broken(made, "S6", "its pool keeps no disks", settled(made))
+    body = guarded_body(made, VM, "pool-0", "/metadata/finalizers/0")
+    made.patch(VM, "pool-0", WITHOUT, by=OURS, body=body)
+    assert_kept(made, "S6", settled(made))
+
+
+def test_s6_at_rest_a_member_whose_disks_must_be_kept_has_the_finalizer() -> None:
+    made = Made()
+    pool_of(made, 1, **KEEP)
+    assert_kept(made, "S6", settled(made))
+    made.patch(VM, "pool-0", WITHOUT)
+    assert_broken(made, "S6", "has no pool finalizer", settled(made))
 
 
 def test_s6_the_finalizers_of_others_stay() -> None:
