@@ -146,3 +146,17 @@ def test_the_command_of_the_container_is_run(helm: Helm) -> None:
     objects = helm.render({})
     assert "command" not in container(objects)
     assert container(objects)["args"][0] == "run"
+
+
+def test_a_network_policy_lets_each_job_reach_only_dns_and_the_api_server(helm: Helm) -> None:
+    policy = {"enabled": True, "apiServerPorts": [6443], "extraEgress": [{"to": [{"podSelector": {}}]}]}
+    objects = helm.render({**HOOKS, "networkPolicy": policy})
+    policies = {each["metadata"]["name"]: each for each in of_kind(objects, "NetworkPolicy")}
+    for job in of_kind(objects, "Job"):
+        found = policies[job["metadata"]["name"]]
+        assert found["metadata"]["annotations"]["helm.sh/hook"] == job["metadata"]["annotations"]["helm.sh/hook"]
+        labels = job["spec"]["template"]["metadata"]["labels"]
+        assert found["spec"]["podSelector"]["matchLabels"].items() <= labels.items()
+        assert found["spec"]["egress"] == policies["vmherd"]["spec"]["egress"]
+        assert "ingress" not in found["spec"]
+    assert [rule["ports"][0]["port"] for rule in policies["vmherd"]["spec"]["egress"] if "ports" in rule] == [53, 6443]

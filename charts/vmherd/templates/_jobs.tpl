@@ -6,6 +6,7 @@ root, name, events, weight, args (a list), and grants (a list of dicts with the 
 {{- $name := printf "%s-%s" (include "vmherd.fullname" $root) .name }}
 {{- $namespace := include "vmherd.namespace" $root }}
 {{- $labels := dict "app.kubernetes.io/component" .name }}
+{{- $podLabels := include "vmherd.selectorLabels" $root | fromYaml | merge (dict) $labels }}
 {{- $policy := "before-hook-creation,hook-succeeded" }}
 {{- $before := dict "helm.sh/hook" .events "helm.sh/hook-weight" (sub .weight 1 | toString) "helm.sh/hook-delete-policy" $policy }}
 {{- $during := dict "helm.sh/hook" .events "helm.sh/hook-weight" (.weight | toString) "helm.sh/hook-delete-policy" $policy }}
@@ -50,6 +51,22 @@ subjects:
     name: {{ $name }}
     namespace: {{ $namespace }}
 {{- end }}
+{{- if $root.Values.networkPolicy.enabled }}
+---
+apiVersion: networking.k8s.io/v1
+kind: NetworkPolicy
+metadata:
+  name: {{ $name }}
+  namespace: {{ $namespace }}
+  {{- include "vmherd.marks" (list $root $labels $before) | nindent 2 }}
+spec:
+  podSelector:
+    matchLabels:
+      {{- toYaml $podLabels | nindent 6 }}
+  policyTypes: [Ingress, Egress]
+  egress:
+    {{- include "vmherd.egress" $root | trim | nindent 4 }}
+{{- end }}
 ---
 apiVersion: batch/v1
 kind: Job
@@ -63,7 +80,7 @@ spec:
   template:
     metadata:
       labels:
-        {{- include "vmherd.testLabels" $root | fromYaml | merge (dict) $labels | toYaml | nindent 8 }}
+        {{- toYaml $podLabels | nindent 8 }}
     spec:
       restartPolicy: Never
       serviceAccountName: {{ $name }}
