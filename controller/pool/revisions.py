@@ -21,6 +21,7 @@ from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vms import revision_of
+from controller.pool.naming import is_revision_name
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
 from controller.runtime.plan import Create, Delete, Plan, Stage
@@ -168,13 +169,13 @@ def _indexes_sysprep(revision: ControllerRevision) -> bool:
 def _new_name(snapshot: Snapshot, template: Template) -> str:
     """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken or too long for a label, a part of the template's digest is added. If necessary, the pool's
-    name is cut.
+    If this name is taken, is left to KubeVirt, or is too long for a label, a part of the template's digest is added. If
+    necessary, the pool's name is cut.
     """
     owner = snapshot.owner.metadata
     generation = owner.generation or 0
     name = f"{owner.name}-{generation}"
-    if len(name) <= LABEL_LENGTH and name not in snapshot.revision_names:
+    if len(name) <= LABEL_LENGTH and is_revision_name(name) and name not in snapshot.revision_names:
         return name
     suffix = f"-{generation}-{template.digest[:8]}"
     return owner.name[: LABEL_LENGTH - len(suffix)] + suffix

@@ -5,11 +5,10 @@ from __future__ import annotations
 from controller.apimachinery.conditions import Condition, find_condition
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.vm_types import FAILURE, VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import POD_SCHEDULED, SYNCHRONIZED, VirtualMachineInstance
 from plugin.views.tables import printable
 
 TERMINATING = "Terminating"
-SYNCHRONIZED, POD_SCHEDULED = "Synchronized", "PodScheduled"
 
 
 def status_of_vm(vm: VirtualMachine) -> str:
