@@ -155,9 +155,10 @@ def with_status(definition: dict[str, Any], known: frozenset[str]) -> dict[str, 
     """Return the CRD with only these status fields."""
     changed: dict[str, Any] = json.loads(json.dumps(definition))
     for version in changed["spec"]["versions"]:
-        properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-        for field in properties.keys() - known:
-            del properties[field]
+        status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+        status.pop("default", None)  # KubeVirt's CRDs have no default for the status.
+        for field in status["properties"].keys() - known:
+            del status["properties"][field]
     return changed
 
 

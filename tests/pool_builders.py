@@ -10,6 +10,7 @@ import msgspec
 from msgspec import Raw
 
 from controller import kinds
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.pool_types import Pool
@@ -18,6 +19,7 @@ from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import ready_condition
 from controller.pool.intent import Intent, parse_intent
+from controller.pool.policies import parse_scale_in
 from controller.pool.revisions import Revisions, read_revisions
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
 from controller.pool.unready_periods import UnreadyPeriod
@@ -119,7 +121,7 @@ def vm(
     version: str = "1",
     labels: Mapping[str, str] | None = LABELS,
     annotations: Mapping[str, str] | None = None,
-    finalizers: Iterable[str] = (POOL_FINALIZER,),
+    finalizers: Iterable[str] | None = None,
     age_s: float = 3600,
     deleting: bool = False,
     foreground: bool = False,
@@ -134,11 +136,16 @@ def vm(
 ) -> VirtualMachine:
     """A VM that is ready. `owner` is its controller. `conditions` are its conditions other than Ready.
 
+    By default, the VM has the pool finalizer, unless `owner` keeps no disks and the VM is not being deleted.
+
     `revision=None` leaves out the revision label. `ready=None` leaves out the Ready condition. `ready_for_s` is the
     time since the Ready condition last changed. If `foreground` is true, the VM is in foreground deletion. `snapshot`
     is the name of a VM snapshot that is in progress.
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
+    if finalizers is None:
+        needs_none = owner is not None and not (deleting or foreground or keeps_disks(owner))
+        finalizers = () if needs_none else (POOL_FINALIZER,)
     ready_now = "True" if ready else "False"
     condition = {"type": "Ready", "status": ready_now, "lastTransitionTime": seconds_ago(ready_for_s)}
     references = (*owners, *((controller_reference(POOLS, owner.metadata),) if owner is not None else ()))
@@ -164,6 +171,12 @@ def vm(
         },
     }
     return VMS.decode(msgspec.json.encode(document))
+
+
+def keeps_disks(owner: Pool) -> bool:
+    """Whether the pool keeps the disks of deleted VMs. An invalid setting counts as yes."""
+    scale_in = parse_scale_in(owner.spec)
+    return isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:
@@ -194,7 +207,9 @@ def revision(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> ControllerRevision:
-    """A revision that stores this pool's spec. `owned=False` sets another controller, `owned=None` no controller."""
+    """A revision that stores this pool's spec. `owned=False` sets an ownerReference to another owner, `owned=None` sets
+    none.
+    """
     number = (owner.metadata.generation or 0) if number is None else number
     name = f"{owner.metadata.name}-{number}" if name is None else name
     reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER

@@ -5,10 +5,19 @@ from __future__ import annotations
 import msgspec
 from hypothesis import strategies as st
 
-from controller.kubevirt.annotations import DELETION_COST, MAX_UNHEALTHY, MIN_READY, PARTITION, PROTECT, REMOVE
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    MAX_UNHEALTHY,
+    MIN_READY,
+    PARTITION,
+    POOL_FINALIZER,
+    PROTECT,
+    REMOVE,
+)
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS, Listener
 from informers.resource import Resource
+from tests.fakes.rules import finalizers_of
 from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, POOLS, Json, pool, vm_spec
 from tests.pool_simulation import PoolSimulation
 from tests.strategies import json_values
@@ -79,7 +88,7 @@ def simulations(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -
     return simulation
 
 
-EDITS = ("scale", "scale", "template", "disks", "delete", "detach", "relabel", "mark", "halt")
+EDITS = ("scale", "scale", "template", "disks", "preserve", "finalizer", "delete", "detach", "relabel", "mark", "halt")
 GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt")
 """Edits that must not cause the loss of a preserved disk."""
 
@@ -92,6 +101,9 @@ def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = 
     if kind == "scale" or not names:
         simulation.change(replicas=draw(st.integers(0, 6)))
         return "scale"
+    if kind == "preserve":
+        simulation.change(scaleInStrategy=draw(scale_ins()))
+        return kind
     name = draw(st.sampled_from(names))
     match kind:
         case "template" | "disks" | "rename":
@@ -106,6 +118,10 @@ def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = 
             simulation.delete_by_user(name, foreground=kinds is EDITS and draw(st.booleans()))
         case "detach":
             simulation.edit_vm(name, metadata={"ownerReferences": []})
+        case "finalizer":
+            others = [each for each in finalizers_of(simulation.vms[name]) if each != POOL_FINALIZER]
+            ours = draw(st.sampled_from([[], [POOL_FINALIZER]]))
+            simulation.edit_vm(name, metadata={"finalizers": [*others, *ours]})
         case "relabel":
             simulation.edit_vm(name, metadata={"labels": {"app": "debug"}})
         case "mark":

@@ -3,10 +3,11 @@
 The patches add the finalizer, remove the finalizer (P6), or remove the finalizer together with an ownerReference (P2).
 No patch changes the finalizers and ownerReferences of other writers.
 
-The patch that adds the finalizer replaces the whole list of finalizers. The patch contains the UID and the
-resourceVersion of the object, so the API server rejects the patch if the object has changed.
+The patch that adds the finalizer replaces the whole list of finalizers. So does the patch that removes the finalizer
+from an object that stays. These patches contain the UID and the resourceVersion of the object, so the API server
+rejects them if the object has changed.
 
-The patches that remove values are JSON patches. They test only the UID and the removed values, but not the
+The other patches that remove values are JSON patches. They test only the UID and the removed values, but not the
 resourceVersion. The status of a VM that is shutting down changes often. With the resourceVersion, the API server would
 reject the patch after each of these changes.
 """
@@ -25,9 +26,16 @@ Step: TypeAlias = dict[str, str]
 
 def addition_patch(meta: ObjectMeta, finalizer: str) -> bytes:
     """Return a merge patch that adds the finalizer after the existing finalizers."""
-    finalizers = (*(meta.finalizers or ()), finalizer)
-    fields = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}
-    return msgspec.json.encode({"metadata": fields})
+    return _replacement(meta, (*(meta.finalizers or ()), finalizer))
+
+
+def exact_removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
+    """Return a merge patch that removes the finalizer.
+
+    The API server rejects the patch if the object has changed. So an object that was deleted in the meantime keeps the
+    finalizer.
+    """
+    return _replacement(meta, tuple(each for each in meta.finalizers or () if each != finalizer))
 
 
 def removal_patch(meta: ObjectMeta, finalizer: str) -> bytes:
@@ -46,6 +54,11 @@ def owner_and_finalizer_removal_patch(meta: ObjectMeta, finalizer: str, owner_ui
     owners = [reference.uid for reference in meta.owner_references or ()]
     steps = _removals(owners, owner_uid, "/metadata/ownerReferences/{}", tested="/uid")
     return _encode(meta, steps + _finalizer_steps(meta, finalizer))
+
+
+def _replacement(meta: ObjectMeta, finalizers: Sequence[str]) -> bytes:
+    fields = {"uid": meta.uid, "resourceVersion": meta.resource_version, "finalizers": finalizers}
+    return msgspec.json.encode({"metadata": fields})
 
 
 def _finalizer_steps(meta: ObjectMeta, finalizer: str) -> list[Step]:

@@ -3,12 +3,12 @@
 Use the command after the controller is uninstalled. A running controller removes its finalizers itself.
 
 The command does not delete VMs or pools. But if a VM is already being deleted, the removal of its last finalizer
-completes the deletion. Kubernetes then also deletes the disks that the VM owns. So if the pool preserves disks, the
-command first removes the VM's ownerReference from each disk. The command does the same if the pool does not exist or
-has an invalid setting.
+completes the deletion. Kubernetes then also deletes the disks that the VM owns. The command prevents this: before it
+removes the finalizer, it removes the VM's ownerReference from each disk. It does so if the pool preserves disks, does
+not exist or has an invalid setting.
 
 If a pool that preserves disks is being deleted together with its VMs, only the controller can keep the disks. So the
-command changes neither this pool nor its VMs. `--force` overrides this.
+command changes neither this pool nor its VMs. With `--force`, the command changes them, and disks may be lost.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Plan, Rejected, Unknown
 from informers.client import ApiClient
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
@@ -116,10 +116,13 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
     done = 0
     for _ in range(ROUNDS):
         owners_with_finalizer = await _with_finalizer(client, owners, kind.finalizer, settings)
-        children_with_finalizer = (
-            await _with_finalizer(client, children, kind.finalizer, settings) if children is not None else []
+        uids = frozenset(owner.metadata.uid for owner in owners_with_finalizer)
+        their_children = (
+            await _with_finalizer(client, children, kind.finalizer, settings, owners=uids)
+            if children is not None
+            else []
         )
-        cleanup = plan_cleanup(owners_with_finalizer, children_with_finalizer, owners, force=settings.force)
+        cleanup = plan_cleanup(owners_with_finalizer, their_children, owners, force=settings.force)
         if settings.dry_run:
             _print_plan(cleanup.plan)
             break
@@ -140,14 +143,29 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
         print(f"{done} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
 
 
-async def _with_finalizer(client: ApiClient, resource: Resource[T], finalizer: str, settings: Settings) -> list[T]:
-    """Return the objects of a resource that have the finalizer, in the chosen namespaces or in all namespaces."""
+async def _with_finalizer(
+    client: ApiClient,
+    resource: Resource[T],
+    finalizer: str,
+    settings: Settings,
+    *,
+    owners: frozenset[str] = frozenset(),
+) -> list[T]:
+    """Return the objects of a resource that have the finalizer, in the chosen namespaces or in all namespaces.
+
+    Return also the objects whose controller has one of the UIDs in `owners`.
+    """
     return [
         each
         for namespace in settings.watch_namespaces or ("",)
         async for each in list_all(client, resource, namespace)
-        if finalizer in (each.metadata.finalizers or ())
+        if finalizer in (each.metadata.finalizers or ()) or _controller_uid(each.metadata) in owners
     ]
+
+
+def _controller_uid(meta: ObjectMeta) -> str:
+    owner = controller_of(meta)
+    return owner.uid if owner is not None else ""
 
 
 class _NoMetrics:

@@ -104,6 +104,7 @@ class PoolStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", om
     current_revision: str | None = None
     update_revision: str | None = None
     printable_status: str | None = None
+    problem: str | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

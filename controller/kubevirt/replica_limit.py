@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from controller.kubevirt.kstatus import Stall
 from controller.runtime.plan import Notice, Plan
 from informers.meta import ObjectMeta
 
@@ -16,20 +17,33 @@ REPLICAS_LIMITED: Final = "ReplicasLimited"
 
 
 def limited(wanted: int, existing: int, most: int) -> int:
-    """Return the number of replicas to create and keep. `most` is the limit, and 0 means no limit.
+    """Return the number of replicas to create and keep. The argument `most` is the limit, and 0 means no limit.
 
-    The limit stops only creates. If more replicas exist than the limit allows, the existing replicas stay.
+    The limit stops only the creation of replicas. If more replicas exist than the limit allows, the existing replicas
+    stay.
     """
     return min(wanted, max(most, existing)) if most else wanted
 
 
 def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
-    """If the set or pool wants more than `most` replicas, return a plan with a notice. Otherwise return an empty plan.
+    """If the number `wanted` exceeds the limit `most`, return a plan with a notice. Otherwise return an empty plan.
 
     The notice is sent once for each generation of the set or pool.
     """
     if not most or wanted <= most:
         return Plan()
-    message = f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"
+    message = _message(wanted, most)
     notice = Notice(reason=REPLICAS_LIMITED, message=message, once=f"generation-{owner.generation}")
     return Plan(held=message, notices=(notice,))
+
+
+def limit_stall(wanted: int, existing: int, most: int) -> Stall | None:
+    """Return the stall of a set or pool that has as many replicas as the limit allows, and wants more. Otherwise,
+    return None.
+    """
+    is_reached = 0 < most <= existing < wanted
+    return Stall(REPLICAS_LIMITED, _message(wanted, most)) if is_reached else None
+
+
+def _message(wanted: int, most: int) -> str:
+    return f"spec.replicas is {wanted}: at most {most} are created (--max-replicas)"

@@ -22,13 +22,20 @@ class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
 
 
 class ReplicaSetStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a replica set (R11). All fields are optional, because another controller may have written it."""
+    """The status of a replica set (R11). All fields are optional, because another controller may have written it.
+
+    The revisions are hashes of templates. Each VMI has the hash of its template in a label (R14).
+    """
 
     replicas: int | None = None
     ready_replicas: int | None = None
     updated_replicas: int | None = None
     observed_generation: int | None = None
     label_selector: str | None = None
+    current_revision: str | None = None
+    update_revision: str | None = None
+    printable_status: str | None = None
+    problem: str | None = None
     conditions: tuple[Condition, ...] | None = None
 
 

@@ -10,7 +10,7 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.disks import owner_removals_of_left_behind
 from controller.pool.finalizer import ORPHAN
 from controller.pool.policies import parse_scale_in
@@ -25,14 +25,15 @@ def plan_cleanup(
 ) -> Cleanup:
     """Plan patches that remove the pool finalizer from these pools and VMs (P16).
 
-    The patches change disks first, then VMs, then pools. The caller passes only objects that have the finalizer.
-    Without `force`, a pool and its VMs are skipped if the VMs would lose disks that the pool must keep.
+    The patches change disks first, then VMs, then pools. The caller passes the pools that have the finalizer, and the
+    VMs that have the finalizer or belong to one of these pools. Without `force`, a pool and its VMs are skipped if the
+    VMs would lose disks that the pool must keep.
     """
     by_uid = {pool.metadata.uid: pool for pool in pools}
     vms = [vm for vm in vms if not _is_of_another_group(vm, resource.group)]
     needs_controller = {uid for vm in vms if (uid := _owner_uid(vm)) and _needs_controller(by_uid.get(uid), vm)}
     skipped = set() if force else needs_controller
-    to_release = [vm for vm in vms if _owner_uid(vm) not in skipped]
+    to_release = [vm for vm in vms if has_pool_finalizer(vm) and _owner_uid(vm) not in skipped]
     disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
     stages = (
         Stage(owner_removals_of_left_behind(disks_to_keep), essential=False),
@@ -71,8 +72,8 @@ def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the pool must keep the VM's disks, but the cleanup cannot keep them.
 
     This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
-    and its disks, and only a running controller can keep the disks. If the VM is already terminating, the result is
-    False, because `vmherd cleanup` itself keeps the disks of such a VM.
+    and its disks, and only a running controller can keep the disks. If the VM is already terminating, return False.
+    `vmherd cleanup` keeps the disks of a terminating VM, because it removes the VM's ownerReference from each disk.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -48,8 +48,9 @@ LONGEST_CAUSE: Final = 300
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
-    A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. `current` is
-    the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool controller.
+    A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. The argument
+    `current` is the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool
+    controller.
     """
     # A plan creates a revision before the write that needs the revision. If the reconciliation updates VMs, a failed
     # creation of a revision has the reason FailedUpdate.
@@ -68,7 +69,7 @@ def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
     """Return True if the server rejected the write, does not serve the request, or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
-    the plan was made, the server refuses the deletion of the VM. A refused deletion is not a failure of the pool.
+    the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool.
     """
     if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
         return False
@@ -88,7 +89,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     The reason and the message come from the failing VM with the first name in alphabetical order.
     """
     failing = [
-        (vm, failure) for vm in by_name(snapshot.members) if (failure := _start_failure(snapshot, vm)) is not None
+        (vm, failure) for vm in by_name(snapshot.members) if (failure := start_failure_of(snapshot, vm)) is not None
     ]
     if not failing:
         return None
@@ -104,7 +105,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     )
 
 
-def _start_failure(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
+def start_failure_of(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
     """Return the condition that explains why a VM without a VMI cannot start, or None."""
     if vm.status is None or is_deleting(vm) or _is_halted(vm) or snapshot.vmi_of(vm) is not None:
         return None

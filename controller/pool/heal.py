@@ -153,7 +153,7 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
     unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
     deletes = tuple(
-        delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, cause=Cause.HEALING)
+        delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, keep_disks=preserve, cause=Cause.HEALING)
         for each in chosen
         if each.announced is not None and each.announced <= snapshot.now and each.vm not in unsafe
     )
@@ -218,7 +218,9 @@ def _disk_notice(failing: FailingVM) -> Notice:
 
 
 def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
-    """Return an Event about a failing VM that is not healed while KubeVirt works on the VM or its disks."""
+    """Return an Event about a failing VM that must not be healed now. The argument `reason` is the text of
+    `delicate_reason`.
+    """
     return Notice(
         reason="HealingHeld",
         message=f"{vm.metadata.name} fails, but is not replaced now: {reason}",

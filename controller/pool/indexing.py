@@ -23,7 +23,7 @@ from controller.apimachinery.raw_json import (
     text_of,
     value_at,
 )
-from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
+from controller.kubevirt.annotations import REVISION_NAME
 from controller.pool.naming import name_of
 from controller.pool.template import Template
 from informers.meta import ObjectMeta, OwnerReference
@@ -64,16 +64,23 @@ def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
 
 
 def encode_vm(
-    template: Template, ordinal: int, revision: str, *, resource: Resource[T], pool: ObjectMeta, owner: OwnerReference
+    template: Template,
+    ordinal: int,
+    revision: str,
+    *,
+    resource: Resource[T],
+    pool: ObjectMeta,
+    owner: OwnerReference,
+    finalizers: tuple[str, ...] = (),
 ) -> bytes:
-    """Return the request body that creates a VM with the pool's namespace, owner reference and finalizer."""
-    metadata = {
+    """Return the request body that creates a VM with the pool's namespace and owner reference."""
+    metadata: dict[str, object] = {
         "name": name_of(pool.name, ordinal),
         "namespace": pool.namespace,
         "labels": {**template.labels, REVISION_NAME: revision},
         "annotations": template.annotations,
         "ownerReferences": (owner,),
-        "finalizers": (POOL_FINALIZER,),
+        **({"finalizers": finalizers} if finalizers else {}),
     }
     spec = Raw(_indexed_spec(template, ordinal, revision))
     body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}

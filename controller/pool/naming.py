@@ -7,7 +7,7 @@ from collections.abc import Container, Iterator
 from itertools import count
 
 _NAME = re.compile(r"(?P<pool>.+)-(?P<ordinal>0|[1-9][0-9]{0,17})", re.ASCII | re.DOTALL)
-_REVISION_NAME = re.compile(r".+-[0-9]+", re.ASCII)
+_REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
 _OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
 
 
@@ -36,7 +36,9 @@ def free_ordinals(pool: str, taken: Container[str]) -> Iterator[int]:
 
 
 def is_revision_name(name: str) -> bool:
-    """Return True if a pool may give this name `<pool>-<generation>` to a new revision.
+    """Return True if a pool may give this name to a new revision.
+
+    Such a name is `<pool>-<generation>`, with or without a part of a digest and a number.
 
     Names with a UID before the last number are left to KubeVirt. KubeVirt gives such names to the revisions of VMs and
     instance types.

@@ -3,8 +3,9 @@
 `plan` is a pure function. It returns a plan for every snapshot, and always the same plan for the same snapshot. If
 nothing has to change, the plan is empty. The stages do these steps, in this order:
 
-1. They remove the pool finalizer from VMs that leave, and release members (P2, P9, P10). A member is a VM that the
-   pool controls.
+1. They remove the pool finalizer from VMs that leave. They add the finalizer to members whose disks must be kept, or
+   remove it from members whose disks need not be kept. They release members (P2, P6, P9, P10). A member is a VM that
+   the pool controls.
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15).
 4. They create or delete VMs (P3, P4, P8).
@@ -13,10 +14,13 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
 6. They delete old revisions (P11), if no other step writes anything.
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
-delete VMs. If the caches do not show all earlier writes for this pool, the plan contains no writes.
+delete VMs. If the pool is paused, the plan also corrects the finalizers of members. If the caches do not show all
+earlier writes for this pool, the plan contains no writes.
 """
 
 from __future__ import annotations
+
+from collections.abc import Iterable
 
 from msgspec.structs import replace
 
@@ -33,11 +37,13 @@ from controller.pool.failures import is_scale_out_refused
 from controller.pool.finalizer import plan_deletion, plan_own_finalizer
 from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
+from controller.pool.member_finalizers import plan_member_finalizers
 from controller.pool.revisions import plan_pruning, read_revisions
 from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
-from controller.pool.takeover import plan_first_mark, plan_takeover
+from controller.pool.state import plan_progress
+from controller.pool.takeover import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.unready_note import plan_unready_note
 from controller.pool.update import pending_steps, plan_update
 from controller.runtime.plan import Notice, Plan, join
@@ -56,12 +62,24 @@ def plan(snapshot: Snapshot) -> Plan:
         blocked = Plan(held=f"invalid: {intent.message}", notices=(notice,))
         return join([_finalizer_removals(snapshot), blocked])
     if owner.spec.paused:
-        return join([_finalizer_removals(snapshot), Plan(held="paused")])
+        parts = [_finalizer_removals(snapshot), _member_finalizers(snapshot, intent, snapshot.members)]
+        return join([*parts, Plan(held="paused")])
     return _plan_active(snapshot, intent) if snapshot.settled else UNSETTLED
 
 
 def _finalizer_removals(snapshot: Snapshot) -> Plan:
     return plan_finalizer_removals(snapshot, preserve=preserves_disks(snapshot)) if snapshot.settled else Plan()
+
+
+def _member_finalizers(
+    snapshot: Snapshot, intent: Intent, members: Iterable[VirtualMachine], others: Iterable[Plan] = ()
+) -> Plan:
+    """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
+    if not snapshot.settled:
+        return Plan()
+    may_remove = is_taken_over(snapshot, intent.template)
+    preserve = intent.scale_in.preserve
+    return plan_member_finalizers(snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
 
 
 def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
@@ -85,6 +103,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
         plan_unready_note(snapshot, intent, revisions),
+        plan_progress(snapshot, intent, revisions),
         Plan(notices=undecodable_notices([*members, *snapshot.vmis.values()], snapshot.now)),
         healing.plan,
         scaling,
@@ -94,17 +113,20 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         # The next creates will probably fail as well, so their failure must not stop the update.
         parts[-1] = scaling = _with_optional_creates(scaling)
         intent, revisions = replace(intent, wanted=len(members)), replace(revisions, current_exists=True)
-    if (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members):
+    updates = (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members)
+    if updates:
         pending = pending_steps(snapshot, intent, revisions, members, deleted_uids=healing.uids)
         update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids)
         parts.append(plan_takeover(snapshot, revisions, update, pending))
-        if not any(part.stages for part in parts):
-            parts.append(plan_pruning(snapshot, revisions))
+    # Disks are safe as early as possible, so this stage is one of the first. A failed create does not skip it.
+    parts.insert(1, _member_finalizers(snapshot, intent, (*members, *claims.held), parts))
+    if updates and not any(part.stages for part in parts):
+        parts.append(plan_pruning(snapshot, revisions))
     return join((*parts, limit_notice, plan_advice(intent)))
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out with creates that may fail. If such a create fails, the later stages still run."""
+    """Return the plan of a scale-out in which the creation of VMs may fail. If it fails, the later stages still run."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 

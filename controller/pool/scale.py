@@ -1,8 +1,8 @@
 """Scaling: new VMs get the smallest free ordinals (P3, P4), and policies choose the surplus VMs to delete (P8, P9).
 
 A terminating VM still exists. For scale-out, a terminating VM counts as a VM of the pool, and its name stays taken. So
-the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So a scale-in does not delete
-one more VM while it waits for a terminating VM.
+the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So the pool does not delete a
+second VM in place of a VM that is still terminating.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from itertools import islice
 from typing import Final
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import PROTECT
+from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.disks import add_finalizers, is_safe_to_delete
 from controller.pool.indexing import encode_vm, own_disks
 from controller.pool.intent import Intent
@@ -57,7 +57,20 @@ def plan_scale(
     return _scale_in(snapshot, intent, staying, surplus)
 
 
-def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False, cause: Cause = Cause.UNSPECIFIED) -> Delete:
+def delete_of(
+    vm: VirtualMachine,
+    why: str,
+    *,
+    foreground: bool = False,
+    keep_disks: bool = False,
+    cause: Cause = Cause.UNSPECIFIED,
+) -> Delete:
+    """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
+    finalizer (P10).
+
+    A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
+    or no ordinal.
+    """
     meta, pool = vm.metadata, controller_of(vm.metadata)
     return Delete(
         resource=VMS,
@@ -67,6 +80,7 @@ def delete_of(vm: VirtualMachine, why: str, *, foreground: bool = False, cause: 
         owner_uid=pool.uid if pool is not None else "",
         why=why,
         foreground=foreground,
+        finalizer=POOL_FINALIZER if keep_disks and has_pool_finalizer(vm) else "",
         cause=cause,
     )
 
@@ -76,11 +90,13 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
     reference = controller_reference(snapshot.pools, owner)
     partition = partition_of(snapshot).number
     why = f"{intent.wanted - missing} of {intent.wanted} VMs exist"
+    # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
+    finalizers = (POOL_FINALIZER,) if intent.scale_in.preserve else ()
     creates = []
     ordinals = tuple(islice(free_ordinals(owner.name, snapshot.taken), min(missing, snapshot.limits.burst)))
     for ordinal in ordinals:
         revision, template = template_for(snapshot, revisions, ordinal, partition)
-        body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference)
+        body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference, finalizers=finalizers)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
         # delete this disk. The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its
@@ -123,7 +139,8 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine,
     delicate = [vm for vm in wanted if vm.metadata.uid in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
     why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
-    deletes = tuple(delete_of(vm, why) for vm in chosen if vm not in unsafe)
+    keep_disks = intent.scale_in.preserve
+    deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
     undeletable = surplus - len(candidates.ranked)
     held = ""
     if undeletable > 0:

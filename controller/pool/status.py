@@ -1,7 +1,7 @@
 """The status of a pool (P7, P17) and its Events (P18) after a reconciliation.
 
-The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica. `printableStatus`
-summarises the pool in one word.
+The numbers of VMs come from the newest snapshot. A terminating VM still counts as a replica. The module `state`
+summarises the pool in one word, and finds the first problem.
 """
 
 from __future__ import annotations
@@ -10,23 +10,23 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
-from controller.kubevirt import vmis
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.conditions import REPLICA_FAILURE, REPLICA_PAUSED
+from controller.kubevirt.kstatus import Health, Word, invalid, progress_conditions
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, printable_status_of
+from controller.kubevirt.vms import is_deleting, is_ready
 from controller.pool.failures import (
     VIRTUAL_MACHINE_FAILURE,
     is_failure,
     replica_failure,
     virtual_machine_failure,
 )
-from controller.pool.heal_records import count_recovering, read_records
 from controller.pool.intent import Intent, parse_intent
-from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.snapshot import Snapshot
+from controller.pool.state import health_of
 from controller.pool.steps import is_updated
 from controller.runtime.plan import (
     AlreadyThere,
@@ -46,9 +46,6 @@ from controller.runtime.plan import (
 PAUSED: Final = Condition(
     type=REPLICA_PAUSED, status="True", reason="SuccessfulPaused", message="Pool controller is paused"
 )
-
-STARTING: Final = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
-"""The values of `printableStatus` of a VM that is starting or restarting."""
 
 _EVENT_TEXTS: Final[Mapping[type, tuple[str, str, str]]] = {
     Create: ("SuccessfulCreate", "Created", "creating"),
@@ -70,12 +67,13 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     terminating = owner.metadata.deletion_timestamp is not None
     may_write = snapshot.settled and intent is not None and not owner.spec.paused and not terminating
     failure = replica_failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
-    start_failure = virtual_machine_failure(snapshot)
+    health = _health(snapshot, parsed, revisions, failure)
     updated = sum(_counts_as_updated(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0
     ours = {
         REPLICA_FAILURE: failure,
-        VIRTUAL_MACHINE_FAILURE: start_failure,
+        VIRTUAL_MACHINE_FAILURE: virtual_machine_failure(snapshot),
         REPLICA_PAUSED: PAUSED if owner.spec.paused else None,
+        **progress_conditions(health),
     }
     return PoolStatus(
         replicas=len(snapshot.members),
@@ -84,11 +82,10 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         observed_generation=owner.metadata.generation,
         # An autoscaler needs a selector, so an invalid spec leaves the last valid selector in the status.
         label_selector=str(intent.selector) if intent else old.label_selector,
-        current_revision=oldest_in_use(snapshot, revisions, snapshot.members) if revisions else old.current_revision,
+        current_revision=oldest_in_use(snapshot, revisions) if revisions else old.current_revision,
         update_revision=revisions.current if revisions else old.update_revision,
-        printable_status=_printable_status(
-            snapshot, intent, revisions, failing=failure is not None, cannot_start=start_failure is not None
-        ),
+        printable_status=str(health.word),
+        problem=health.problem or None,
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
 
@@ -159,35 +156,14 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return None
 
 
-def _printable_status(
-    snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None, *, failing: bool, cannot_start: bool
-) -> str:
-    """Return the value of `printableStatus`.
-
-    `failing` is True if `ReplicaFailure` is set, and `cannot_start` is True if `VirtualMachineFailure` is set.
-    """
+def _health(
+    snapshot: Snapshot, parsed: Intent | FieldError, revisions: Revisions | None, failure: Condition | None
+) -> Health:
     if snapshot.owner.spec.paused:
-        return "Paused"
-    if intent is None or revisions is None or failing:
-        return "Degraded"
-    members = snapshot.members
-    if count_recovering(snapshot, intent, members, read_records(snapshot, intent)).number:
-        return "Healing"
-    if len(members) != intent.wanted or any(map(is_deleting, members)):
-        return "Scaling"
-    if intent.update.strategy is not Strategy.UNMANAGED and not all(
-        is_updated(snapshot, revisions, vm) for vm in members
-    ):
-        return "Updating"
-    unready = [vm for vm in members if is_meant_to_run(vm) and not _is_fully_ready(snapshot, vm)]
-    if not unready and not cannot_start:
-        return "Running" if any(map(is_meant_to_run, members)) else "Stopped"
-    if cannot_start or not all(_is_starting(vm) for vm in unready):
-        return "Degraded"
-    # When the last VMs of an update start, all VMs have the current template. Only the previous status shows the
-    # update.
-    previous = snapshot.owner.status.printable_status if snapshot.owner.status is not None else None
-    return "Updating" if previous == "Updating" else "Scaling"
+        return Health(Word.PAUSED)
+    if isinstance(parsed, FieldError) or revisions is None:
+        return invalid(parsed.message if isinstance(parsed, FieldError) else "")
+    return health_of(snapshot, parsed, revisions, failure)
 
 
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
@@ -198,16 +174,3 @@ def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMach
     """
     has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
     return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status
-
-
-def _is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    """Return True if both the VM and its VMI are ready.
-
-    The function also checks the VMI, because the status of the VM can be older than the status of the VMI.
-    """
-    vmi = snapshot.vmi_of(vm)
-    return is_ready(vm) and vmi is not None and vmis.is_ready(vmi)
-
-
-def _is_starting(vm: VirtualMachine) -> bool:
-    return is_ready(vm) or printable_status_of(vm) in STARTING

@@ -30,6 +30,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
@@ -86,9 +87,8 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
     A change of the status triggers the pool too, because another client may have overwritten the status. This trigger
     has a delay.
 
-    A change of only the condition `ReplicaFailure` triggers nothing. The message of this condition can change with each
-    failed reconciliation. If such a change triggered the pool, the next reconciliation would start before the end of
-    the backoff.
+    A change of only the texts about a failure triggers nothing. These texts can change with each failed reconciliation.
+    If such a change triggered the pool, the backoff after a failed reconciliation would have no effect.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 
@@ -144,7 +144,7 @@ def _count_fields(vm: VirtualMachine) -> tuple[object, ...]:
 
 
 def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
-    """Return the fields of a VMI that a rollout depends on.
+    """Return the fields of a VMI that a rollout or the status depends on.
 
     The UID is included for this reason: while the watch is interrupted, a VMI can be deleted and created again. The
     cache then reports only one update, and only the UID shows that the VMI is a new one.
@@ -160,6 +160,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         vmis.is_running(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
         delicate_reason_of_vmi(vmi),
+        problem_state_of_vmi(vmi),
     )
 
 

@@ -36,6 +36,7 @@ from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.state import plan_progress
 from controller.replicaset.unready import plan_unready
 from controller.runtime.plan import Delete, Notice, Plan, join
 
@@ -85,6 +86,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         _back_off_notice(back_off, creates, intent),
         limit_notice,
         undecodable,
+        plan_progress(snapshot, intent, active, back_off),
     ]
     if not claims.adopted and not claims.released and not scaling.stages:
         limit -= _deletes_of(cleanup)
@@ -94,7 +96,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:
-    """Return a plan with a notice if failing VMIs delay creates. Each series of failures is reported once (R4a)."""
+    """Return a plan with a notice if failing VMIs delay the creation of VMIs. Each series of failures is reported once
+    (R4a).
+    """
     if not creates.waiting or not back_off.failures:
         return Plan()
     once = f"back-off {intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"

@@ -106,7 +106,7 @@ def plan_rollout(
         return progress
     proven = updated.keys() - {vmi.metadata.uid for vmi in unproven}
     ready_at = [since for uid in proven if (since := ready_since(updated[uid])) is not None]
-    stuck = [(_stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
+    stuck = [(stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
     stuck += [(failure.since, failure.vmi.metadata.name) for failure in failures]
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
@@ -125,7 +125,7 @@ def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: dateti
     return replace(plan, requeue_after_s=min(wake_s, plan.requeue_after_s or wake_s))
 
 
-def _stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+def stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     """Return the time at which this VMI became unready.
 
     If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.

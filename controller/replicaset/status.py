@@ -1,8 +1,8 @@
 """The status of a replica set after a reconciliation (R10, R11), and the notices for its Events (R8, R12).
 
-The counts come from the newest snapshot. The status contains the conditions `ReplicaFailure`, `ReplicaPaused` and
-`ReplicaBackOff` only while they are true. The transition time of these conditions is the time at which they were added.
-Conditions of other types belong to other controllers and are not changed.
+The counts come from the newest snapshot. The status contains the conditions of vmherd only while they are true. The
+transition time of a condition is the time at which the condition was added. Conditions of other types belong to other
+controllers and are not changed.
 """
 
 from __future__ import annotations
@@ -10,14 +10,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
+from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.kubevirt.kstatus import Health, Word, invalid, progress_conditions
 from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
-from controller.replicaset.back_off import choose_creates, condition_of, find_back_off
+from controller.replicaset.back_off import BackOff, choose_creates, condition_of, find_back_off
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.state import health_of, revision_in_use
 from controller.replicaset.template import is_updated
 from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Rejected, Unknown
 from informers.errors import Conflict, StatusError
@@ -37,10 +40,15 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     may_write = (
         snapshot.settled and intent is not None and not owner.spec.paused and owner.metadata.deletion_timestamp is None
     )
+    failure = _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
+    back_off = _find_back_off(snapshot, intent, active) if intent is not None else BackOff()
+    replacing = _back_off_condition(snapshot, intent, active, back_off)
+    health = _health(snapshot, parsed, active, back_off, failure=failure, replacing=replacing)
     ours = {
-        REPLICA_FAILURE: _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write),
+        REPLICA_FAILURE: failure,
         REPLICA_PAUSED: PAUSED if owner.spec.paused else None,
-        REPLICA_BACK_OFF: _back_off(snapshot, intent, active),
+        REPLICA_BACK_OFF: replacing,
+        **progress_conditions(health),
     }
     return ReplicaSetStatus(
         replicas=len(active),
@@ -50,8 +58,28 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         updated_replicas=sum(is_updated(vmi, intent.template.hash) for vmi in active) if intent else 0,
         observed_generation=owner.metadata.generation,
         label_selector=str(intent.selector) if intent else old.label_selector,
+        current_revision=revision_in_use(active, intent.template.hash) if intent else old.current_revision,
+        update_revision=intent.template.hash if intent else old.update_revision,
+        printable_status=str(health.word),
+        problem=health.problem or None,
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
+
+
+def _health(
+    snapshot: Snapshot,
+    parsed: Intent | FieldError,
+    active: list[VirtualMachineInstance],
+    back_off: BackOff,
+    *,
+    failure: Condition | None,
+    replacing: Condition | None,
+) -> Health:
+    if snapshot.owner.spec.paused:
+        return Health(Word.PAUSED)
+    if isinstance(parsed, FieldError):
+        return invalid(parsed.message)
+    return health_of(snapshot, parsed, active, back_off, failure=failure, replacing=replacing)
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
@@ -70,7 +98,7 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices about creates and deletes of VMIs (R12).
+    """Return the notices about created and deleted VMIs (R12).
 
     The reasons and messages are similar to KubeVirt's.
     """
@@ -93,7 +121,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 
 def _failure_reason(outcome: Outcome) -> str:
-    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error.
+    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete request with an error.
 
     For other actions and for connection errors, return "". If a user changed the VMI since the plan was made, the VMI
     is not deleted. That is no failure.
@@ -109,7 +137,14 @@ def _failure_reason(outcome: Outcome) -> str:
             return ""
 
 
-def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMachineInstance]) -> Condition | None:
+def _find_back_off(snapshot: Snapshot, intent: Intent, active: list[VirtualMachineInstance]) -> BackOff:
+    spent = [vmi for vmi in snapshot.members if is_spent(vmi) and not is_deleting(vmi)]
+    return find_back_off(snapshot.now, intent.template.hash, active, spent)
+
+
+def _back_off_condition(
+    snapshot: Snapshot, intent: Intent | None, active: list[VirtualMachineInstance], back_off: BackOff
+) -> Condition | None:
     """Return the condition `ReplicaBackOff` (R4a).
 
     Until the cache shows all earlier writes, the condition does not change.
@@ -118,8 +153,6 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
         return None
     if not snapshot.settled:
         return find_true((snapshot.owner.status or ReplicaSetStatus()).conditions, REPLICA_BACK_OFF)
-    spent = [vmi for vmi in snapshot.members if is_spent(vmi) and not is_deleting(vmi)]
-    back_off = find_back_off(snapshot.now, intent.template.hash, active, spent)
     wanted = limited(intent.wanted, len(active), snapshot.max_replicas)
     creates = choose_creates(back_off, wanted - len(active), burst=snapshot.burst, now=snapshot.now)
     return condition_of(back_off, creates, active, intent.template.hash)
@@ -128,8 +161,8 @@ def _back_off(snapshot: Snapshot, intent: Intent | None, active: list[VirtualMac
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (R10).
 
-    A failed create or delete sets the condition. If no create or delete failed, `without_failures` decides whether the
-    condition in `previous` stays.
+    A failed create or delete request sets the condition. If no such request failed, `without_failures` decides whether
+    the condition in `previous` stays.
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

@@ -1,6 +1,4 @@
-"""Triggers: the replica sets that must be reconciled after a change in a cache, and the delay before the reconciliation
-(R16).
-"""
+"""This module decides which replica sets are reconciled after a change in a cache, and after which delay (R16)."""
 
 from __future__ import annotations
 
@@ -17,6 +15,7 @@ from controller.kubevirt.annotations import (
     is_marked,
 )
 from controller.kubevirt.conditions import without_failure
+from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, phase_of
@@ -48,9 +47,9 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     status. Second, the next status write waits until the cache shows this change. So each status write of this
     controller causes one more reconciliation.
 
-    A change of only the condition `ReplicaFailure` starts no reconciliation. The message of this condition can change
-    with each failed reconciliation. If such a change started a reconciliation, the reconciliation would start before
-    the end of the backoff.
+    A change of only the texts about a failure starts no reconciliation. These texts can change with each failed
+    reconciliation. If such a change started a reconciliation, the reconciliation would start before the end of the
+    backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
 
@@ -83,7 +82,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI that can affect a write. A change of these values starts a reconciliation at once.
 
-    - For a VMI without a controller, only the labels are returned.
+    - For a VMI that no owner controls, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, and the marks for removal
       and protection.
@@ -100,12 +99,12 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI that need no reconciliation at once.
 
-    These values affect the replica counts, the choice of VMIs in a later scale-in, and a rollout that waits for ready
+    These values affect the status, the choice of VMIs in a later scale-in, and a rollout that waits for ready
     VMIs. After a change of these values, a reconciliation starts with a delay.
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
-    return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable)
+    return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable, problem_state_of_vmi(vmi))
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:

@@ -78,7 +78,7 @@ class Rules(Protocol[S]):
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
 
-        `old` is None if there was no status.
+        The argument `old` is None if there was no status.
         """
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
@@ -94,7 +94,7 @@ class StaleInstruments(Protocol):
 class RulesReconciler(Generic[S]):
     """A reconciler that brings the objects of one kind to their desired state.
 
-    `now` returns the time of the wall clock, for comparison with timestamps in objects.
+    The function `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class RulesReconciler(Generic[S]):
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
         # The caches have changed while the plan was carried out. The status must report the latest state.
-        latest = self._recount(key, snapshot) if outcomes else snapshot
+        latest = self._recount(key, snapshot, outcomes) if outcomes else snapshot
         written = True
         try:
             written = latest is None or await self._write_status(key, latest, outcomes)
@@ -171,7 +171,15 @@ class RulesReconciler(Generic[S]):
         settled = self._expectations.settled(key, owner.metadata.uid)
         return self._rules.take_snapshot(key, now=self._now(), settled=settled)
 
-    def _recount(self, key: ObjectKey, planned: S) -> S | None:
+    def _recount(self, key: ObjectKey, planned: S, outcomes: Iterable[Outcome]) -> S | None:
+        """Return the snapshot for the status, or None if no status is written.
+
+        If a set or pool is being deleted, a patch of it removes its finalizer. It is then probably gone.
+        """
+        if planned.owner.metadata.deletion_timestamp is not None and any(
+            outcome.action.resource is self._rules.resource for outcome in outcomes
+        ):
+            return None
         latest = self._take_snapshot(key)
         return None if latest is None else recounted(planned, latest)
 

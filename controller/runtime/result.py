@@ -117,20 +117,18 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
     if any(isinstance(outcome, Unserved) for outcome in outcomes):
         waits.append(UNSERVED_S)
+    if not waits and not failures and (outcomes or not settled):
+        waits.append(LOOK_AGAIN_S)
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
-    if waits:
-        return After(min(waits))
-    if failures:
-        return AwaitChange()
-    return After(LOOK_AGAIN_S) if outcomes or not settled else AwaitChange()
+    return After(min(waits)) if waits else AwaitChange()
 
 
 def retry_after(*errors: ApiError) -> Retry:
     """Return a `Retry` for these errors, with the text of the first error.
 
-    If one of the errors is server-side, `outage` is true. In this case, the other errors do not increase the backoff.
-    If one of the other errors occurs again after the server has recovered, the next reconciliation reports it.
+    If one of the errors is server-side, `outage` is true, and the backoff does not increase. If another error occurs
+    again after the server has recovered, the next reconciliation reports this error.
     """
     return Retry(
         str(errors[0]),

@@ -14,10 +14,11 @@ from tests.faults.states import uid_of, version_of
 def complete(observations: Iterable[Observation], requests: Iterable[Request]) -> tuple[Observation, ...]:
     """Return the observations. If an answer to a write shows a state that the observer missed, add this state.
 
-    The answer to a create or a change contains the new state of the object.
+    The answer to a create request or a change contains the new state of the object.
     """
     found = {(each.kind, uid_of(each.object), each.revision): each for each in observations}
     removed = {(kind, uid): revision for (kind, uid, revision), each in found.items() if each.type == "DELETED"}
+    epoch = min((each.epoch for each in found.values()), default=0)
     for write in requests:
         answer = write.answer or {}
         if not write.kind or not write.revision or answer.get("kind") != write.kind:
@@ -27,7 +28,9 @@ def complete(observations: Iterable[Observation], requests: Iterable[Request]) -
         if (write.kind, uid, write.revision) in found or is_after_removal:
             continue
         type_: Type = "ADDED" if write.verb == "create" else "MODIFIED"
-        found[write.kind, uid, write.revision] = Observation(write.revision, write.kind, type_, answer, write.answered)
+        found[write.kind, uid, write.revision] = Observation(
+            write.revision, write.kind, type_, answer, write.answered, epoch
+        )
     return tuple(sorted(_placed(list(found.values())), key=lambda each: (each.epoch, each.revision)))
 
 

@@ -2,14 +2,16 @@
 
 How the catalogue's invariants are worded for this controller:
 
-- S6: a finalizer of another writer keeps its place in the list. The pool finalizer leaves a VM only if the VM
-  terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves, disks that must be
-  kept lose their owner. At rest, no terminating object has the pool finalizer.
-- S9: a delete of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run are
-  unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
+- S6: a finalizer of another writer keeps its place in the list. If a pool keeps disks, the pool finalizer leaves a VM
+  only if the VM terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves,
+  disks that must be kept lose their owner. At rest, no terminating object has the pool finalizer, and a member has the
+  finalizer only if its pool keeps disks.
+- S9: the deletion of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run
+  are unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
   refers to it, and the revision's data is the pool's spec.
 - S10: the garbage collector deletes no disk of a pool that keeps disks. Exceptions: a deletion in the foreground, a VM
-  that was no member, and a finalizer that others removed. A new VM never takes a disk that its predecessor owns.
+  that was no member, a finalizer that others removed, and a VM that others delete before it has the finalizer. A new VM
+  never takes a disk that its predecessor owns.
 - S11: see `invariants_fields`.
 - S12: each patch has a precondition: a resourceVersion, a JSON patch test, or a UID if the patch sets only keys of
   the controller. References and conditions of others stay.
@@ -58,6 +60,18 @@ def patched(change: Change) -> Object | None:
     return change.after if change.after is not None or change.author is None else change.author.answer
 
 
+def state_at_the_server(history: History, change: Change) -> Object:
+    """Return the state to which the server applied the patch.
+
+    If a patch removes the last finalizer, the server deletes the object without another look at it. A finalizer that
+    another writer adds at this moment is lost. The answer has the version of the state that the server patched.
+    """
+    assert change.before is not None
+    version = version_of(change.author.answer) if change.after is None and change.author and change.author.answer else 0
+    states = (each.after for each in history.objects[change.kind, change.uid] if each.revision == version)
+    return next(states, None) or change.before
+
+
 @invariant("S6")
 def s6_finalizers_are_removed_only_when_nothing_is_left_to_do(history: History, run: Run) -> Iterator[Finding]:
     for change, world in history.replay():
@@ -75,7 +89,8 @@ def s6_finalizers_are_removed_only_when_nothing_is_left_to_do(history: History, 
 def _wrong_finalizers(history: History, run: Run, change: Change, after: Object, world: World) -> str:
     assert change.before is not None
     assert change.author is not None
-    before, kept = ([each for each in finalizers_of(item) if each != FINALIZER] for item in (change.before, after))
+    patched_state = state_at_the_server(history, change)
+    before, kept = ([each for each in finalizers_of(item) if each != FINALIZER] for item in (patched_state, after))
     if before != kept:
         return f"the finalizers of others on {change.name} change from {before} to {kept}"
     if not is_conditional(change.author, "/metadata/finalizers"):
@@ -95,7 +110,8 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
     vm = change.before or {}
     owner = world.by_uid(controller_uid(vm))
     if not is_deleting(vm) and controller_uid(after) and owner is not None and not is_deleting(owner):
-        return f"{change.name} loses the finalizer, but is a member and stays"
+        keeps = keeps_disks(history, run, change)
+        return f"{change.name} loses the finalizer, but is a member whose disks must be kept" if keeps else ""
     if not is_deleting(vm) or FOREGROUND in finalizers_of(vm) or not keeps_disks(history, run, change):
         return ""
     owned = [name_of(each) for each in world.all(*DISKS) if any(r["uid"] == change.uid for r in references_of(each))]
@@ -103,14 +119,24 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VM's pool was set to keep disks during the whole window of this change."""
+    """Return True if the spec of the VM's pool preserves disks in each state of the window of this change."""
     pool = POOL, controller_uid(change.before or {"metadata": {}})
     owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
 
 
 def _left_behind(end: World) -> Iterator[Finding]:
-    """Check that no object waits for the pool finalizer when the controller is at rest (G9)."""
+    """Check the pool finalizer on all objects when the controller is at rest (P6, G9).
+
+    No terminating object and no VM that has left its pool may have the finalizer. A member has the finalizer only if
+    its pool keeps disks.
+    """
+    for pool in end.all(POOL):
+        for vm in end.children(uid_of(pool), VM) if not is_deleting(pool) else ():
+            needs = preserves(pool) and ordinal_of(name_of(pool), name_of(vm)) is not None
+            if not is_deleting(vm) and (FINALIZER in finalizers_of(vm)) is not needs:
+                problem = "has no pool finalizer" if needs else "has the pool finalizer, but its pool keeps no disks"
+                yield Violation("S6", f"at rest, {name_of(vm)} {problem}", (shown(vm["metadata"]),))
     for item in end.all(POOL, VM):
         if FINALIZER in finalizers_of(item):
             pools = [pool for pool in end.all(POOL) if ordinal_of(name_of(pool), name_of(item)) is not None]
@@ -207,7 +233,7 @@ def _vms_behind(history: History, disk: Object) -> Iterator[tuple[Change, ...]]:
 
 def _must_be_kept(history: History, run: Run, vm: tuple[Change, ...]) -> str:
     begin = next((each for each in vm if each.starts_deletion), None)
-    if begin is None or not keeps_disks(history, run, begin):
+    if begin is None or not keeps_disks(history, run, begin) or _was_unprotected(begin):
         return ""
     owner = history.objects.get((POOL, controller_uid(begin.before or {"metadata": {}})), ())
     states = [each.object for each in (*vm, *owner)]
@@ -217,6 +243,13 @@ def _must_be_kept(history: History, run: Run, vm: tuple[Change, ...]) -> str:
     if any(FINALIZER not in finalizers_of(patched(each) or {"metadata": {}}) for each in by_others):
         return ""
     return f"it belonged to {begin.name}, whose pool keeps disks"
+
+
+def _was_unprotected(deletion: Change) -> bool:
+    """Return True if a user deleted a VM that had no pool finalizer yet, for example after a change to Offline."""
+    author = deletion.author
+    is_by_user = author is not None and not author.ours and not author.by_collector
+    return is_by_user and FINALIZER not in finalizers_of(deletion.before or {"metadata": {}})
 
 
 def _inherits(change: Change, world: World) -> str:
@@ -230,6 +263,10 @@ def _inherits(change: Change, world: World) -> str:
             if owners or is_deleting(disk):
                 return f"{change.name} is created, but its disk {name} still belongs to its predecessor"
     return ""
+
+
+OWN_CONDITIONS = ("Replica", "VirtualMachineFailure", "Reconciling", "Stalled")
+"""The beginnings of the types of the controller's own conditions."""
 
 
 @invariant("S12")
@@ -276,5 +313,5 @@ def _overwritten(change: Change) -> str:
         return f"{change.name} loses several owners: {[each['name'] for each in lost]}"
     types = {each["type"] for each in (change.after.get("status") or {}).get("conditions") or ()}
     foreign = [each["type"] for each in (change.before.get("status") or {}).get("conditions") or ()]
-    gone = [each for each in foreign if each not in types and not each.startswith(("Replica", "VirtualMachineFailure"))]
+    gone = [each for each in foreign if each not in types and not each.startswith(OWN_CONDITIONS)]
     return f"{change.name} loses the conditions {gone} of others" if gone else ""

@@ -209,11 +209,12 @@ def _deletes_any(spec: Item) -> bool:
 
 
 def _updates_all(owner: Item) -> bool:
-    """Whether the pool brings all its VMs to the current template."""
+    """Whether the pool brings all its VMs to the current template. A partition that is no number updates no VM."""
     strategy = owner["spec"].get("updateStrategy") or {}
     policy = (strategy.get("proactive") or {}).get("selectionPolicy") or {}
-    partition = _annotation(owner, ours.PARTITION) or "0"
-    return not ("unmanaged" in strategy or policy.get("selectors") or (partition.isdigit() and int(partition)))
+    partition = _annotation(owner, ours.PARTITION)
+    has_partition = partition is not None and not re.fullmatch("0+", partition)
+    return not ("unmanaged" in strategy or policy.get("selectors") or has_partition)
 
 
 def _restarts(spec: Item) -> bool:
@@ -244,7 +245,7 @@ def _form(item: Item) -> Any:
 
 
 def _own(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the labels or annotations that must be equal after a fresh start."""
+    """Return the labels or annotations that must be the same as in a fresh namespace."""
     marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES)
     foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/")
     return {key: text for key, text in (texts or {}).items() if key not in marks and not key.startswith(foreign)}

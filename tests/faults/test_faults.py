@@ -30,7 +30,7 @@ from tests.faults.requests import parse_request
 from tests.faults.rules import Script
 from tests.faults.runner import Result
 from tests.faults.scenarios import scenarios
-from tests.faults.waves import ProcessFault, Scene, Wave
+from tests.faults.waves import PROCESS_FAULTS, ProcessFault, Scene, Wave, controllers_that_ended
 
 CREATE = ("create", "virtualmachines", "")
 STATUS = ("patch", "virtualmachinepools", "status")
@@ -225,3 +225,31 @@ async def test_a_wave_strikes_after_all_users_have_acted_and_waits_for_no_run_th
     assert told == ["before", "act", "act", "strike", "act again", "act again"]
     assert wave.herd().fired == 1
     assert str(wave.injection("pool-heal")) == "pool-heal told process"
+
+
+class Ended:
+    """A controller process that has ended with 1."""
+
+    def __init__(self, directory: Path, name: str, last_line: str) -> None:
+        self.log = directory / name
+        self.log.write_text(f"working\n{last_line}\n")
+        self.returncode = 1
+        self.process = self
+
+    def poll(self) -> int:
+        return self.returncode
+
+
+@pytest.mark.parametrize(
+    ("fault", "last_lines", "told"),
+    [
+        ("leader-frozen", ["vmherd: the lease vmherd-system/vmherd could not be renewed for 6s"], 0),
+        ("leader-frozen", ["vmherd: the lease vmherd-system/vmherd is held by b"] * 2, 2),
+        ("leader-frozen", ["Traceback"], 1),
+        ("etcd-frozen", ["vmherd: the lease vmherd-system/vmherd could not be renewed for 6s"], 1),
+    ],
+)
+def test_only_the_frozen_leader_may_end(tmp_path: Path, fault: str, last_lines: list[str], told: int) -> None:
+    ended = [Ended(tmp_path, str(number), line) for number, line in enumerate(last_lines)]
+    scene = Scene(None, ended, tmp_path)  # type: ignore[arg-type]
+    assert len(list(controllers_that_ended(scene, PROCESS_FAULTS[fault]))) == told

@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.faults.audit_tail import AuditTail
 from tests.faults.completion import complete
 from tests.faults.history import History, Observation, Request
@@ -139,6 +141,19 @@ def test_states_that_the_observer_missed_come_from_the_answers() -> None:
     )
 
 
+def test_a_delete_without_an_object_in_its_answer_is_the_author_of_the_removal() -> None:
+    """A patch that removed the last finalizer at the same time is answered with success, too."""
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.delete(VMI, "herd-a", by=OURS)
+    removal = made.requests[-1]
+    metadata = {"uid": removal.answer["details"]["uid"], "resourceVersion": "1", "deletionTimestamp": "x"}  # type: ignore[index]
+    late = replace(removal, verb="patch", time=removal.time + 0.001, answer={"kind": VMI, "metadata": metadata})
+    change = History(tuple(made.observations), (*made.requests, late)).effect(removal)
+    assert change is not None
+    assert change.after is None
+
+
 def test_two_removals_that_one_list_shows_are_both_known() -> None:
     made = Made()
     for name in ("pool-0", "pool-1"):
@@ -158,6 +173,14 @@ def test_a_removal_that_a_list_shows_comes_before_the_next_object_with_this_name
     changes = History(complete(seen, made.requests), tuple(made.requests)).changes
     assert [each.after is None for each in changes] == [False, True, False]
     assert changes[0].uid == changes[1].uid != changes[2].uid
+
+
+def test_a_state_from_an_answer_belongs_to_the_epoch_of_its_namespace() -> None:
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.patch(VMI, "herd-a", ready())
+    seen = [replace(each, epoch=2) for each in made.observations if each.revision != 2]
+    assert [each.epoch for each in complete(seen, made.requests)] == [2, 2]
 
 
 def record(**more: Any) -> bytes:

@@ -96,6 +96,29 @@ def test_s10_a_user_who_removes_the_finalizer_loses_the_disks() -> None:
     assert_kept(made, "S10")
 
 
+def unprotected_vm_with_disk(made: Made) -> None:
+    """A VM without the pool finalizer, and its disk. The pool keeps disks."""
+    owner = made.create(pool(1, **KEEP))
+    machine = made.create(vm("pool-0", owner, finalizers=[]), by=OURS)
+    made.create(disk(DATA_VOLUME, "d-0", machine), by=SIMULATOR)
+
+
+def test_s10_a_user_who_deletes_a_vm_that_has_no_finalizer_yet_loses_the_disks() -> None:
+    made = Made()
+    unprotected_vm_with_disk(made)
+    made.delete(VM, "pool-0")
+    made.delete(DATA_VOLUME, "d-0", by=COLLECTOR)
+    assert_kept(made, "S10")
+
+
+def test_s10_a_delete_by_the_controller_without_the_finalizer_is_found() -> None:
+    made = Made()
+    unprotected_vm_with_disk(made)
+    made.delete(VM, "pool-0", by=OURS)
+    made.delete(DATA_VOLUME, "d-0", by=COLLECTOR)
+    assert_broken(made, "S10", "the garbage collector deletes the disk d-0")
+
+
 def test_s10_a_disk_that_the_controller_deletes_is_found() -> None:
     made = Made()
     pool_with_disk(made)
@@ -142,6 +165,24 @@ def test_s11_a_field_of_another_writer_is_found(kind: str, name: str, change: di
     set_of(made, 1)
     made.patch(kind, name, change, by=OURS)
     assert_broken(made, "S11", "changes ['/")
+
+
+def test_s11_a_pool_of_the_same_name_has_its_own_revisions() -> None:
+    """Both pools have a revision `pool-1`. A VM is compared with the revision of its own pool."""
+    made = Made()
+    pool_of(made, 1)
+    for kind, name in ((VM, "pool-0"), (POOL, "pool")):
+        made.delete(kind, name)
+        made.patch(kind, name, WITHOUT, by=OURS)
+    made.delete(REVISION, "pool-1")
+    owner = pool(1)
+    owner["spec"]["virtualMachineTemplate"]["metadata"]["labels"]["new"] = "yes"
+    owner = made.create(owner)
+    made.create(revision_of(owner), by=OURS)
+    made.create(vm("pool-0", owner, labels={"new": "yes"}), by=OURS)
+    assert_kept(made, "S11")
+    made.create(vm("pool-1", owner), by=OURS)
+    assert_broken(made, "S11", "pool-1 differs from its template")
 
 
 def test_s11_a_status_patch_changes_only_the_status() -> None:

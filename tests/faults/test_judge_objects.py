@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from tests.faults.checks import RUN, assert_broken, assert_kept, pool_of, scale, set_of
@@ -54,11 +55,28 @@ def test_s6_the_finalizer_of_a_terminating_vm_is_removed() -> None:
     assert_kept(made, "S6", settled(made))
 
 
-def test_s6_a_member_that_stays_keeps_its_finalizer() -> None:
+def test_s6_a_member_whose_disks_must_be_kept_keeps_its_finalizer() -> None:
+    made = Made()
+    pool_of(made, 1, **KEEP)
+    made.patch(VM, "pool-0", WITHOUT, by=OURS)
+    assert_broken(made, "S6", "is a member whose disks must be kept")
+
+
+def test_s6_a_member_whose_pool_keeps_no_disks_loses_the_finalizer() -> None:
     made = Made()
     pool_of(made, 1)
-    made.patch(VM, "pool-0", WITHOUT, by=OURS)
-    assert_broken(made, "S6", "is a member and stays")
+    assert_broken(made, "S6", "its pool keeps no disks", settled(made))
+    body = guarded_body(made, VM, "pool-0", "/metadata/finalizers/0")
+    made.patch(VM, "pool-0", WITHOUT, by=OURS, body=body)
+    assert_kept(made, "S6", settled(made))
+
+
+def test_s6_at_rest_a_member_whose_disks_must_be_kept_has_the_finalizer() -> None:
+    made = Made()
+    pool_of(made, 1, **KEEP)
+    assert_kept(made, "S6", settled(made))
+    made.patch(VM, "pool-0", WITHOUT)
+    assert_broken(made, "S6", "has no pool finalizer", settled(made))
 
 
 def test_s6_the_finalizers_of_others_stay() -> None:
@@ -68,6 +86,23 @@ def test_s6_the_finalizers_of_others_stay() -> None:
     made.delete(VM, "pool-0")
     made.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER]}}, by=OURS)
     assert_broken(made, "S6", "the finalizers of others")
+
+
+def test_s6_a_finalizer_that_the_server_lost_is_not_the_controllers_fault() -> None:
+    """The server applies the patch to a state without the foreign finalizer, and then removes the object."""
+    made = Made()
+    pool_of(made, 1)
+    made.delete(VM, "pool-0")
+    patched = copy.deepcopy(made.get(VM, "pool-0"))
+    made.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER, "orphan"]}})
+    body = guarded_body(made, VM, "pool-0", "/metadata/finalizers/0")
+    del patched["metadata"]["finalizers"]
+    made.patch(VM, "pool-0", WITHOUT, by=OURS, body=body, answer=patched)
+    assert_kept(made, "S6")
+    newer = made.requests[-1].answer
+    assert newer is not None
+    newer["metadata"]["resourceVersion"] = str(made.revision - 1)
+    assert_broken(made, "S6", "the finalizers of others on pool-0 change from ['orphan'] to []")
 
 
 def test_s6_a_change_of_finalizers_needs_a_precondition() -> None:

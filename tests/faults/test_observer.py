@@ -70,3 +70,12 @@ def test_a_newer_list_shows_which_states_and_removals_are_still_missing() -> Non
     assert watch.behind([item("a", 7), item("b", 12)], "n") == []
     recorder.forget("n")
     assert "n" not in recorder.observations
+
+
+def test_all_kinds_share_the_epoch() -> None:
+    watch, recorder = watch_of(item("a", 7))
+    other = _Watch("VirtualMachineInstance", recorder)
+    other.take_list([], 10)
+    watch.take_list([item("a", 5)], 6)
+    other.take_event({"type": "ADDED", "object": item("b", 11)})
+    assert [each.epoch for each in recorder.observations["n"]] == [0, 1, 1]

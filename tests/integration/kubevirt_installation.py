@@ -127,9 +127,10 @@ def with_kubevirts_status(plane: ControlPlane) -> None:
     for name in ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"):
         definition = cluster.json("get", "crd", name)
         for version in definition["spec"]["versions"]:
-            properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-            for field in set(properties) - known:
-                del properties[field]
+            status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+            status.pop("default", None)  # KubeVirt's CRDs have no default for the status.
+            for field in set(status["properties"]) - known:
+                del status["properties"][field]
         cluster("replace", "-f", "-", stdin=definition)
 
 

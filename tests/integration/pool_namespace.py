@@ -211,6 +211,9 @@ class PoolNamespace(ReplicaSetNamespace):
         """The ControllerRevisions of pools by name, without those that KubeVirt creates at the start of a VM."""
         return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
+    def change_revision(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self._send("PATCH", f"{self._apps}/{name}", change)
+
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
         """Wait until exactly these VMs exist and none of them is terminating. If `ready` is true, wait until all are
         ready.
@@ -260,21 +263,24 @@ class PoolNamespace(ReplicaSetNamespace):
 
     def hold_vm(self, name: str) -> None:
         """Add a foreign finalizer to a VM. A deleted VM then stays until `let_vm_go`."""
-        self._change_by_steps(f"{self._vms}/{name}", [{"op": "add", "path": "/metadata/finalizers/-", "value": HOLD}])
+        self._change_hold(name, HOLD)
 
     def let_vm_go(self, name: str) -> None:
         """Remove the finalizer that `hold_vm` added."""
+        self._change_hold(name)
 
-        def gone() -> bool:
-            path = f"/metadata/finalizers/{self.vm(name)['metadata']['finalizers'].index(HOLD)}"
-            steps = [{"op": "test", "path": path, "value": HOLD}, {"op": "remove", "path": path}]
+    def _change_hold(self, name: str, *holds: str) -> None:
+        def is_done() -> bool:
+            vm = self.vm(name)
+            finalizers = [*(each for each in finalizers_of(vm) if each != HOLD), *holds]
+            meta = {"finalizers": finalizers, "resourceVersion": vm["metadata"]["resourceVersion"]}
             try:
-                self._change_by_steps(f"{self._vms}/{name}", steps)
+                self.change_vm(name, {"metadata": meta})
             except Rejected:
-                return False  # another client removed a finalizer, so ours has another index
+                return False  # another client changed the VM
             return True
 
-        eventually(gone, what=f"the hold on {name} is off")
+        eventually(is_done, what=f"the foreign finalizers of {name} are {holds}")
 
     def mark_vm(self, name: str, **marks: str) -> None:
         """Set annotations of a VM: `deletion_cost="5"` sets `vmherd.dev/deletion-cost` to `5`."""
@@ -294,11 +300,11 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(lambda: witness not in self.vms(), what="the witness is gone")
 
     def vms_created(self, since: int | None = None) -> Counter[str]:
-        """The number of creates of each VM by the controller."""
+        """The number of the controller's successful create requests for each VM."""
         return self._done("create", 201, since)
 
     def vms_deleted(self, since: int | None = None) -> Counter[str]:
-        """The number of deletes of each VM by the controller."""
+        """The number of the controller's successful delete requests for each VM."""
         return self._done("delete", 200, since)
 
     def alive_vms(self) -> set[str]:

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
-    """A controller for pools of a group whose definition has no validation."""
+    """A controller for pools of a test's API group. The CRD of this group has no validation."""
     directory = tmp_path_factory.mktemp("unchecked")
     with unchecked_controller(pool_plane, directory, POOLS, "--pool-group", has_finalizers=True) as program:
         yield program
@@ -110,7 +110,7 @@ def test_p1_a_pool_that_becomes_invalid_keeps_its_vms_unchanged_but_releases_vms
 
 
 def test_p1_an_invalid_pool_can_be_deleted_and_releases_its_vms(pools: PoolNamespace) -> None:
-    pools.make_pool(2)
+    pools.make_pool(2, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     pools.wait_for_ordinals(0, 1)
     pools.change_pool({"spec": {"selector": None}})
     eventually(lambda: pools.told("InvalidSpec")["pool"] == 1)

@@ -25,6 +25,7 @@ pytestmark = pytest.mark.cluster
 DETACH = '{"metadata":{"ownerReferences":null}}'
 NOT_OURS = "kubevirt.io/virtualMachineControllerFinalize"
 ANOTHER_OWNER = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss"}
+KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
 FAILING = {BEHAVIOR: "image-error", READY_AFTER: "100ms"}
 
 
@@ -58,7 +59,7 @@ def test_p2_an_orphan_that_matches_is_not_adopted_and_does_not_count(pools: Pool
 def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_foreign_metadata(
     pools: PoolNamespace,
 ) -> None:
-    pool = pools.make_pool(2, template=vm_template(disks=("root",)))
+    pool = pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=KEEPS_DISKS)
     before = pools.wait_for_ordinals(0, 1)["pool-0"]
     pools.kubectl("create", "configmap", "boss")
     boss = ANOTHER_OWNER | {"uid": pools.kubectl.json("get", "configmap", "boss")["metadata"]["uid"]}
@@ -84,7 +85,7 @@ def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_f
 
 
 def test_p2_a_vm_that_is_detached_as_documented_is_replaced_and_can_be_deleted_later(pools: PoolNamespace) -> None:
-    pool = pools.make_pool(2)
+    pool = pools.make_pool(2, scaleInStrategy=KEEPS_DISKS)
     before = pools.wait_for_ordinals(0, 1)["pool-0"]
     pools.hold_vm("pool-0")
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
@@ -105,7 +106,7 @@ def test_p2_a_vm_that_is_detached_as_documented_is_replaced_and_can_be_deleted_l
 
 
 def test_p2_a_detached_vm_can_be_deleted_while_the_pool_is_paused(pools: PoolNamespace) -> None:
-    pools.make_pool(2)
+    pools.make_pool(2, scaleInStrategy=KEEPS_DISKS)
     pools.wait_for_ordinals(0, 1)
     pools.change_pool({"spec": {"paused": True}})
     eventually(lambda: pools.pool_condition("ReplicaPaused"))
@@ -115,7 +116,7 @@ def test_p2_a_detached_vm_can_be_deleted_while_the_pool_is_paused(pools: PoolNam
 
 
 def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNamespace) -> None:
-    pools.make_pool(1)
+    pools.make_pool(1, scaleInStrategy=KEEPS_DISKS)
     pools.wait_for_ordinals(0)
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
     pools.kubectl("delete", "vmpool", "pool", "--timeout=10s")

@@ -33,7 +33,7 @@ def test_p4_a_vm_has_the_contents_of_the_template_and_belongs_to_the_pool(pools:
     assert vm["apiVersion"] == "kubevirt.io/v1"
     assert metadata["labels"] == {**POOL_LABELS, REVISION: revision}
     assert annotations_of(metadata) == {"note": "kept"}
-    assert FINALIZER in finalizers_of(vm)
+    assert FINALIZER not in finalizers_of(vm), "without kept disks, a VM needs no finalizer"
     assert metadata["ownerReferences"] == [
         {
             "apiVersion": "pool.kubevirt.io/v1beta1",

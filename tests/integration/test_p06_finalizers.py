@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.integration.controller_process import eventually, owner_uid, stays
@@ -79,6 +81,56 @@ def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: P
     pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=30s")
     pools.let_vm_go("pool-2")
     pools.wait_for_ordinals(2)
+
+
+def test_p6_a_scale_in_to_0_sends_one_delete_for_each_vm_and_no_other_request(pools: PoolNamespace) -> None:
+    pools.make_pool(20, template=vm_template(runStrategy="Halted"))
+    pools.wait_for_ordinals(*range(20), ready=False)
+    pools.wait_until_updated(20)
+    eventually(
+        lambda: all((vm.get("status") or {}).get("printableStatus") == "Stopped" for vm in pools.vms().values()),
+        what="KubeVirt writes no more to the VMs",
+    )
+    pools.wait_until_seen()
+    position = pools.plane.audit_position()
+    pools.scale(0)
+    eventually(lambda: not pools.vms(), what="all VMs go")
+    eventually(lambda: pools.pool_status().get("replicas") == 0, what="the status follows")
+    asked = Counter((each.verb, each.resource) for each in pools.requests(since=position))
+    assert asked.pop(("patch", "virtualmachinepools")) <= 3, "the status"
+    assert asked == {("delete", "virtualmachines"): 20}
+
+
+def test_p6_p10_vms_get_and_lose_the_finalizer_when_state_preservation_changes(pools: PoolNamespace) -> None:
+    pools.make_pool(3, template=vm_template(disks=("root",), runStrategy="Halted"))
+    before = pools.wait_for_ordinals(0, 1, 2, ready=False)
+    eventually(lambda: len(pools.claims()) == 3, what="all disks exist")
+    assert not any(FINALIZER in finalizers_of(vm) for vm in before.values())
+    pools.hold_vm("pool-0")
+    position = pools.plane.audit_position()
+    pools.change_pool({"spec": {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}})
+    eventually(lambda: all(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()), what="all VMs have it")
+    assert HOLD in finalizers_of(pools.vm("pool-0"))
+    pools.kubectl("delete", "vm", "pool-2", "--timeout=30s")
+    pools.wait_for_ordinals(0, 1, 2, ready=False)
+    assert pools.claims().keys() == {"root-0", "root-1", "root-2"}
+    pools.change_pool({"spec": {"scaleInStrategy": None}})
+    eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()), what="no VM has it")
+    assert HOLD in finalizers_of(pools.vm("pool-0"))
+    assert not pools.vms_deleted(position)
+    assert uids(pools.vms())["pool-1"] == uids(before)["pool-1"]
+    pools.let_vm_go("pool-0")
+
+
+def test_p10_a_surplus_vm_without_the_finalizer_gets_it_before_it_is_deleted(pools: PoolNamespace) -> None:
+    """One change of the pool asks for kept disks and for fewer VMs."""
+    pools.make_pool(3, template=vm_template(disks=("root",), runStrategy="Halted"))
+    pools.wait_for_ordinals(0, 1, 2, ready=False)
+    eventually(lambda: len(pools.claims()) == 3, what="all disks exist")
+    before = uids(pools.claims())
+    pools.change_pool({"spec": {"replicas": 0, "scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}})
+    eventually(lambda: not pools.vms(), what="all VMs go")
+    stays(lambda: uids(pools.claims()) == before, for_s=1.0, what="the disks")
 
 
 def test_p6_a_foreground_deletion_waits_for_the_vms(pools: PoolNamespace) -> None:

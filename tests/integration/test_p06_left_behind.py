@@ -1,4 +1,6 @@
-"""P6: a user has removed the finalizer of a pool by force, and the pool is gone. Its VMs can still be deleted."""
+"""P6: a user has removed the finalizer of a pool by force, and the pool is gone. Users can still delete the VMs of this
+pool.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,8 @@ pytestmark = pytest.mark.cluster
 
 
 def test_p6_vms_of_a_forcibly_removed_pool_are_deleted_and_their_disks_stay(pools: PoolNamespace) -> None:
-    pools.make_pool(2, template=vm_template(disks=("root",)))
+    keeps_disks = {"proactive": {"statePreservation": "Offline"}}
+    pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=keeps_disks)
     pools.wait_for_ordinals(0, 1)
     pools.change_pool({"spec": {"paused": True}})
     pools.change_pool({"metadata": {"finalizers": None}})

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.cluster
 
 VMS = "virtualmachines"
 JSONPATH = '-o=jsonpath={.status.printableStatus}{"\\n"}'
-OURS = {"ReplicaFailure", "ReplicaPaused"}
+OURS = {"ReplicaFailure", "Reconciling"}
 FOREIGN = {
     "type": "example.com/Audited",
     "status": "True",
@@ -141,6 +141,7 @@ def test_p17_foreign_conditions_stay_and_two_conditions_are_ours(pools: PoolName
     eventually(lambda: pools.pool_condition("ReplicaFailure"))
     conditions = {condition["type"]: condition for condition in pools.pool_status()["conditions"]}
     assert conditions.keys() - OURS == {FOREIGN["type"]}
+    assert conditions["Reconciling"]["message"] == conditions["ReplicaFailure"]["message"]
     assert conditions[FOREIGN["type"]].items() >= {key: value for key, value in FOREIGN.items() if value}.items()
 
 

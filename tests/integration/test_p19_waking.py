@@ -41,7 +41,8 @@ def answer_times(pools: PoolNamespace) -> list[float]:
 
 
 def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_at_once(pools: PoolNamespace) -> None:
-    pools.make_pool(6, template=vm_template(runStrategy="Halted"))
+    keeps_disks = {"proactive": {"statePreservation": "Offline"}}
+    pools.make_pool(6, template=vm_template(runStrategy="Halted"), scaleInStrategy=keeps_disks)
     pools.wait_for_ordinals(*range(6), ready=False)
     pools.wait_until_updated(6)
     mine = pools.since = pools.plane.audit_position()
@@ -103,7 +104,7 @@ def test_p19_an_irrelevant_change_triggers_no_pass(pools: PoolNamespace, pool_co
 def test_p19_the_deletion_of_the_pool_triggers_a_pass_that_releases_its_vms(
     pools: PoolNamespace, pool_controller: ControllerProcess
 ) -> None:
-    pools.make_pool(2)
+    pools.make_pool(2, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     pools.wait_ready(2)
     before = quiet_down(pools, pool_controller)
     asked = time.monotonic()

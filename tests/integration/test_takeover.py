@@ -6,6 +6,7 @@ If no user started an update, the update waits until a user agrees.
 from __future__ import annotations
 
 import uuid
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from tests.integration.pool_namespace import (
     POOL_LABELS,
     REVISION,
     PoolNamespace,
+    finalizers_of,
     simulator,
     uids,
     vm_template,
@@ -31,6 +33,7 @@ from tests.integration.pool_namespace import (
 pytestmark = pytest.mark.cluster
 
 MARK = "vmherd.dev/takeover"
+KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
 
 
 @pytest.fixture(scope="module")
@@ -51,13 +54,13 @@ def pools(taken_plane: ControlPlane) -> PoolNamespace:
     return found
 
 
-def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1) -> None:
+def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1, **spec: Any) -> None:
     """Create a pool with two VMs as KubeVirt's controller does, and a revision with the spec `written`.
 
-    `number` is the number of the revision. The pool has generation 2.
+    `number` is the number of the revision. The pool has generation 2. `spec` are further fields of the pool's spec.
     """
     template = vm_template(disks=("root",))
-    pools.make_pool(1, template=template, finalizers=(FINALIZER,))
+    pools.make_pool(1, template=template, finalizers=(FINALIZER,), **spec)
     pool = pools.scale(2)
     meta = pool["metadata"]
     owner = {
@@ -115,7 +118,8 @@ def mark_of(pools: PoolNamespace) -> str:
 
 
 def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_path: Path) -> None:
-    as_kubevirt_left_it(pools, spelled_by_go())
+    """The pool keeps disks, so its VMs need the finalizer that KubeVirt has added."""
+    as_kubevirt_left_it(pools, spelled_by_go(), scaleInStrategy=KEEPS_DISKS)
     dry = vmherd(pools.plane.kubeconfig, "takeover", "--dry-run")
     assert f"virtualmachinepools {pools.namespace}/pool: nothing\n" in dry.stdout
     before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
@@ -126,6 +130,22 @@ def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_
     written = pools.requests("create", "update", "patch", "delete", since=position)
     assert {each.resource for each in written} <= {"virtualmachinepools"}
     assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
+
+
+def test_vms_that_are_taken_over_lose_a_finalizer_that_they_do_not_need(pools: PoolNamespace, tmp_path: Path) -> None:
+    as_kubevirt_left_it(pools, spelled_by_go())
+    before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
+    specs = [vm["spec"] for vm in pools.vms().values()]
+    position = pools.plane.audit_position()
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+        eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()))
+        assert program.stop() == 0
+    written = pools.requests("create", "update", "patch", "delete", since=position)
+    of_vms = Counter((each.verb, each.name) for each in written if each.resource == "virtualmachines")
+    assert set(of_vms) == {("patch", "pool-0"), ("patch", "pool-1")}
+    assert {each.resource for each in written} == {"virtualmachinepools", "virtualmachines"}
+    assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
+    assert [vm["spec"] for vm in pools.vms().values()] == specs
 
 
 def test_an_update_that_no_user_requested_is_held_until_it_is_allowed(pools: PoolNamespace, tmp_path: Path) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Kubectl
+from tests.kstatus import kstatus_of
 from tests.manifests.documents import (
     DEFINITIONS,
     REPLICASETS,
@@ -112,6 +114,37 @@ def test_the_columns_of_a_set_show_its_numbers(kubectl: Kubectl) -> None:
     assert columns(kubectl("get", "vmirs", "--no-headers").stdout).startswith("web 2 4 3 ")
 
 
+WIDE = "NAME DESIRED CURRENT READY AGE UPDATED STATUS REVISION SELECTOR PROBLEM"
+SHOWN = {
+    "updatedReplicas": 1,
+    "printableStatus": "Degraded",
+    "currentRevision": "web-1",
+    "labelSelector": "app=web",
+    "problem": "web-3: ImagePullBackOff, Back-off pulling image",
+}
+
+
+@pytest.mark.parametrize(("short", "document"), [("vmirs", replicaset()), ("vmpool", pool())])
+def test_the_wide_columns_show_the_progress_and_the_first_problem(
+    kubectl: Kubectl, short: str, document: dict[str, object]
+) -> None:
+    kubectl("create", "-f", "-", stdin=document)
+    kubectl("patch", short, "web", *status_patch(json.dumps(SHOWN)))
+    header, row = kubectl("get", short, "-o", "wide").stdout.splitlines()
+    assert columns(header) == WIDE
+    assert columns(row).endswith("1 Degraded web-1 app=web web-3: ImagePullBackOff, Back-off pulling image")
+
+
+@pytest.mark.parametrize(("short", "document"), [("vmirs", replicaset()), ("vmpool", pool())])
+def test_a_new_object_is_not_current_before_the_controller_has_read_it(
+    kubectl: Kubectl, short: str, document: dict[str, object]
+) -> None:
+    kubectl("create", "-f", "-", stdin=document)
+    created = kubectl.json("get", short, "web")
+    assert created["status"] == {"observedGeneration": -1}
+    assert kstatus_of(created).status == "InProgress"
+
+
 def test_the_columns_of_a_vmi_show_where_it_runs(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
     name, _age, *rest = kubectl("get", "vmi", "--no-headers").stdout.split()
@@ -159,10 +192,10 @@ def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl, sh
 def test_the_status_of_a_set_is_written_only_through_its_subresource(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=replicaset({"status": {"replicas": 9}}))
     kubectl("patch", "vmirs", "web", "--type=merge", "-p", '{"status": {"replicas": 9}, "spec": {"replicas": 3}}')
-    assert "status" not in kubectl.json("get", "vmirs", "web")
+    assert kubectl.json("get", "vmirs", "web")["status"] == {"observedGeneration": -1}
     kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
     document = kubectl.json("get", "vmirs", "web")
-    assert (document["status"], document["spec"]["replicas"]) == ({"replicas": 9}, 3)
+    assert (document["status"]["replicas"], document["spec"]["replicas"]) == (9, 3)
 
 
 def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
@@ -175,6 +208,10 @@ def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
         "updatedReplicas": 1,
         "observedGeneration": 4,
         "labelSelector": "app=web",
+        "currentRevision": "5d8f",
+        "updateRevision": "7c9b",
+        "printableStatus": "Updating",
+        "problem": "web-x7k2p: ImagePullBackOff, Back-off pulling image",
         "conditions": [{**condition, **times}],
     }
     kubectl("create", "-f", "-", stdin=replicaset())

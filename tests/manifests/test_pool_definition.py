@@ -65,10 +65,10 @@ def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> N
 
 def test_the_status_of_a_pool_is_written_only_through_its_subresource(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=pool({"status": {"replicas": 9}}))
-    assert "status" not in kubectl.json("get", "vmpool", "web")
+    assert kubectl.json("get", "vmpool", "web")["status"] == {"observedGeneration": -1}
     kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
     document = kubectl.json("get", "vmpool", "web")
-    assert (document["status"], document["spec"]["replicas"]) == ({"replicas": 9}, 2)
+    assert (document["status"]["replicas"], document["spec"]["replicas"]) == (9, 2)
 
 
 def test_the_status_of_a_pool_has_every_reported_field(kubectl: Kubectl) -> None:
@@ -84,6 +84,7 @@ def test_the_status_of_a_pool_has_every_reported_field(kubectl: Kubectl) -> None
         "currentRevision": "web-1",
         "updateRevision": "web-4",
         "printableStatus": "Updating",
+        "problem": "web-3: ImagePullBackOff, Back-off pulling image",
         "conditions": [{**condition, **times}],
     }
     kubectl("create", "-f", "-", stdin=pool())

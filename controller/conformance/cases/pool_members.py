@@ -32,9 +32,13 @@ async def owner_reference(pools: Pools) -> None:
     require("blockOwnerDeletion", owner and owner.get("blockOwnerDeletion"), owner)
 
 
-@cases.add("pool-finalizers", "The pool and its VMs have the finalizer pool.kubevirt.io/finalizer", rules="P4 P6")
+@cases.add(
+    "pool-finalizers",
+    "A pool that keeps disks has the finalizer pool.kubevirt.io/finalizer, and so have its VMs",
+    rules="P4 P6",
+)
 async def finalizers(pools: Pools) -> None:
-    [vm] = (await pools.made(1)).values()
+    [vm] = (await pools.made(1, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})).values()
     pool = await pools.read(NAME)
     require("the finalizer on the VM", POOL_FINALIZER in finalizers_of(vm), finalizers_of(vm))
     require("the finalizer on the pool", POOL_FINALIZER in finalizers_of(pool), finalizers_of(pool))

@@ -16,6 +16,9 @@ OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 WITH_DISK = vm_spec(disks=("data",))
 
 
+HELD = (POOL_FINALIZER,)
+
+
 def steps(pools, held, *, force=False):
     """The planned actions in order, and the names of the pools that are not changed."""
     cleanup = plan_cleanup(pools, held, POOLS, force=force)
@@ -28,7 +31,7 @@ def steps(pools, held, *, force=False):
 
 def test_finalizers_of_vms_are_removed_before_that_of_their_pool():
     owner = pool()
-    actions, left = steps([owner], vms(owner, 0, 1))
+    actions, left = steps([owner], vms(owner, 0, 1, finalizers=HELD))
     assert actions == [
         ("free", "virtualmachines", "web-0"),
         ("free", "virtualmachines", "web-1"),
@@ -38,7 +41,7 @@ def test_finalizers_of_vms_are_removed_before_that_of_their_pool():
 
 
 def test_the_stages_of_vms_and_pool_are_essential():
-    stages = plan_cleanup([pool()], vms(pool(), 0), POOLS, force=False).plan.stages
+    stages = plan_cleanup([pool()], vms(pool(), 0, finalizers=HELD), POOLS, force=False).plan.stages
     assert [stage.essential for stage in stages] == [True, True]
 
 
@@ -59,7 +62,7 @@ def test_the_finalizer_of_a_detached_vm_is_removed(owners):
 
 
 def test_the_finalizer_of_a_vm_whose_pool_was_deleted_is_removed():
-    assert steps([], vms(pool(), 0))[0] == [("free", "virtualmachines", "web-0")]
+    assert steps([], vms(pool(), 0, finalizers=HELD))[0] == [("free", "virtualmachines", "web-0")]
 
 
 def test_a_vm_whose_pool_has_another_group_is_not_changed():
@@ -110,6 +113,13 @@ def test_a_terminating_pool_that_preserves_disks_is_not_changed_unless_forced():
     actions, left = steps([owner], members, force=True)
     assert len(actions) == 3
     assert left == []
+
+
+def test_a_terminating_pool_that_preserves_disks_is_not_changed_while_its_vms_have_no_finalizer_yet():
+    owner = pool(scaleInStrategy=OFFLINE, deleting=True)
+    members = vms(owner, 0, 1, spec=WITH_DISK, finalizers=())
+    assert steps([owner], members) == ([], ["web"])
+    assert steps([owner], members, force=True) == ([("free", "virtualmachinepools", "web")], [])
 
 
 @pytest.mark.parametrize(

@@ -62,7 +62,7 @@ def test_p17_nothing_is_written_when_nothing_changed():
 
 
 def test_p17_an_empty_list_of_conditions_equals_no_list():
-    owner = pool(status={"conditions": []})
+    owner = pool(replicas=0, status={"conditions": []})
     status = status_of(owner)
     assert status_patch(replace(owner, status=replace(status, conditions=())), status) is None
 
@@ -79,6 +79,7 @@ def test_p17_a_patch_names_the_pools_uid_and_all_fields():
             "currentRevision": None,
             "updateRevision": None,
             "printableStatus": "Running",
+            "problem": None,
             "conditions": None,
         },
     }

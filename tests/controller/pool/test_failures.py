@@ -113,5 +113,7 @@ def test_p19_a_failure_of_a_vm_triggers_its_pool():
 def test_p17_a_takeover_writes_the_condition_with_fields_that_kubevirts_crd_has():
     known = frozenset({"replicas", "readyReplicas", "labelSelector", "conditions"})
     status = status_of(OWNER, *vms(OWNER, 0, **NOT_STARTED), vmis=())
-    [condition] = json.loads(status_patch(OWNER, status, known=known))["status"]["conditions"]
-    assert set(condition) == {"type", "status", "reason", "message", "lastProbeTime", "lastTransitionTime"}
+    conditions = json.loads(status_patch(OWNER, status, known=known))["status"]["conditions"]
+    assert [each["type"] for each in conditions] == ["VirtualMachineFailure", "Stalled"]
+    for each in conditions:
+        assert set(each) == {"type", "status", "reason", "message", "lastProbeTime", "lastTransitionTime"}

@@ -86,12 +86,34 @@ def test_p6_the_pool_waits_for_strays_too():
 
 def test_p6_at_most_burst_vms_lose_the_finalizer_in_a_pass():
     owner = leaving()
-    assert len(plan(snapshot(owner, vms(owner, *range(9)), burst=4)).actions) == 4
+    machines = vms(owner, *range(9), finalizers=(POOL_FINALIZER,))
+    assert len(plan(snapshot(owner, machines, burst=4)).actions) == 4
 
 
 def test_p6_members_that_no_longer_match_lose_the_finalizer_too():
     owner = leaving()
-    assert len(plan(snapshot(owner, vms(owner, 0, 1, labels={}))).actions) == 2
+    assert len(plan(snapshot(owner, vms(owner, 0, 1, labels={}, finalizers=(POOL_FINALIZER,)))).actions) == 2
+
+
+def test_p6_a_pool_whose_vms_have_no_finalizer_loses_its_own_at_once():
+    owner = leaving()
+    [patch] = plan(snapshot(owner, vms(owner, 0, 1, 2))).actions
+    assert (patch.resource, patch.key.name) == (POOLS, "web")
+
+
+def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
+    """The pool is probably gone. If another finalizer keeps the pool, the next reconciliation writes the status."""
+    simulation = simulation_of()
+    held = {"metadata": {"finalizers": [OTHER_FINALIZER, POOL_FINALIZER]}}
+    simulation.server.change(POOLS, simulation.key("web"), held)
+    simulation.change(replicas=2)
+    simulation.delete_pool()
+    before = len(simulation.server.requests)
+    simulation.run_pass()
+    writes = [each for each in simulation.server.requests[before:] if each.is_write and each.resource is POOLS]
+    assert len(writes) == 1, "the patch that removes the finalizer"
+    simulation.come_to_rest()
+    assert simulation.pool["status"]["observedGeneration"] == simulation.pool["metadata"]["generation"]
 
 
 def test_p6_a_terminating_pool_without_the_finalizer_is_not_patched():

@@ -11,8 +11,10 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
 from controller.pool.indexing import encode_shape, encode_vm, own_disks
+from controller.pool.plan import plan
 from controller.pool.template import Template, parse_template
-from tests.pool_builders import POOLS, intent_of, pool, vm_spec
+from controller.runtime.plan import Create
+from tests.pool_builders import POOLS, intent_of, pool, snapshot, vm_spec
 from tests.pool_strategies import wild_specs
 
 BOTH = {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}
@@ -56,10 +58,16 @@ def test_p4_what_is_created():
                     "blockOwnerDeletion": True,
                 }
             ],
-            "finalizers": [POOL_FINALIZER],
         },
         "spec": vm_spec(labels={"app": "web", REVISION_NAME: "web-1"}),
     }
+
+
+@pytest.mark.parametrize(("state", "finalizers"), [("Disabled", None), ("Offline", [POOL_FINALIZER])])
+def test_p4_p6_a_vm_is_created_with_the_finalizer_only_if_its_disks_are_kept(state, finalizers):
+    owner = pool(replicas=1, scaleInStrategy={"proactive": {"statePreservation": state}})
+    [create] = [each for each in plan(snapshot(owner)).actions if isinstance(each, Create) and each.resource is VMS]
+    assert json.loads(create.body)["metadata"].get("finalizers") == finalizers
 
 
 def test_p4_name_and_namespace_in_the_template_are_ignored():

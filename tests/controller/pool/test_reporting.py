@@ -110,7 +110,7 @@ def test_p17_the_paused_condition_gets_a_date_and_keeps_it():
 
 
 def test_p17_a_resume_removes_the_paused_condition():
-    assert status_of(pool(status={"conditions": [PAUSED]})).conditions is None
+    assert status_of(pool(replicas=0, status={"conditions": [PAUSED]})).conditions is None
 
 
 def test_p17_foreign_conditions_stay_and_the_controller_sets_two_types():
@@ -213,7 +213,7 @@ def printable_status_of(owner, *machines, **circumstances) -> str:
 HEALING = {"startUpFailureThreshold": 3}
 HEALED_LATELY = {HEALED: json.dumps({"0": ["another", 1, seconds_ago(60).isoformat()]})}
 HEALED_LONG_AGO = {HEALED: json.dumps({"0": ["another", 1, seconds_ago(600).isoformat()]})}
-STARTING = {"ready": False, "printable": "Starting"}
+STARTING = {"ready": False, "printable": "Starting", "ready_for_s": 60}
 
 PRINTABLE = {
     "all VMs exist and are ready": ({}, [{}, {}, {}], "Running"),
@@ -223,7 +223,7 @@ PRINTABLE = {
     "a VM is missing": ({}, [{}, {}], "Scaling"),
     "a VM starts": ({}, [{}, {}, STARTING], "Scaling"),
     "a VM has no status yet": ({}, [{}, {}, {"ready": None, "printable": None}], "Scaling"),
-    "a VM restarts": ({}, [{}, {}, {"ready": False, "printable": "Stopped"}], "Scaling"),
+    "a VM restarts": ({}, [{}, {}, {**STARTING, "printable": "Stopped"}], "Scaling"),
     "a VM is terminating": ({}, [{}, {}, {"deleting": True}], "Scaling"),
     "a VM is surplus": ({"replicas": 2}, [{}, {}, {}], "Scaling"),
     "paused": ({"paused": True}, [{}], "Paused"),

@@ -136,12 +136,13 @@ def test_p11_the_cache_does_not_keep_revisions_that_no_pool_controls(name, owner
 
 
 @FOREIGN_OWNERS
-def test_p11_the_cache_keeps_only_the_identity_of_a_foreign_revision_with_a_name_like_a_pools(owner_kind):
-    foreign = foreign_revision("web-1", owner_kind)
+@pytest.mark.parametrize("name", ["web-1", "web-12-0a1b2c3d", "web-12-0a1b2c3d-1"])
+def test_p11_the_cache_keeps_only_the_identity_of_a_foreign_revision_with_a_name_like_a_pools(name, owner_kind):
+    foreign = foreign_revision(name, owner_kind)
     kept = kept_revision(foreign)
     assert kept is not None
     assert kept.metadata == ObjectMeta(
-        name="web-1", namespace="default", uid=foreign.metadata.uid, resource_version=foreign.metadata.resource_version
+        name=name, namespace="default", uid=foreign.metadata.uid, resource_version=foreign.metadata.resource_version
     )
     assert (bytes(kept.data), kept.revision) == (b"", 0)
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.runtime.plan import Delete, Patch, Plan, Restart, ThreeWayMerge
 from tests.fakes.kubevirt import BROKEN
@@ -43,7 +44,7 @@ def new_vms(owner, *ordinals, strategy="Always", **changes):
 def with_status(machine, **status):
     document = json.loads(msgspec.json.encode(machine))
     document["status"] = {**(document.get("status") or {}), **status}
-    return (VMS if machine.metadata.finalizers is not None else VMIS).decode(msgspec.json.encode(document))
+    return (VMS if isinstance(machine, VirtualMachine) else VMIS).decode(msgspec.json.encode(document))
 
 
 def merged(todo):

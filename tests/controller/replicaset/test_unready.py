@@ -149,7 +149,7 @@ def test_r4a_a_set_that_is_never_ready_is_replaced_more_and_more_slowly():
         run(launcher.live(600))
         assert len(launcher.simulation.active) == 8
     assert len(launcher.created) - before <= 2 * 600 / 300
-    assert launcher.simulation.conditions.keys() == {"ReplicaBackOff"}
+    assert launcher.simulation.conditions.keys() == {"ReplicaBackOff", "Stalled"}
 
 
 def test_r4a_a_set_whose_vmis_become_ready_again_comes_to_rest():

@@ -1,0 +1,191 @@
+"""The state of a pool: one word, the first problem of a VM, and the reason why the pool is stalled (P17).
+
+The state depends only on the snapshot, so it is the same after a restart of the controller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+from controller.apimachinery.conditions import Condition
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import PROTECT, TAKEOVER, is_marked, is_takeover_held
+from controller.kubevirt.kstatus import (
+    Health,
+    Stall,
+    Waits,
+    Word,
+    is_overdue,
+    plan_deadline,
+    previous_word,
+    sort_waits,
+    stall_of,
+    texts_of,
+)
+from controller.kubevirt.pool_types import PoolStatus
+from controller.kubevirt.problems import CRASH_LOOP, NOT_READY, Problem, cause_of_vm, is_booting, problem_state, text_of
+from controller.kubevirt.progress import parse_deadline
+from controller.kubevirt.replica_limit import limit_stall
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import (
+    BROKEN_STATES,
+    is_deleting,
+    is_meant_to_run,
+    is_ready,
+    printable_status_of,
+    start_failures_of,
+)
+from controller.pool.failures import start_failure_of
+from controller.pool.heal_records import count_recovering, read_records
+from controller.pool.intent import Intent
+from controller.pool.policies import Strategy
+from controller.pool.revisions import Revisions
+from controller.pool.rollout import partition_of
+from controller.pool.select import allows
+from controller.pool.snapshot import Snapshot
+from controller.pool.steps import is_updated, pending_step
+from controller.pool.takeover import PROCEED, is_taken_over
+from controller.pool.unready import stuck_since, unready_since
+from controller.runtime.plan import Plan
+
+STARTING = frozenset({"", "Starting", "Provisioning", "WaitingForVolumeBinding", "Stopping", "Stopped"})
+"""The values of `printableStatus` of a VM that is starting or restarting."""
+
+
+def health_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, failure: Condition | None) -> Health:
+    """Return the state of a valid pool. `failure` is the new condition `ReplicaFailure`, or None."""
+    old = snapshot.owner.status or PoolStatus()
+    if snapshot.owner.spec.paused:
+        return Health(Word.PAUSED)
+    deadline = parse_deadline(snapshot.owner.metadata).after
+    outdated = [vm for vm in snapshot.members if will_be_updated(snapshot, intent, revisions, vm)]
+    waits = find_waits(snapshot, outdated, deadline)
+    problem = waits.problems[0].text_after(texts_of(old.conditions)) if waits.problems else ""
+    if failure is not None:
+        problem = text_of(failure)
+    stall = stall_of(waits, failure, old.conditions, now=snapshot.now, deadline=deadline)
+    stall = stall or _blocked(snapshot, intent, revisions, outdated)
+    if stall is not None:
+        return Health(Word.DEGRADED, stall.message, stall)
+    if failure is not None:
+        return Health(Word.DEGRADED, problem)
+    return Health(_word(snapshot, intent, outdated, has_problem=bool(problem)), problem)
+
+
+def plan_progress(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
+    """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
+    deadline = parse_deadline(snapshot.owner.metadata).after
+    outdated = [vm for vm in snapshot.members if will_be_updated(snapshot, intent, revisions, vm)]
+    return plan_deadline(find_waits(snapshot, outdated, deadline), snapshot.now, deadline)
+
+
+def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bool:
+    """Return True if the VM or its VMI is outdated, and the controller will update it without a user.
+
+    A VM that the update strategy, the selectors or the partition leave out stays outdated.
+    """
+    if is_updated(snapshot, revisions, vm) or intent.update.strategy is Strategy.UNMANAGED or is_deleting(vm):
+        return False
+    ordinal = snapshot.ordinal_of(vm)
+    if ordinal is None or ordinal < partition_of(snapshot).number or not allows(intent.update.selection, vm):
+        return False
+    vmi = snapshot.vmi_of(vm)
+    restarts = intent.update.strategy is Strategy.PROACTIVE
+    is_restarting = restarts and vmi is not None and not vmis.is_active(vmi)
+    return is_restarting or pending_step(snapshot, revisions, vm, restarts=restarts) is not None
+
+
+def find_waits(snapshot: Snapshot, outdated: Collection[VirtualMachine], deadline: timedelta) -> Waits:
+    """Return the problems of the pool's VMs, in the order of their names.
+
+    `outdated` are the VMs that the controller will update. They have no deadline, because the update may solve their
+    problem.
+    """
+
+    def found() -> Iterator[tuple[Problem | None, datetime | None]]:
+        excepted = {vm.metadata.uid for vm in outdated}
+        unready = [vm for vm in snapshot.members if _should_be_ready(snapshot, vm)]
+        for vm in by_ordinal(snapshot, unready):
+            since = stuck_since(snapshot, vm)
+            overdue = is_overdue(since, snapshot.now, deadline)
+            problem = _problem(snapshot, vm, since, overdue=overdue)
+            yield problem, (since if vm.metadata.uid not in excepted else None)
+
+    return sort_waits(found(), snapshot.now, deadline)
+
+
+def by_ordinal(snapshot: Snapshot, vms: Collection[VirtualMachine]) -> list[VirtualMachine]:
+    def key(vm: VirtualMachine) -> tuple[int, str]:
+        ordinal = snapshot.ordinal_of(vm)
+        return (-1 if ordinal is None else ordinal, vm.metadata.name)
+
+    return sorted(vms, key=key)
+
+
+def _should_be_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    return is_meant_to_run(vm) and not is_deleting(vm) and not is_fully_ready(snapshot, vm)
+
+
+def is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if both the VM and its VMI are ready.
+
+    The function also checks the VMI, because the status of the VM can be older than the status of the VMI.
+    """
+    vmi = snapshot.vmi_of(vm)
+    return is_ready(vm) and vmi is not None and vmis.is_ready(vmi)
+
+
+def _problem(snapshot: Snapshot, vm: VirtualMachine, since: datetime | None, *, overdue: bool) -> Problem | None:
+    """Return the problem of a VM that is not ready, or None if the VM starts in a normal way."""
+    name, state, vmi = vm.metadata.name, printable_status_of(vm), snapshot.vmi_of(vm)
+    failure = start_failure_of(snapshot, vm)
+    if failure is not None:
+        return Problem(name, failure.reason or failure.type, text_of(failure), since)
+    detail = text_of(cause_of_vm(vm, vmi))
+    if state in BROKEN_STATES:
+        return Problem(name, problem_state(state), detail, since)
+    period = snapshot.unready.get(name)
+    if not is_ready(vm) and (start_failures_of(vm) or (period is not None and period.crashes)):
+        return Problem(name, CRASH_LOOP, "", since)
+    booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, unready_since(snapshot, vm)))
+    if booting and not overdue:
+        return None
+    return Problem(name, state or "Pending", detail or NOT_READY, since)
+
+
+def _blocked(
+    snapshot: Snapshot, intent: Intent, revisions: Revisions, outdated: Collection[VirtualMachine]
+) -> Stall | None:
+    """Return the stall of a pool that waits for a user, or None."""
+    meta = snapshot.owner.metadata
+    if outdated and is_takeover_held(meta) and not is_taken_over(snapshot, revisions.template):
+        return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")
+    return limit_stall(intent.wanted, len(snapshot.members), snapshot.limits.max_replicas)
+
+
+def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachine], *, has_problem: bool) -> Word:
+    members = snapshot.members
+    if count_recovering(snapshot, intent, members, read_records(snapshot, intent)).number:
+        return Word.HEALING
+    if len(members) < intent.wanted or any(map(is_deleting, members)) or _has_deletable_surplus(snapshot, intent):
+        return Word.SCALING
+    if outdated:
+        return Word.UPDATING
+    if has_problem:
+        return Word.DEGRADED
+    if any(_should_be_ready(snapshot, vm) for vm in members):
+        # When the last VMs of an update start, all VMs have the current template. Only the previous status shows the
+        # update.
+        old = snapshot.owner.status or PoolStatus()
+        previous = previous_word(old.printable_status, old.conditions)
+        return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
+    return Word.RUNNING if any(map(is_meant_to_run, members)) else Word.STOPPED
+
+
+def _has_deletable_surplus(snapshot: Snapshot, intent: Intent) -> bool:
+    """Return True if the controller will delete VMs. A surplus stays if the scale-in policy or a mark keeps it (P8)."""
+    if len(snapshot.members) <= intent.wanted or intent.scale_in.strategy is not Strategy.PROACTIVE:
+        return False
+    selection = intent.scale_in.selection
+    return any(allows(selection, vm) and not is_marked(vm.metadata, PROTECT) for vm in snapshot.members)

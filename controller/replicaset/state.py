@@ -1,0 +1,154 @@
+"""The state of a set: one word, the first problem of a VMI, and the reason why the set is stalled (R11).
+
+The rules for the words are those of pools, without `Healing`. The state depends only on the snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime, timedelta
+
+from controller.apimachinery.conditions import Condition, with_timezone
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt.annotations import PROTECT, TEMPLATE_HASH, is_marked
+from controller.kubevirt.kstatus import (
+    Health,
+    Waits,
+    Word,
+    is_overdue,
+    plan_deadline,
+    previous_word,
+    sort_waits,
+    stall_of,
+    texts_of,
+)
+from controller.kubevirt.problems import (
+    CRASH_LOOP,
+    NOT_READY,
+    Problem,
+    cause_of_vmi,
+    is_booting,
+    obstacle_of_vmi,
+    problem_state_of_vmi,
+    text_of,
+)
+from controller.kubevirt.progress import parse_deadline
+from controller.kubevirt.replica_limit import limit_stall
+from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_ready, phase_of, unready_since
+from controller.replicaset.back_off import NEVER, BackOff, trial_of
+from controller.replicaset.intent import Intent
+from controller.replicaset.rollout import parse_rollout, stuck_since
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import is_updated
+from controller.runtime.plan import Plan
+from informers.meta import labels_of
+
+VMIs = Sequence[VirtualMachineInstance]
+
+
+def health_of(
+    snapshot: Snapshot,
+    intent: Intent,
+    active: VMIs,
+    back_off: BackOff,
+    *,
+    failure: Condition | None,
+    replacing: Condition | None,
+) -> Health:
+    """Return the state of a valid set.
+
+    `failure` is the new condition `ReplicaFailure`, and `replacing` is the new condition `ReplicaBackOff`. Each may be
+    None.
+    """
+    old = snapshot.owner.status or ReplicaSetStatus()
+    if snapshot.owner.spec.paused:
+        return Health(Word.PAUSED)
+    deadline = parse_deadline(snapshot.owner.metadata).after
+    outdated = will_be_replaced(snapshot, intent, active)
+    waits = find_waits(snapshot, active, outdated, back_off, deadline)
+    problem = waits.problems[0].text_after(texts_of(old.conditions)) if waits.problems else ""
+    if failure is not None:
+        problem = text_of(failure)
+    stall = stall_of(waits, failure, old.conditions, now=snapshot.now, deadline=deadline)
+    stall = stall or limit_stall(intent.wanted, len(active), snapshot.max_replicas)
+    if stall is not None:
+        return Health(Word.DEGRADED, stall.message, stall)
+    if failure is not None or replacing is not None:
+        return Health(Word.DEGRADED, problem or text_of(replacing))
+    return Health(_word(snapshot, intent, active, outdated, has_problem=bool(problem)), problem)
+
+
+def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: BackOff) -> Plan:
+    """Return a plan that asks for a reconciliation when the progress deadline of a VMI ends."""
+    deadline = parse_deadline(snapshot.owner.metadata).after
+    waits = find_waits(snapshot, active, will_be_replaced(snapshot, intent, active), back_off, deadline)
+    return plan_deadline(waits, snapshot.now, deadline)
+
+
+def will_be_replaced(snapshot: Snapshot, intent: Intent, active: VMIs) -> VMIs:
+    """Return the outdated VMIs that the rolling update will replace."""
+    rollout = parse_rollout(snapshot, intent.wanted)
+    if rollout is None or isinstance(rollout, FieldError):
+        return ()
+    hashed = intent.template.hash
+    return [vmi for vmi in active if not is_updated(vmi, hashed) and not is_marked(vmi.metadata, PROTECT)]
+
+
+def find_waits(
+    snapshot: Snapshot, active: VMIs, outdated: Iterable[VirtualMachineInstance], back_off: BackOff, deadline: timedelta
+) -> Waits:
+    """Return the problems of the set's VMIs, in the order of their names. VMIs that failed early come first.
+
+    `outdated` are the VMIs that the controller will replace. They have no deadline.
+    """
+
+    def found() -> Iterator[tuple[Problem | None, datetime | None]]:
+        for failure in back_off.failures:
+            if failure.failures >= 2:
+                yield Problem(failure.vmi.metadata.name, CRASH_LOOP, "", failure.since), failure.since
+        excepted = {vmi.metadata.uid for vmi in outdated}
+        for vmi in sorted((vmi for vmi in active if not is_ready(vmi)), key=lambda vmi: vmi.metadata.name):
+            since = stuck_since(vmi, snapshot.now)
+            problem = _problem(vmi, since, overdue=is_overdue(since, snapshot.now, deadline))
+            yield problem, (since if vmi.metadata.uid not in excepted else None)
+
+    return sort_waits(found(), snapshot.now, deadline)
+
+
+def revision_in_use(active: VMIs, current: str) -> str:
+    """Return the template hash of the oldest outdated VMI, or the current hash if no VMI with a hash is outdated."""
+    older = [
+        (with_timezone(vmi.metadata.creation_timestamp) or NEVER, hashed)
+        for vmi in active
+        if (hashed := labels_of(vmi.metadata).get(TEMPLATE_HASH)) and hashed != current
+    ]
+    return min(older)[1] if older else current
+
+
+def _problem(vmi: VirtualMachineInstance, since: datetime, *, overdue: bool) -> Problem | None:
+    """Return the problem of a VMI that is not ready, or None if the VMI starts in a normal way."""
+    name, obstacle = vmi.metadata.name, obstacle_of_vmi(vmi)
+    if obstacle is not None:
+        return Problem(name, problem_state_of_vmi(vmi), text_of(obstacle), since)
+    if trial_of(vmi).failures >= 2:
+        return Problem(name, CRASH_LOOP, "", since)
+    if is_booting(vmi, unready_since(vmi)) and not overdue:
+        return None
+    return Problem(name, phase_of(vmi) or "Pending", text_of(cause_of_vmi(vmi)) or NOT_READY, since)
+
+
+def _word(snapshot: Snapshot, intent: Intent, active: VMIs, outdated: VMIs, *, has_problem: bool) -> Word:
+    surplus = len(active) - intent.wanted
+    if surplus < 0 or (surplus > 0 and not all(is_marked(vmi.metadata, PROTECT) for vmi in active)):
+        return Word.SCALING
+    if outdated:
+        return Word.UPDATING
+    if has_problem:
+        return Word.DEGRADED
+    if not all(map(is_ready, active)):
+        old = snapshot.owner.status or ReplicaSetStatus()
+        previous = previous_word(old.printable_status, old.conditions)
+        return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
+    return Word.RUNNING if active else Word.STOPPED

@@ -1,0 +1,181 @@
+"""P6 and P10: only VMs whose disks must be kept have the pool finalizer, also after `statePreservation` changes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import POOL_FINALIZER, TAKEOVER
+from controller.kubevirt.resources import VMS
+from controller.pool.plan import plan
+from controller.pool.snapshot import Limits
+from controller.runtime.plan import Create, Delete, Patch
+from tests.fakes.rules import finalizers_of
+from tests.pool_builders import OTHER_FINALIZER, pool, snapshot, vm, vm_spec, vms
+from tests.pool_healing import FAILING, announced_for
+from tests.pool_simulation import PoolSimulation
+
+ASCENDING = {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}
+DISABLED = {"proactive": ASCENDING}
+OFFLINE = {"proactive": {"statePreservation": "Offline", **ASCENDING}}
+WITH = (OTHER_FINALIZER, POOL_FINALIZER)
+WITHOUT = (OTHER_FINALIZER,)
+
+
+def patches_of(todo):
+    """The new finalizers in each patch of a VM, by the name of the VM."""
+    bodies = {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
+    return {name: json.loads(patch.body)["metadata"]["finalizers"] for name, patch in bodies.items()}
+
+
+def with_finalizer(simulation):
+    return {name for name, found in simulation.vms.items() if POOL_FINALIZER in finalizers_of(found)}
+
+
+def test_p6_p10_if_the_pool_keeps_no_disks_one_delete_is_the_only_write_for_a_vm():
+    simulation = PoolSimulation(pool(replicas=4, scaleInStrategy=DISABLED))
+    simulation.come_to_rest()
+    before = len(simulation.actions)
+    simulation.change(replicas=0)
+    simulation.come_to_rest()
+    writes = [each for each in simulation.actions[before:] if each.resource is VMS]
+    assert [type(each) for each in writes] == [Delete] * 4
+    assert simulation.vms == {}
+
+
+@pytest.mark.parametrize("strategy", [None, DISABLED, {"opportunistic": {}}, {"unmanaged": {}}])
+def test_p10_members_lose_a_finalizer_that_they_do_not_need_at_most_burst_in_a_pass(strategy):
+    owner = pool(replicas=5, scaleInStrategy=strategy)
+    todo = plan(snapshot(owner, vms(owner, *range(5), finalizers=WITH), burst=3))
+    assert patches_of(todo) == {f"web-{ordinal}": [OTHER_FINALIZER] for ordinal in range(3)}
+    assert "2 more finalizers wait for the next pass" in todo.held
+
+
+@pytest.mark.parametrize("kind", ["proactive", "opportunistic"])
+@pytest.mark.parametrize("state", ["Offline", "Online"])
+def test_p10_members_without_the_finalizer_get_it_at_most_burst_in_a_pass(kind, state):
+    owner = pool(replicas=5, scaleInStrategy={kind: {"statePreservation": state}})
+    todo = plan(snapshot(owner, vms(owner, *range(5), finalizers=WITHOUT), burst=3))
+    assert patches_of(todo) == {f"web-{ordinal}": [*WITHOUT, POOL_FINALIZER] for ordinal in range(3)}
+
+
+@pytest.mark.parametrize(("strategy", "finalizers"), [(DISABLED, WITH), (OFFLINE, WITHOUT)])
+def test_p10_a_changed_finalizer_applies_only_to_the_vm_that_the_cache_shows(strategy, finalizers):
+    """If the VM was deleted in the meantime, the patch fails, so a VM whose disks must be kept does not lose the
+    finalizer.
+    """
+    owner = pool(replicas=1, scaleInStrategy=strategy)
+    [patch] = plan(snapshot(owner, vms(owner, 0, finalizers=finalizers, version="7"))).actions
+    meta = json.loads(patch.body)["metadata"]
+    assert (meta["uid"], meta["resourceVersion"]) == ("uid-web-0", "7")
+
+
+@pytest.mark.parametrize("strategy", [DISABLED, OFFLINE])
+def test_members_with_the_right_finalizers_are_not_patched(strategy):
+    owner = pool(replicas=3, scaleInStrategy=strategy)
+    assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
+
+
+def test_a_member_without_an_ordinal_never_gets_the_finalizer():
+    owner = pool(replicas=1, scaleInStrategy=OFFLINE)
+    assert plan(snapshot(owner, (vm("mine", owner=owner, finalizers=()),))).actions == ()
+
+
+def test_p6_a_vm_that_is_deleted_in_the_same_pass_is_not_patched_before():
+    owner = pool(replicas=1, scaleInStrategy=DISABLED)
+    todo = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITH)))
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0", "web-1"]
+    assert set(patches_of(todo)) == {"web-2"}
+
+
+def test_p10_a_surplus_vm_gets_the_finalizer_once_and_is_deleted_in_a_later_pass():
+    owner = pool(replicas=1, scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITHOUT)))
+    assert not [each for each in todo.actions if isinstance(each, Delete)]
+    assert sorted(each.key.name for each in todo.actions) == ["web-0", "web-1", "web-2"]
+
+
+def test_p10_a_delete_that_keeps_disks_requires_the_finalizer():
+    surplus = pool(replicas=0, scaleInStrategy=OFFLINE)
+    [delete] = plan(snapshot(surplus, vms(surplus, 0))).actions
+    assert delete.finalizer == POOL_FINALIZER
+    failing = pool(scaleInStrategy=OFFLINE, autohealing={"startUpFailureThreshold": 1})
+    machines = (*vms(failing, 0, **FAILING), *vms(failing, 1, 2))
+    announced = announced_for(failing, machines[0])
+    [delete] = [each for each in plan(snapshot(announced, machines)).actions if isinstance(each, Delete)]
+    assert delete.finalizer == POOL_FINALIZER
+    leaving = pool(deleting=True, scaleInStrategy=OFFLINE)
+    [delete] = [each for each in plan(snapshot(leaving, vms(leaving, 0))).actions if isinstance(each, Delete)]
+    assert delete.finalizer == POOL_FINALIZER
+    disabled = pool(replicas=0)
+    [delete] = plan(snapshot(disabled, vms(disabled, 0))).actions
+    assert delete.finalizer == ""
+
+
+def test_a_failed_create_does_not_delay_the_finalizers():
+    owner = pool(replicas=4, scaleInStrategy=OFFLINE)
+    stages = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITHOUT))).stages
+    first = next(number for number, stage in enumerate(stages) if isinstance(stage.actions[0], Patch))
+    assert not stages[first].essential
+    assert first < next(n for n, stage in enumerate(stages) if isinstance(stage.actions[0], Create))
+
+
+@pytest.mark.parametrize(("strategy", "finalizers"), [(DISABLED, WITH), (OFFLINE, WITHOUT)])
+def test_p17_a_paused_pool_corrects_the_finalizers_of_its_members(strategy, finalizers):
+    owner = pool(replicas=9, paused=True, scaleInStrategy=strategy)
+    todo = plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers)))
+    assert set(patches_of(todo)) == {"web-0", "web-1"} == {each.key.name for each in todo.actions}
+    assert plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers), settled=False)).actions == ()
+
+
+def test_an_invalid_pool_leaves_the_finalizers_of_its_members():
+    owner = pool(replicas=-1)
+    assert plan(snapshot(owner, vms(owner, 0, 1, finalizers=WITH))).actions == ()
+
+
+@pytest.mark.parametrize(("annotations", "patched"), [({TAKEOVER: "done"}, ["web-0"]), (None, [])])
+def test_a_takeover_removes_finalizers_only_after_the_pool_is_taken_over(annotations, patched):
+    owner = pool(replicas=1, annotations=annotations)
+    seen = snapshot(owner, vms(owner, 0, finalizers=WITH))
+    assert list(patches_of(plan(replace(seen, limits=Limits(takes_over=True))))) == patched
+
+
+@given(st.data())
+def test_guarantees_8_and_9_hold_while_state_preservation_changes(data):
+    """The user changes `statePreservation` and `replicas`. The process may die after each write. An earlier plan may be
+    carried out late, but not a plan without kept disks after the change to Offline. Under Offline, the user deletes
+    only VMs with the finalizer.
+    """
+    spec = vm_spec(disks=["data"])
+    simulation = PoolSimulation(pool(replicas=4, spec=spec), burst=data.draw(st.integers(1, 4)))
+    simulation.come_to_rest()
+    must_stay: set[str] = set()
+    late = []
+    for _ in range(data.draw(st.integers(1, 6))):
+        offline = data.draw(st.booleans())
+        simulation.change(scaleInStrategy=OFFLINE if offline else DISABLED, replicas=data.draw(st.integers(0, 4)))
+        if offline:
+            must_stay |= {f"data-{name[4:]}" for name in simulation.running()} & set(simulation.claims)
+        else:
+            must_stay = set()
+        plans = list(late)
+        for _ in range(data.draw(st.integers(0, 4))):
+            plans.append(plan(simulation.snapshot()).stages)
+            stages = data.draw(st.sampled_from(plans))
+            writes = sum(len(stage.actions) for stage in stages)
+            simulation.crash_while_carrying_out(stages, data.draw(st.integers(0, writes)))
+            victims = sorted(with_finalizer(simulation) if offline else simulation.running())
+            if victims and data.draw(st.booleans()):
+                simulation.delete_by_user(data.draw(st.sampled_from(victims)))
+            simulation.live_on()
+            assert must_stay <= set(simulation.claims)
+        late += plans[len(late) :] if offline else []
+    simulation.come_to_rest()
+    assert must_stay <= set(simulation.claims)
+    keeps = simulation.pool["spec"].get("scaleInStrategy", {}) == OFFLINE
+    assert with_finalizer(simulation) == (set(simulation.members()) if keeps else set())
+    assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]
