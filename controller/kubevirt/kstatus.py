@@ -132,8 +132,8 @@ def texts_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
     return tuple(each.message for each in found if each is not None and each.message)
 
 
-def previous_word(printable_status: str | None, conditions: Iterable[Condition] | None) -> str:
-    """Return the word of the previous status. KubeVirt's CRDs do not have the field, so the condition is read too."""
+def word_of(printable_status: str | None, conditions: Iterable[Condition] | None) -> str:
+    """Return the word of a status. KubeVirt's CRDs do not have the field, so the condition is read too."""
     reconciling = find_true(conditions, RECONCILING)
     return printable_status or (reconciling.reason or "" if reconciling is not None else "")
 

@@ -18,10 +18,10 @@ from controller.kubevirt.kstatus import (
     Word,
     is_overdue,
     plan_deadline,
-    previous_word,
     sort_waits,
     stall_of,
     texts_of,
+    word_of,
 )
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.problems import CRASH_LOOP, NOT_READY, Problem, cause_of_vm, is_booting, problem_state, text_of
@@ -178,7 +178,7 @@ def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachin
         # When the last VMs of an update start, all VMs have the current template. Only the previous status shows the
         # update.
         old = snapshot.owner.status or PoolStatus()
-        previous = previous_word(old.printable_status, old.conditions)
+        previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
     return Word.RUNNING if any(map(is_meant_to_run, members)) else Word.STOPPED
 

@@ -17,10 +17,10 @@ from controller.kubevirt.kstatus import (
     Word,
     is_overdue,
     plan_deadline,
-    previous_word,
     sort_waits,
     stall_of,
     texts_of,
+    word_of,
 )
 from controller.kubevirt.problems import (
     CRASH_LOOP,
@@ -149,6 +149,6 @@ def _word(snapshot: Snapshot, intent: Intent, active: VMIs, outdated: VMIs, *, h
         return Word.DEGRADED
     if not all(map(is_ready, active)):
         old = snapshot.owner.status or ReplicaSetStatus()
-        previous = previous_word(old.printable_status, old.conditions)
+        previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
     return Word.RUNNING if active else Word.STOPPED
