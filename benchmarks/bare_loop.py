@@ -1,4 +1,4 @@
-"""The baseline: a minimal loop that sends the same creates and deletes as the controller.
+"""The baseline: a minimal loop that sends the same create and delete requests as the controller.
 
 It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in advance. Responses are read and
 discarded. The loop's time is the cost of the API server and the HTTP client. The controller's own cost is the

@@ -1,7 +1,7 @@
 """Scales one replica set to N and back to 0. Measures wall time, CPU, memory and requests of the controller.
 
 A minimal loop sends the same writes for comparison. Wall times come from the API server's audit log. A wall time begins
-with the change of `spec.replicas` and ends with the last answered create or delete.
+with the change of `spec.replicas` and ends with the answer to the last create or delete request.
 """
 
 from __future__ import annotations

@@ -8,7 +8,8 @@
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
     manifests/controller/                from the chart, as Helm renders it
 
-This module writes none of these files. Helm renders a temporary copy of the chart with up-to-date generated files.
+This module writes none of these files; `python -m charts` writes them. The files in manifests/controller/ need the
+other generated files. So Helm renders a temporary copy of the chart, in which the generated files are up to date.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The chart's README: a written text with a generated table of all values."""
+"""The chart's README: a handwritten text and a generated table of all values."""
 
 from __future__ import annotations
 

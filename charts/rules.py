@@ -82,7 +82,7 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
 
 
 def _rules_in(namespace: str, config: Config) -> tuple[Rule, ...]:
-    """Return the rules for one namespace. Raises NoRole if a permission belongs to no role of the chart."""
+    """Return the RBAC rules for one namespace. Raises NoRole if a permission belongs to no role of the chart."""
     needed = permissions_needed(config)
     places = (_WATCHED, _OWN, _KUBEVIRT, *((_CLUSTER,) if config.metrics_secure else ()))
     if unplaced := [p.subject for p in needed if p.namespace not in places]:

@@ -212,9 +212,10 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.VMS, (*READ, *_WRITE)),
         Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
         # To keep a disk after its VM is deleted, the controller removes the disk's ownerReference to the VM.
+        # Before a VM is created, the controller looks for disks of an earlier VM of the same name.
         # Disks are not cached.
-        Access(resources.PVCS, ("get", "patch")),
-        Access(resources.DATA_VOLUMES, ("get", "patch")),
+        Access(resources.PVCS, ("get", "list", "patch")),
+        Access(resources.DATA_VOLUMES, ("get", "list", "patch")),
         # KubeVirt does not start a VM with run strategy Manual or RerunOnFailure again after its VMI is deleted. To
         # restart such a VM, the controller asks virt-api. Some clusters do not serve this subresource.
         Access(resources.VM_REQUESTS, ("update",), resources.RESTART),

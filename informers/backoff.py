@@ -48,7 +48,7 @@ class Backoff:
     def next(self, now: float) -> float:
         """Count one failure. Return the seconds to wait before the next attempt.
 
-        `now` is the time of a monotonic clock in seconds. Every call must use the same clock.
+        The argument `now` is the time of a monotonic clock in seconds. Every call must use the same clock.
         """
         if now - self._over_at >= self._reset_after_s:
             self.reset()

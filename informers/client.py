@@ -37,18 +37,13 @@ from informers.fairness import FairSlots
 from informers.gate import Gate, GatedBody, GatedConnector
 from informers.instruments import NO_INSTRUMENTS, ClientInstruments
 from informers.meta import ObjectKey
+from informers.objects import METADATA_LIST
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
 from informers.sockets import open_socket
-from informers.transport import transport_error
+from informers.transport import report_lost_connection, transport_error
 
-__all__ = [
-    "ApiClient",
-    "ConfigurationError",
-    "Credentials",
-    "load_credentials",
-    "open_client",
-]
+__all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials", "open_client"]
 
 log = structlog.get_logger()
 
@@ -161,6 +156,10 @@ class ApiClient:
     async def get(self, resource: Resource[Any], key: ObjectKey, *, subresource: str = "") -> bytes:
         return await self.request("GET", resource.path(key.namespace, key.name, subresource))
 
+    async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
+        params = {"limit": str(limit), **({"continue": continue_} if continue_ else {})}
+        return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
+
     async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes:
         return await self.request("POST", resource.path(namespace), body=body)
 
@@ -210,6 +209,7 @@ class ApiClient:
             if not await self._renew(token):
                 raise
             answer = await self._open_stream(path, params, limits, await self._token())
+        report_lost_connection(answer)
         chunks = self._chunks(answer, idle_timeout_s)
         try:
             yield chunks
@@ -315,8 +315,7 @@ class ApiClient:
         return body if body is None or self.gate is None else GatedBody(body, self.gate)
 
     async def _chunks(self, answer: aiohttp.ClientResponse, idle_timeout_s: float) -> AsyncGenerator[bytes, None]:
-        # aiohttp has a timeout for reads too. After a framing error in the answer, aiohttp cancels this timeout, and a
-        # read then never ends. So each read has a timeout here.
+        # aiohttp has a timeout for reads too, but cancels it after some errors. So each read has a timeout here.
         try:
             while True:
                 async with asyncio.timeout(idle_timeout_s):

@@ -94,7 +94,7 @@ class FairSlots:
                 turn.set_result(None)
 
     def _next_flow(self) -> Flow | None:
-        """Return the first waiting flow that may take a slot, or None."""
+        """Return the next flow that may take a free slot, or None. The module's docstring explains flows and slots."""
         if self._free <= 0:
             return None
         for group, keys in self._waiting.items():

@@ -109,7 +109,7 @@ class SharedInformer(Generic[T]):
     def silent_s(self, now: float) -> float:
         """Return the seconds since data last arrived. If there are several watches, return the longest time of a watch.
 
-        `now` is the time of the event loop.
+        The argument `now` is the time of the event loop.
         """
         return max(reflector.silent_s(now) for reflector in self._reflectors)
 
@@ -121,11 +121,13 @@ class SharedInformer(Generic[T]):
         self._handlers.append(handler)
 
     def relist(self, why: str, *, namespace: str = ALL_NAMESPACES, restored: bool = False) -> None:
-        """List the resource again, because the cache contradicts the server. `why` is the contradiction.
+        """List the resource again, because the cache contradicts the server. The argument `why` describes the
+        contradiction.
 
-        The new list replaces the cache by contents. `namespace` is the namespace of the contradiction. `restored` is
-        True if the server was restored from a backup. Then all namespaces are listed, and `StoreView.rewinds`
-        increases. The caller must limit the frequency of its calls, because a list is expensive.
+        The new list replaces the cached objects, even if a cached object has a newer version. The contradiction
+        concerns an object in the namespace `namespace`. `restored` is True if the server was restored from a backup.
+        Then all namespaces are listed, and `StoreView.rewinds` increases. The caller must limit the frequency of its
+        calls, because a list is expensive.
         """
         for reflector in self._reflectors:
             if restored or reflector.scope in (ALL_NAMESPACES, namespace):

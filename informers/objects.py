@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 from msgspec import Struct
@@ -24,13 +24,23 @@ class PatchType(StrEnum):
     JSON = "application/json-patch+json"
 
 
+METADATA_LIST: Final = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+"""The media type of a list that has only the metadata of each object."""
+
+
 class ObjectClient(Protocol):
-    """The requests for one object.
+    """The requests for single objects, and for the metadata of all objects in a namespace.
 
     Each method returns the body of the answer, or raises ApiError if the request fails.
     """
 
     async def get(self, resource: Resource[Any], key: ObjectKey) -> bytes: ...
+
+    async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
+        """Return one page of a list of all objects in the namespace, with only the metadata of each object.
+
+        `continue_` is the token in the previous page, or "" for the first page.
+        """
 
     async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes: ...
 

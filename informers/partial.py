@@ -42,7 +42,7 @@ class PartialDecoder(Generic[T]):
     def decode(self, raw: Raw, why: str) -> Partial[T] | None:
         """Decode each field separately. Return None if the metadata are unreadable or have no name.
 
-        `why` is the decoder's message for the whole object.
+        The argument `why` is the decoder's message for the whole object.
         """
         try:
             texts = _decode_fields(raw)

@@ -114,7 +114,8 @@ class Resource(Generic[T]):
         return msgspec.json.Decoder(self.type).decode
 
     def decode_partially(self, raw: msgspec.Raw, why: str) -> Partial[T] | None:
-        """Decode the readable fields of an object that `decode` cannot decode. `why` is the message of `decode`.
+        """Decode the readable fields of an object that `decode` cannot decode. The argument `why` is the message of
+        `decode`.
 
         Return None if the resource is not `partial`, or if the metadata are unreadable.
         """

@@ -12,8 +12,8 @@ Such sockets are necessary because of a bug of uvloop (MagicStack/uvloop, 653 an
    until the process ends.
 
 The sockets also detect a server that has lost its power or its network. Without this detection, a watch stays open
-until its idle timeout. A silent connection is probed after `KEEPALIVE_IDLE_S` seconds. If the server does not
-acknowledge data for `USER_TIMEOUT_S` seconds, the connection ends.
+until its idle timeout. A silent connection is probed after `KEEPALIVE_IDLE_S` seconds. If sent data stays
+unacknowledged for `USER_TIMEOUT_S` seconds, the connection ends.
 """
 
 from __future__ import annotations

@@ -146,8 +146,8 @@ class Replacement(Generic[T]):
     objects.
 
     `goes_back` is True if an object has an older version than in the cache. In a complete list, this proves that the
-    server was restored. Before the end of a streaming list, it proves nothing: an object may have an older version for
-    a moment.
+    server was restored. While a streaming list is incomplete, `goes_back` proves nothing. A later event of the list may
+    contain a newer version of the object.
     """
 
     def __init__(self, old: Shard[T], shard: Shard[T]) -> None:
@@ -278,9 +278,9 @@ class Store(Generic[T]):
     ) -> None:
         """Make the new list visible to readers, and record the resourceVersion of the list.
 
-        `rewound` is True if the list is older than the cache, because the server was restored from a backup. An object
-        with an older version than in the cache also proves a restore. The caller must not write to this scope between
-        `begin_replace` and this call.
+        `rewound` is True if the list is older than the cache, because the server was restored from a backup. If an
+        object in the list is older than the same object in the cache, the server was restored too. The caller must not
+        write to this scope between `begin_replace` and this call.
         """
         self._shards[scope] = replacement.shard
         self._versions[scope] = version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 
 import aiohttp
@@ -41,3 +42,23 @@ def _reason(error: Exception) -> str:
     if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
         return os.strerror(error.errno)
     return str(error) or type(error).__name__
+
+
+def report_lost_connection(answer: aiohttp.ClientResponse) -> None:
+    """Let the reads of this answer fail as soon as the connection is closed.
+
+    aiohttp closes the connection after a framing error, such as an invalid chunk size, but does not tell the reader. A
+    read would wait until its timeout.
+    """
+    protocol = answer.connection.protocol if answer.connection is not None else None
+    closed = protocol.closed if protocol is not None else None
+    content = answer.content
+
+    def fail(closed: asyncio.Future[None]) -> None:
+        # Without this read of the exception, asyncio would log that nobody retrieved it.
+        error = None if closed.cancelled() else closed.exception()
+        if not content.is_eof() and content.exception() is None:
+            content.set_exception(aiohttp.ClientPayloadError(str(error or "the framing of the answer is invalid")))
+
+    if closed is not None:
+        closed.add_done_callback(fail)

@@ -62,7 +62,7 @@ class WatchError(Struct, frozen=True):
 
 
 class Undecodable(Struct, frozen=True):
-    """An event that could not be decoded. `why` is the decoder's message.
+    """An event that could not be decoded. The field `why` is the decoder's message.
 
     `meta` has the name, namespace, UID and version of the object. `meta` is None if these fields cannot be decoded.
     `deleted` is True for a DELETED event. `partial` is the object with its readable fields, or None.
@@ -172,7 +172,7 @@ class WatchParser(Generic[T]):
     def _parse_slowly(self, line: bytes, why: str) -> Event[T]:
         """Parse a BOOKMARK or ERROR event, or an event whose object cannot be decoded.
 
-        `why` is the decoder's message for the object.
+        The argument `why` is the decoder's message for the object.
         """
         try:
             event = _decode_raw(line)
@@ -190,7 +190,7 @@ class WatchParser(Generic[T]):
 
 
 def undecodable(resource: Resource[T], raw: Raw, why: str) -> Undecodable:
-    """Return the event of an object that the decoder rejects with the message `why`."""
+    """Return the event for an object that cannot be decoded. The argument `why` is the decoder's message."""
     return Undecodable(why, identify(raw), partial=resource.decode_partially(raw, why))
 
 

@@ -54,7 +54,7 @@ class Apply(Struct, Generic[T], frozen=True):
 
 
 class ApplyPartial(Struct, Generic[T], frozen=True):
-    """Store the readable fields of an object. The cached object keeps its other fields."""
+    """Store those fields of an object that can be decoded. The other fields keep the values of the cached object."""
 
     partial: Partial[T]
 

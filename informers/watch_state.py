@@ -119,22 +119,24 @@ class Watching(Struct, frozen=True):
 
 
 class Checking(Struct, frozen=True):
-    """The reflector reads a list of one object. If it is older than `version`, the server has gone back in time."""
+    """The reflector reads a list of one object. If the version of this list is older than `version`, the server has
+    gone back in time.
+    """
 
     version: str
 
 
 class Waiting(Struct, frozen=True):
-    """The reflector waits before it enters the state `then`.
+    """The reflector waits. After the delay, it enters the state in the field `then`.
 
     The delay is at least `at_least_s` seconds. If `backoff` is True, the reflector's backoff can make the delay longer.
 
     `cheap` is True if the failure and a retry cause almost no load on the server. For cheap failures, the reflector has
-    a second backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do not
-    increase the delays of the first backoff.
+    a separate backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do
+    not increase the delays of the normal backoff.
 
-    `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version, `why` is
-    empty. `missing` is True if the server does not serve the resource.
+    The field `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version,
+    `why` is empty. The field `missing` is True if the server does not serve the resource.
     """
 
     then: Listing | Streaming | Watching | Checking
@@ -345,8 +347,8 @@ def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> 
 def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
     """Return True if the failure and the retry cause almost no load on the server.
 
-    A failure is cheap if the client did not reach the server. If the next request is a watch or a check, a failure is
-    also cheap if the connection was lost or the server failed.
+    If the client did not reach the server, the failure is cheap. If the next request is a watch or a check, two more
+    failures are cheap: a lost connection, and an answer with a server error.
     """
     if isinstance(error, TransportError) and not error.sent:
         return True

@@ -78,7 +78,7 @@ def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
 
 
 class OneOfSeveral(LazyCommand):
-    """A command whose module has several commands. `module` and `attribute` name the command."""
+    """A command from a module that contains several commands. The argument `module` has the form `module:attribute`."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
         module, _, self.attribute = module.partition(":")

@@ -65,7 +65,10 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def complete(before: Sequence[str], incomplete: str) -> Completions:
-    """Return the completions of the incomplete word. `before` are the words before it."""
+    """Return the completions of the incomplete word.
+
+    The argument `before` contains the words that precede this word.
+    """
     line = read_line(before)
     name, equals, value = incomplete.partition("=")
     flag = line.flag or (_option(line, name) if equals else None)

@@ -59,7 +59,7 @@ class Target(Struct, frozen=True):
 
 
 class Reader:
-    """Reads objects for one command. `missing` has one line for each resource that the user may not read.
+    """Reads objects for one command. The field `missing` has one line for each resource that the user may not read.
 
     With `once`, the VMs of a namespace are read only once, for all objects of the command.
     """

@@ -75,7 +75,7 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         *_CHANGES,
     ),
 }
-"""The flags of each command, without those of the connection."""
+"""The flags of each command. The flags for the connection to the cluster are left out."""
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(FLAGS, OBJECTS),

@@ -17,7 +17,7 @@ from plugin.views.edits import Document, Edit, edited, json_patch
 
 
 class Writable(Protocol):
-    """A whole object that a command changes."""
+    """An object with all its fields, for a command that changes the object."""
 
     @property
     def resource(self) -> Resource[Any]: ...

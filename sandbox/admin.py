@@ -80,7 +80,7 @@ class Admin:
     ) -> Answer:
         """Send one request and return the response. Raises Unanswered or Rejected.
 
-        A server that is busy or still starts answers 429 with the header Retry-After. The request is then repeated.
+        While a server is busy or starting, it answers 429 with the header Retry-After. The request is then repeated.
         """
         headers = {"Content-Type": content_type} if content_type else {}
         for _ in range(BUSY_ANSWERS):

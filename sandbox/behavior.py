@@ -108,9 +108,9 @@ def next_step(
 ) -> Step:
     """Return the next step for this VMI.
 
-    `first_seen` is the time at which this simulator first saw the VMI. The function `creation_time` uses `first_seen`
-    because the API server stores creation times only in whole seconds. `obstacle` is the reason why the VMI cannot be
-    scheduled, or None. `vm_exists` is True if the VMI's VM exists.
+    `first_seen` is the time at which this simulator first saw the VMI. This time can be more exact than the creation
+    time, which the API server stores in whole seconds. `obstacle` is the reason why the VMI cannot be scheduled, or
+    None. `vm_exists` is True if the VMI's VM exists.
     """
     settings = read_settings(annotations_of(vmi.metadata), grace_s=grace_period_of(vmi), defaults=defaults)
     step = _next_step(vmi, settings, now, first_seen, obstacle, vm_exists=vm_exists)
@@ -300,7 +300,10 @@ def creation_time(meta: ObjectMeta, first_seen: datetime) -> datetime:
 def _unseen_transitions(
     vmi: SimulatedVMI, line: Timeline, current: TimedState, began: datetime
 ) -> Iterator[PhaseTransition]:
-    """Yield the earlier phases that are missing in the VMI's phase history, with their times in the timeline."""
+    """Yield a transition for each past phase that the VMI's phase history does not contain.
+
+    The timeline `line` has the past phases and their times.
+    """
     known = {transition.phase for transition in history_of(vmi)} | {current.state.phase}
     for timed in line.states:
         if timed.at_s < current.at_s and timed.state.phase not in known:

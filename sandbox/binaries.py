@@ -1,4 +1,4 @@
-"""This module finds the programs of the control plane and prints their sources in one line.
+"""This module finds the programs of the control plane. It prints one line that tells where the programs come from.
 
 The module looks for each program in these places, in this order:
 
@@ -99,7 +99,7 @@ def _fetch_or_build(
 ) -> dict[str, _Found]:
     """Download the missing programs into the cache.
 
-    Raises BinariesUnavailable. If a download fails, build the remaining programs.
+    If a download fails, build the remaining programs. If a build fails too, raise BinariesUnavailable.
     """
     try:
         with _exclusive(store):

@@ -56,7 +56,7 @@ Its PVC has the annotation too. The value is one of `WAITING`.
 DELETE_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
 DEFAULT_SIZE: Final = "1Gi"
-"""The storage request of a new PVC for a DataVolume without a size."""
+"""If a DataVolume has no size, its new PVC requests this size."""
 
 
 class _Requests(Struct, frozen=True):

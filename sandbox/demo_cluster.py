@@ -158,7 +158,7 @@ def _start(stack: ExitStack) -> DemoCluster:
 def until(condition: Callable[[], bool], what: str) -> float:
     """Wait until the condition is true, and return the seconds of the wait.
 
-    Raises DemoFailed after STEP_TIMEOUT_S seconds. `what` describes the condition in the error message.
+    Raises DemoFailed after STEP_TIMEOUT_S seconds. The argument `what` describes the condition in the error message.
     """
     started = time.monotonic()
     while not condition():

@@ -63,7 +63,8 @@ _decode_written = msgspec.json.Decoder(_Written).decode
 class KindSimulator(Generic[T]):
     """The simulator of all objects of one kind.
 
-    `informers` must contain an informer for each kind that the behavior writes.
+    The function `behavior` returns the next step of an object. `informers` must contain an informer for each kind that
+    these steps write.
     """
 
     def __init__(self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, informers: Informers) -> None:
@@ -80,7 +81,8 @@ class KindSimulator(Generic[T]):
         self._first_seen: dict[ObjectKey, datetime] = {}
         """The time at which this simulator first saw each object in the store.
 
-        After a restart of the simulator, the time is later. The behaviors accept a later time.
+        After a restart of the simulator, the time is later than before. The simulated behaviors also work with the
+        later time.
         """
 
         self._written: dict[ObjectKey, dict[Resource[Any], int]] = {}

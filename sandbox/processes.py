@@ -30,8 +30,8 @@ _ENOUGH_PORTS = 1000
 class ProcessRef(Struct, frozen=True):
     """The identity of a process: its pid and `started`, which contains the boot ID and the start time.
 
-    A pid alone does not identify a process, because a pid can be reused. `started` is empty if the process did not
-    exist.
+    A pid alone does not identify a process, because a pid can be reused. The field `started` is empty if the process
+    did not exist.
     """
 
     pid: int

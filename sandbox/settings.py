@@ -35,8 +35,9 @@ BEHAVIOR: Final = "sim.vmherd.dev/behavior"
 SHUTDOWN_AFTER: Final = "sim.vmherd.dev/shutdown-after"
 """The annotation with the time from the deletion of a VMI to its end.
 
-The default is 0 seconds. With the behavior slow-shutdown, the default is the spec's `terminationGracePeriodSeconds`,
-but at most 30 seconds. If this value is 0 or missing, the default is 30 seconds.
+The default is 0 seconds. If the VMI simulates the behavior slow-shutdown, the default is the spec's
+`terminationGracePeriodSeconds`, but at most 30 seconds. If `terminationGracePeriodSeconds` is 0 or missing, such a VMI
+needs 30 seconds.
 """
 
 TIME_SCALE: Final = "sim.vmherd.dev/time-scale"

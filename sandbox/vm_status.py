@@ -94,11 +94,11 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
 class Pass(Struct, frozen=True, kw_only=True):
     """The actions and findings of one run of the VM controller, before the run writes the VM's status.
 
-    `starts` is True if the run creates the VMI. `stops` is True if the run deletes the VMI. `generation` is the VM
-    generation in the VMI's annotation, or None if the VM has no VMI. `restart_message` is the message of the condition
-    RestartRequired. The value "" means that no restart is needed. The value None leaves the condition unchanged.
-    `failure` is the reason and the message of the condition Failure. `time_scale` shortens the backoff after a failed
-    start.
+    The field `starts` is True if the run creates the VMI. The field `stops` is True if the run deletes the VMI.
+    `generation` is the VM generation in the VMI's annotation, or None if the VM has no VMI. `restart_message` is the
+    message of the condition RestartRequired. The value "" means that no restart is needed. The value None leaves the
+    condition unchanged. `failure` is the reason and the message of the condition Failure. `time_scale` shortens the
+    backoff after a failed start.
     """
 
     starts: bool = False

@@ -1,4 +1,4 @@
-"""This module defines the fields of a VirtualMachine that the simulator reads, and builds patches and manifests."""
+"""The fields of a VirtualMachine that the simulator reads, and functions that return patches and manifests of VMs."""
 
 from __future__ import annotations
 

@@ -55,9 +55,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Get the control plane's programs before the first test. A build takes minutes, and no test's timeout is that
-    long.
-    """
+    """Get the control plane's programs before the first test. A build can take longer than the timeout of a test."""
     if session.config.option.collectonly or not any(needs_control_plane(item) for item in session.items):
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")

@@ -207,7 +207,9 @@ def revision(
     annotations: Mapping[str, str] | None = None,
     labels: Mapping[str, str] | None = None,
 ) -> ControllerRevision:
-    """A revision that stores this pool's spec. `owned=False` sets another controller, `owned=None` no controller."""
+    """A revision that stores this pool's spec. `owned=False` sets an ownerReference to another owner, `owned=None` sets
+    none.
+    """
     number = (owner.metadata.generation or 0) if number is None else number
     name = f"{owner.metadata.name}-{number}" if name is None else name
     reference = controller_reference(POOLS, owner.metadata) if owned else ANOTHER_CONTROLLER

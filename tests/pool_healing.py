@@ -18,7 +18,7 @@ from tests.pool_builders import Json, intent_of, pool, snapshot
 from tests.pool_simulation import PoolSimulation
 
 FAILING: Json = {"ready": False, "failures": 3}
-"""A VM that has failed to start often enough to be healed at once."""
+"""A VM with so many failed starts that the pool heals the VM at once."""
 
 STUCK: Json = {"ready": False, "printable": "ImagePullBackOff"}
 """A VM in a broken state. It is healed after the minimum failing time."""

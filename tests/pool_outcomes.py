@@ -70,7 +70,7 @@ def status_of(owner, *machines, outcomes=(), **circumstances) -> PoolStatus:
 
 
 def failure_of(outcomes, *, before=None, settled=True, **changes) -> Condition | None:
-    """The condition `ReplicaFailure` after these outcomes. `before` is the condition before the reconciliation."""
+    """The condition `ReplicaFailure` after these outcomes. The argument `before` is the earlier condition."""
     owner = pool(status={"conditions": [before] if before else None}, **changes)
     conditions = status_of(owner, outcomes=outcomes, settled=settled).conditions
     return next((each for each in conditions or () if each.type == "ReplicaFailure"), None)

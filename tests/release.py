@@ -40,8 +40,10 @@ A_DAY_S = 86_400
 
 IN_FORCE_WITHIN_S = 20.0
 HARMLESS = frozenset([("get", "customresourcedefinitions")])
-"""If the API server does not serve a kind at the start, the controller sends this request to find the reason. A refusal
-does no harm.
+"""Requests that may fail because no role allows them.
+
+The controller sends this request to find the reason why a kind is not served. Without the permission, the controller
+works too.
 """
 
 

@@ -57,7 +57,7 @@ VM_SPEC = ROOT.children["spec"]
 
 @st.composite
 def values(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0) -> Any:
-    """A value for a field, without the empty values that Go's JSON encoder omits."""
+    """Draw a value for a field. Go's JSON encoder omits some empty values; such a value is never drawn."""
     if "quantities" in node.kinds:
         return draw(st.sampled_from(SAME_QUANTITIES))[0]
     if "[]" in node.children:

@@ -52,8 +52,8 @@ LONG_LEASE = (
 """A longer lease than usual. On a busy machine, a restart of the API server can take longer than the usual lease."""
 
 DRAINED = {"blocks": 1.5, "tasks": 5.0, "fds": 5.0, "cached": 0.0, "depth": 0.0, "series": 150.0}
-"""The allowed growth of some measures after all objects were deleted. The value for `blocks` is a factor. Each other
-value is a difference.
+"""The limits for some measures of the controller: their growth from the time before the load to the time after the
+deletion of all objects. The limit for `blocks` is a factor. All other limits are differences.
 """
 
 

@@ -106,8 +106,8 @@ class Samples(Struct):
     missed: int = 0
 
     def add(self, time_s: float, scrape: Scrape, before: tuple[float, Scrape]) -> None:
-        """Add one sample. `before` is the time and the data of the previous scrape. Rates are computed from both
-        scrapes.
+        """Add one sample. The argument `before` is the time and the data of the previous scrape. Rates are computed
+        from both scrapes.
         """
         self.times_s.append(time_s)
         for name, measure in MEASURES.items():

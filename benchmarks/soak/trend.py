@@ -41,7 +41,8 @@ class Tolerance(Struct, frozen=True):
 
 
 class Verdict(Struct, frozen=True, kw_only=True):
-    """The judgement of one series. `early`, `middle` and `late` are the medians of the second, third and last quarter.
+    """The trend of one series of samples. `flat` is False if the series grows. `early`, `middle` and `late` are the
+    medians of the second, third and last quarter.
 
     `slope_per_hour` is the Theil-Sen slope.
     """

@@ -83,9 +83,8 @@ Without a limit, a user could make the controller spend seconds on one selector.
 class Selector(Struct, frozen=True):
     """A parsed label selector. Labels match if all equalities and requirements are true.
 
-    `equalities` are the `matchLabels`, sorted by key. `needed` and `refused` contain the conditions of `equalities` and
-    `requirements` by label key. A label must have one of the needed values, and must not have one of the refused
-    values.
+    `equalities` are the `matchLabels`, sorted by key. The fields `needed` and `refused` contain the same conditions,
+    grouped by label key. A label must have one of the values in `needed`, and none of the values in `refused`.
     """
 
     equalities: tuple[tuple[str, str], ...] = ()

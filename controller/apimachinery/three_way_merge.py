@@ -174,7 +174,7 @@ class MergeRules(Struct, frozen=True):
         return {name: value for name, value in merged.items() if name in new or not kind.is_choice(name)}
 
     def _difference(self, type_: FieldType, before: Fields, after: Fields) -> Fields:
-        """Return the merge patch (RFC 7386) that changes `before` to `after`.
+        """Return the merge patch (RFC 7386) that changes the value `before` to the value `after`.
 
         In the patch, a null removes a field, and a list replaces the whole list.
         """
@@ -218,8 +218,8 @@ def _mutable(document: Fields) -> Fields:
 def _in_order(names: Iterable[str], current: Iterable[str], old: Fields, new: Fields) -> list[str]:
     """Return the names in the order of `current`. If the order differs between `old` and `new`, use the order of `new`.
 
-    A name may be missing in the chosen list (`current` or `new`). Such a name is inserted after the name that precedes
-    it in the other list.
+    If the order of `current` is used, a name may be missing in `current`. Such a name goes after the name that precedes
+    it in `new`. If the order of `new` is used, the same rule holds with `current` and `new` exchanged.
     """
     is_reordered = [name for name in old if name in new] != [name for name in new if name in old]
     leading, other = (new, current) if is_reordered else (current, new)

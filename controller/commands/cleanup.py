@@ -3,12 +3,12 @@
 Use the command after the controller is uninstalled. A running controller removes its finalizers itself.
 
 The command does not delete VMs or pools. But if a VM is already being deleted, the removal of its last finalizer
-completes the deletion. Kubernetes then also deletes the disks that the VM owns. So if the pool preserves disks, the
-command first removes the VM's ownerReference from each disk. The command does the same if the pool does not exist or
-has an invalid setting.
+completes the deletion. Kubernetes then also deletes the disks that the VM owns. The command prevents this: before it
+removes the finalizer, it removes the VM's ownerReference from each disk. It does so if the pool preserves disks, does
+not exist or has an invalid setting.
 
 If a pool that preserves disks is being deleted together with its VMs, only the controller can keep the disks. So the
-command changes neither this pool nor its VMs. `--force` overrides this.
+command changes neither this pool nor its VMs. With `--force`, the command changes them, and disks may be lost.
 """
 
 from __future__ import annotations

@@ -130,10 +130,10 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
 
 
 async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: str, why: str, force: bool) -> None:
-    """Raise CommandFailed if a controller renews the lease `name`. If `force` is true, do nothing.
+    """Raise CommandFailed if a controller runs: it renews the lease `name`.
 
-    Raise CommandFailed also if the user has no permission to read leases. `why` is a part of the error message. It
-    tells the user what to do, and why.
+    If `force` is true, check nothing. If the user has no permission to read leases, raise CommandFailed too. The
+    argument `why` is a part of the error message. It tells the user what to do, and why.
     """
     if force:
         return

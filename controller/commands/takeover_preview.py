@@ -44,7 +44,9 @@ async def preview(client: ApiClient, *, now: datetime) -> list[str]:
 
 
 async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
-    """List the objects of the cluster. For each kind in `TAKEN_OVER`, yield the rules with the listed objects."""
+    """List the objects of the cluster. For each kind in `TAKEN_OVER`, yield a `Rules` object that contains the listed
+    objects.
+    """
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
     stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}

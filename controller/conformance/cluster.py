@@ -16,7 +16,8 @@ from controller.conformance.replica_sets import ReplicaSets
 VMHERD: Final = "vmherd"
 SIMULATOR: Final = "vmherd-simulator"
 PROBE_S: Final = 20.0
-"""The longest time that the probe waits for a controller, and for a VMI to start."""
+"""The time limit, in seconds, for two things: a controller writes the status of the probe's object, and a VMI starts.
+"""
 
 GROUPS: Final[Mapping[Kind, tuple[str, str]]] = {
     Kind.SETS: ("kubevirt.io", "vmherd.dev"),

@@ -1,4 +1,4 @@
-"""The namespace of a case about pools. The VMs of most cases do not run, so that the cases are fast."""
+"""The namespace of a case about pools. Most cases use VMs that do not run, because such cases are faster."""
 
 from __future__ import annotations
 

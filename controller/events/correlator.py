@@ -240,8 +240,8 @@ class SpamFilter:
     def _evict(self, at: datetime) -> None:
         """Remove buckets, the least recently used bucket first.
 
-        A bucket is removed if it is full again, or if there are too many buckets. The first bucket that stays ends the
-        removal.
+        A bucket is removed if it is full again, or if there are too many buckets. The removal stops at the first bucket
+        that must be kept.
         """
         while self._buckets:
             key, (left, since) = next(iter(self._buckets.items()))

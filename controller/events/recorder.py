@@ -89,8 +89,8 @@ class EventRecorder:
     ) -> None:
         """Create a recorder with an empty queue.
 
-        `component` is the default source of Events. `now` returns the wall clock time in UTC. `instance` identifies
-        this process, for example by the name of the Pod.
+        `component` is the default source of Events. The function `now` returns the wall clock time in UTC. `instance`
+        identifies this process, for example by the name of the Pod.
         """
         self._client = client
         self._component = component

@@ -31,8 +31,8 @@ def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *
     """Return the condition `ReplicaFailure` after a reconciliation that reports no new failure (R10). Return None if
     the condition is removed or absent.
 
-    `current` is the condition before the reconciliation. The condition is removed if all actions of the reconciliation
-    succeeded. The condition stays if an action was not tried, or if its result is unknown. The condition
+    The argument `current` is the condition before the reconciliation. The condition is removed if all actions of the
+    reconciliation succeeded. The condition stays if an action was not tried, or if its result is unknown. The condition
     also stays if the reconciliation was not allowed to write.
     """
     if outcomes:

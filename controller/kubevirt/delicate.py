@@ -47,7 +47,7 @@ def delicate_reason(
 def needs_manual_recovery(vm: VirtualMachine) -> bool:
     """Return True if a volume migration of the VM was interrupted.
 
-    KubeVirt does not start the VM again before a user corrects the volumes.
+    KubeVirt starts the VM again only after a user has corrected the volumes.
     """
     return _is_true(_conditions_of_vm(vm), MANUAL_RECOVERY_REQUIRED)
 

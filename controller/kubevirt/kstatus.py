@@ -110,8 +110,8 @@ def stall_of(
 ) -> Stall | None:
     """Return the stall of an object whose progress deadline is over, or None.
 
-    `failure` is the new condition `ReplicaFailure`, or None. `old` are the conditions of the present status. They have
-    the time of the first failure.
+    `failure` is the new condition `ReplicaFailure`, or None. The argument `old` contains the conditions of the present
+    status. They have the time of the first failure.
     """
     if waits.overdue:
         return Stall(PROGRESS_DEADLINE_EXCEEDED, waits.overdue[0].text_after(texts_of(old)))

@@ -1,10 +1,11 @@
-"""The rules for applying a template change to a VirtualMachine (P12). The rules contain the lists whose elements have
-names, the fields that exclude each other, and the objects that are always replaced completely.
+"""The rules for applying a template change to a VirtualMachine (P12). The rules name three things: the lists whose
+elements are identified by a name, the fields that exclude each other, and the objects that are always replaced as a
+whole.
 
 These fields exclude each other: the sources of a volume, the types of a disk, and `running` and `runStrategy`. KubeVirt
 rejects a VM that has two fields of such a group. So if the template changed one field of a group, the other fields of
 the group are removed. KubeVirt sets a firmware UUID in each VM. The VM keeps this UUID even if the new template has no
-firmware any more. Two spellings of the same value are not a change (`normal_form`).
+firmware any more. If the new template spells a value in another way, the VM is not changed (`normal_form`).
 """
 
 from __future__ import annotations

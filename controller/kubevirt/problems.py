@@ -33,8 +33,8 @@ _SYNONYMS: Final = {"ErrImagePull": "ImagePullBackOff"}
 class Problem(Struct, frozen=True):
     """The reason why a VM or VMI is not ready.
 
-    `state` is one word, and `detail` is a message or "". `since` is the time at which the VM became unready, or None if
-    the time is unknown.
+    `state` is one word, and `detail` is a message or "". The field `since` is the time at which the VM became unready,
+    or None if the time is unknown.
     """
 
     name: str

@@ -17,15 +17,16 @@ REPLICAS_LIMITED: Final = "ReplicasLimited"
 
 
 def limited(wanted: int, existing: int, most: int) -> int:
-    """Return the number of replicas to create and keep. `most` is the limit, and 0 means no limit.
+    """Return the number of replicas to create and keep. The argument `most` is the limit, and 0 means no limit.
 
-    The limit stops only creates. If more replicas exist than the limit allows, the existing replicas stay.
+    The limit stops only the creation of replicas. If more replicas exist than the limit allows, the existing replicas
+    stay.
     """
     return min(wanted, max(most, existing)) if most else wanted
 
 
 def plan_limit(owner: ObjectMeta, wanted: int, most: int) -> Plan:
-    """If the set or pool wants more than `most` replicas, return a plan with a notice. Otherwise return an empty plan.
+    """If the number `wanted` exceeds the limit `most`, return a plan with a notice. Otherwise return an empty plan.
 
     The notice is sent once for each generation of the set or pool.
     """

@@ -109,7 +109,10 @@ class Take(Struct, frozen=True):
 
 
 class Wait(Struct, frozen=True):
-    """The decision to wait at least until the time `until`, because another process holds the lease."""
+    """The decision to wait, because another process holds the lease.
+
+    The field `until` is the earliest end of the wait.
+    """
 
     until: float
 
@@ -118,7 +121,10 @@ Decision: TypeAlias = Create | Renew | Take | Wait
 
 
 def decide(observed: Observed, *, identity: str, now: float) -> Decision:
-    """Return the next step of the process `identity`. `now` is the time of the process's monotonic clock."""
+    """Return the next step of the process `identity`.
+
+    The argument `now` is the time of the process's monotonic clock.
+    """
     if observed.holder == identity:
         return Renew(observed.lease) if observed.lease else Create()
     if now < observed.held_until:
@@ -127,7 +133,9 @@ def decide(observed: Observed, *, identity: str, now: float) -> Decision:
 
 
 def claim(decision: Create | Renew | Take, *, identity: str, duration_s: float, now: datetime) -> LeaseSpec:
-    """Return the record to write for a decision. `now` is the wall-clock time, which is information for users."""
+    """Return the record to write for a decision. The argument `now` is the wall-clock time, which is information for
+    users.
+    """
     moment = micro_time(now)
     seconds = math.ceil(duration_s)  # the API accepts only whole seconds, and a longer duration is safe
     match decision:

@@ -176,7 +176,7 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> str:
 
 
 def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> Iterator[Family]:
-    """Yield all metrics of the objects from these sources."""
+    """Yield the metrics of all replica sets and pools. Each source yields the figures of some sets or pools."""
     by_kind: dict[str, list[_Row]] = {}
     for source in sources:
         for figures in source:

@@ -268,7 +268,7 @@ class Metrics:
         series.inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
-        """Count the creates, deletes and updates of VMs and VMIs that a reconciliation of this owner has tried."""
+        """Count the create, delete and update requests for VMs and VMIs that a reconciliation of the owner has sent."""
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:

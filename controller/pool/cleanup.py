@@ -72,8 +72,8 @@ def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the pool must keep the VM's disks, but the cleanup cannot keep them.
 
     This is the case if the pool is being deleted without `--cascade=orphan`. The garbage collector then deletes the VM
-    and its disks, and only a running controller can keep the disks. If the VM is already terminating, the result is
-    False, because `vmherd cleanup` itself keeps the disks of such a VM.
+    and its disks, and only a running controller can keep the disks. If the VM is already terminating, return False.
+    `vmherd cleanup` keeps the disks of a terminating VM, because it removes the VM's ownerReference from each disk.
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False

@@ -48,8 +48,9 @@ LONGEST_CAUSE: Final = 300
 def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
-    A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. `current` is
-    the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool controller.
+    A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. The argument
+    `current` is the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool
+    controller.
     """
     # A plan creates a revision before the write that needs the revision. If the reconciliation updates VMs, a failed
     # creation of a revision has the reason FailedUpdate.
@@ -68,7 +69,7 @@ def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
     """Return True if the server rejected the write, does not serve the request, or answered with an error.
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
-    the plan was made, the server refuses the deletion of the VM. A refused deletion is not a failure of the pool.
+    the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool.
     """
     if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
         return False

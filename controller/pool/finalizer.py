@@ -83,8 +83,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
 def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     """Return a stage of patches, and a stage that deletes these VMs.
 
-    The patches change nothing. They test on the server that the pool still owns the VMs. If a test fails, no VM is
-    deleted.
+    The patches change nothing. Each patch makes the server test whether the pool still owns the VM. If a test fails, no
+    VM is deleted.
 
     The test is needed after a deletion with `--cascade=orphan`. The garbage collector then removes the owner
     references, and the cache may not show the removal yet.
@@ -108,7 +108,7 @@ def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, 
 
 
 def _ownership_test(snapshot: Snapshot, vm: VirtualMachine) -> bytes:
-    """Return a JSON patch that changes nothing.
+    """Return a JSON patch that only tests the VM on the server, and changes nothing.
 
     The patch fails if the VM's UID or its owner reference to the pool has changed.
     """

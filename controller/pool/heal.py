@@ -218,7 +218,9 @@ def _disk_notice(failing: FailingVM) -> Notice:
 
 
 def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
-    """Return an Event about a failing VM that is not healed while KubeVirt works on the VM or its disks."""
+    """Return an Event about a failing VM that must not be healed now. The argument `reason` is the text of
+    `delicate_reason`.
+    """
     return Notice(
         reason="HealingHeld",
         message=f"{vm.metadata.name} fails, but is not replaced now: {reason}",

@@ -41,8 +41,8 @@ ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
 class Record(Struct, frozen=True, array_like=True):
     """The last healing of an ordinal.
 
-    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. `at` is the time of the last
-    healing.
+    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. The field `at` is the time of the
+    last healing.
     """
 
     uid: str
@@ -51,10 +51,10 @@ class Record(Struct, frozen=True, array_like=True):
 
 
 class Recovering(Struct, frozen=True):
-    """The healed ordinals whose new VM is not available yet.
+    """The ordinals whose VM was deleted for healing, and whose new VM is not available yet.
 
-    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. `until` is the next time at which
-    a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
+    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. The field `until` is the next
+    time at which a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
     """
 
     number: int
@@ -125,7 +125,8 @@ def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_
 def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
     """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
 
-    If the record has the UID of the present VM, this VM was not deleted yet. Then there is no pause.
+    `record` is the last healing of the ordinal. If the record contains the UID of this VM, the VM was not deleted yet.
+    Then there is no pause.
     """
     if record is None or record.uid == vm.metadata.uid:
         return None

@@ -126,7 +126,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out with creates that may fail. If such a create fails, the later stages still run."""
+    """Return the plan of a scale-out in which the creation of VMs may fail. If it fails, the later stages still run."""
     *first, creates = scaling.stages
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 

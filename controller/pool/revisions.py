@@ -8,6 +8,7 @@ template creates no revision either: the earlier revision becomes current again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from itertools import count
 from typing import Final
 
 import msgspec
@@ -24,7 +25,7 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
 from controller.runtime.plan import Create, Delete, Plan, Stage
-from informers.meta import ObjectKey, labels_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
 
 LABEL_LENGTH: Final = 63
 """The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
@@ -35,8 +36,8 @@ _decode_spec = msgspec.json.Decoder(PoolSpec).decode
 class Revisions(Struct, frozen=True, kw_only=True):
     """The revisions of a pool.
 
-    `templates` maps the name of each revision to its template. `template` is the pool's present template. `current` is
-    the name of the current revision. `current_exists` is False if this revision has not been created yet.
+    `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
+    `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     """
 
     current: str
@@ -104,10 +105,10 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
 
 
 def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
-    """Plan the deletion of unused revisions, at most `burst` in a reconciliation. No VM and no VMI uses an unused
-    revision.
+    """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
 
-    The newest `revision_history` unused revisions stay, so that a user can undo a change of the template.
+    A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
+    unused revisions stay, so that a user can undo a change of the template.
     """
     used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
     used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
@@ -125,9 +126,9 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
-    The stage deletes the revisions without a controller, because the garbage collector does not delete them. `orphans`
-    is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector deletes no
-    revision, so the stage deletes all revisions of the pool.
+    The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
+    `orphans` is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector
+    deletes no revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
@@ -135,11 +136,20 @@ def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
 
 
 def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
-    deletes = tuple(
-        Delete(resource=CONTROLLER_REVISIONS, key=revision.metadata.key, uid=revision.metadata.uid, why=why)
-        for revision in revisions
-    )
+    deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
     return (Stage(deletes, essential=False),) if deletes else ()
+
+
+def _delete(revision: ObjectMeta, why: str) -> Delete:
+    owner = controller_of(revision)
+    return Delete(
+        resource=CONTROLLER_REVISIONS,
+        key=revision.key,
+        uid=revision.uid,
+        version=revision.resource_version,
+        owner_uid=owner.uid if owner is not None else "",
+        why=why,
+    )
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
@@ -171,13 +181,14 @@ def _indexes_sysprep(revision: ControllerRevision) -> bool:
 def _new_name(snapshot: Snapshot, template: Template) -> str:
     """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken or too long for a label, a part of the template's digest is added. If necessary, the pool's
-    name is cut.
+    If this name is taken or too long for a label, a part of the template's digest is added. If this name is taken too,
+    a number is added. The garbage collector may not have deleted the revisions of earlier pools with the same name yet.
+    If necessary, the pool's name is cut.
     """
-    owner = snapshot.owner.metadata
-    generation = owner.generation or 0
-    name = f"{owner.name}-{generation}"
+    pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
+    name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
     if len(name) <= LABEL_LENGTH and name not in snapshot.revision_names:
         return name
-    suffix = f"-{generation}-{template.digest[:8]}"
-    return owner.name[: LABEL_LENGTH - len(suffix)] + suffix
+    suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
+    names = (pool[: LABEL_LENGTH - len(suffix)] + suffix for suffix in suffixes)
+    return next(name for name in names if name not in snapshot.revision_names)

@@ -1,8 +1,8 @@
 """Scaling: new VMs get the smallest free ordinals (P3, P4), and policies choose the surplus VMs to delete (P8, P9).
 
 A terminating VM still exists. For scale-out, a terminating VM counts as a VM of the pool, and its name stays taken. So
-the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So a scale-in does not delete
-one more VM while it waits for a terminating VM.
+the pool never has too many VMs. For scale-in, a terminating VM counts as already deleted. So the pool does not delete a
+second VM in place of a VM that is still terminating.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def delete_of(
     keep_disks: bool = False,
     cause: Cause = Cause.UNSPECIFIED,
 ) -> Delete:
-    """Return the delete of a VM. With `keep_disks`, the VM is deleted only while the VM has the pool finalizer (P10).
+    """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
+    finalizer (P10).
 
     A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
     or no ordinal.

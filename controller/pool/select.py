@@ -61,8 +61,8 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[V
     """Return the candidates for a deletion, in the order of deletion (P8).
 
     Protected VMs and VMs that the selectors do not match are left out. VMs that a user marked for removal come first.
-    The other VMs are sorted by deletion cost, lowest first. The sort policy orders VMs with the same cost. VMs that
-    must not be deleted now come last, even if a user marked them.
+    The other VMs are sorted by deletion cost, lowest first. The sort policy orders VMs with the same cost. VMs whose
+    deletion must wait come last (see `delicate_reason`), even if a user marked these VMs.
     """
     key = _sort_key(snapshot, selection.sort)
     vms = tuple(vms)

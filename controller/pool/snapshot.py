@@ -100,7 +100,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `strays`: former members that still have the pool finalizer (P2).
     - `vmis`: the VMIs of the members, by name.
     - `revisions`: the ControllerRevisions that the pool controls.
-    - `orphaned_revisions`: former revisions of the pool that have no controller now.
+    - `orphaned_revisions`: former revisions of the pool that no owner controls now.
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of all ControllerRevisions in the namespace.
     - `unready`: the unready periods of the members, by the name of the VM (P15).

@@ -94,7 +94,8 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
-    """Compare two templates. Return the paths of the fields that differ in meaning, at most `most` paths.
+    """Compare two templates. Return the paths of the fields that differ in meaning. The argument `most` is the maximum
+    number of paths.
 
     The result is "" if all fields have the same meaning.
     """

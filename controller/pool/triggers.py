@@ -88,7 +88,7 @@ def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
     has a delay.
 
     A change of only the texts about a failure triggers nothing. These texts can change with each failed reconciliation.
-    If such a change triggered the pool, the next reconciliation would start before the end of the backoff.
+    If such a change triggered the pool, the backoff after a failed reconciliation would have no effect.
     """
     return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
 

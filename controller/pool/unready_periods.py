@@ -1,13 +1,13 @@
 """Unready periods: the times during which VMs of a pool are not ready (P14, P15).
 
-KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. So the condition
-`Ready` does not show how long a VM has been in a crash loop. An unready period shows this, because a short ready time
-does not end the period. The period ends when the VM has been ready for `STEADY`. A period belongs to one VM, identified
-by its UID.
+KubeVirt sets a new `lastTransitionTime` whenever the status or the reason of a condition changes. In a crash loop, the
+condition `Ready` changes at each start. So this condition does not show how long the VM has been in the crash loop. An
+unready period shows this, because a short ready time does not end the period. The period ends when the VM has been
+ready for `STEADY`. A period belongs to one VM, identified by its UID.
 
 The periods of a pool are computed from the previous periods and the present VMs and VMIs. The controller keeps the
-periods in memory, and writes long periods to the pool's annotation `vmherd.dev/unready`. So the ages survive a restart
-of the controller.
+periods in memory, and writes long periods to the pool's annotation `vmherd.dev/unready`. So the periods survive a
+restart of the controller.
 """
 
 from __future__ import annotations
@@ -51,10 +51,10 @@ class UnreadyNote(Struct, frozen=True, array_like=True):
 class UnreadyPeriod(Struct, frozen=True, gc=False):
     """The unready period of the VM `uid`.
 
-    `since` is the start of the period. `template_since` is the time since which the VM has been unready with the
-    revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at` is
-    None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by a
-    user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
+    The field `since` is the start of the period. `template_since` is the time since which the VM has been unready with
+    the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at`
+    is None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by
+    a user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
     period and then became unready again. `seen_at` is the time of the last snapshot with the VM.
     """
 
@@ -81,9 +81,9 @@ def next_periods(
 ) -> Mapping[str, UnreadyPeriod]:
     """Return the unready periods of these VMs, by the name of the VM.
 
-    `before` are the periods of the previous snapshot of the pool. A VM that was never unready has no period. An ended
-    period is kept until the VM's entry in the annotation is removed. The reason: if there is no period, an entry in the
-    annotation starts a new period.
+    The argument `before` contains the periods of the previous snapshot of the pool. A VM that was never unready has no
+    period. An ended period is kept until the VM's entry in the annotation is removed. The reason: if there is no
+    period, an entry in the annotation starts a new period.
     """
     notes = read_notes(pool, now)
     after: dict[str, UnreadyPeriod] = {}

@@ -30,7 +30,8 @@ from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.unready import stuck_since
-from controller.runtime.plan import Delete, Notice, Patch, Plan, Restart, Stage, ThreeWayMerge
+from controller.runtime.plan import Delete, Member, Notice, Patch, Plan, Restart, Stage, ThreeWayMerge
+from informers.meta import controller_of
 from informers.objects import PatchType
 
 MAX_NOTICES: Final = 10
@@ -241,9 +242,13 @@ def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Rest
         why = "the VMI template did not change"
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
     why = f"its template is older than revision {revision}"
+    owner = controller_of(vm)
+    member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner.uid if owner is not None else "")
     if after_stop(pending.vm) is AfterStop.STARTS:
         version = vmi.resource_version
-        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=version, owner_uid=vm.uid, why=why)
+        return Delete(
+            resource=VMIS, key=vmi.key, uid=vmi.uid, version=version, owner_uid=vm.uid, why=why, member=member
+        )
     return Restart(
         resource=VMS,
         key=vm.key,
@@ -253,4 +258,5 @@ def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Rest
         instance=VMIS,
         instance_uid=vmi.uid,
         why=why,
+        member=member,
     )

@@ -204,7 +204,7 @@ async def resolve_lease_namespace(client: Requests, config: Config, *, wait_s: f
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
     """Do all checks. If there are problems, raise StartupError with all problems.
 
-    `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
+    The function `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
     """
     await reach(client, wait_s=wait_s)
     deadline = asyncio.get_running_loop().time() + wait_s

@@ -27,8 +27,8 @@ class Absent(Struct, frozen=True):
 
 
 class Hidden(Struct, frozen=True):
-    """The kind KubeVirt is served, but there is no permission to list its objects. `why` is the error message of the
-    API server.
+    """The kind KubeVirt is served, but there is no permission to list its objects. The field `why` is the error message
+    of the API server.
     """
 
     why: str

@@ -31,7 +31,7 @@ _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.")
 
 
 class TooOld(Struct, frozen=True):
-    """This KubeVirt is too old for a takeover. `found` is its version."""
+    """This KubeVirt is too old for a takeover. The field `found` is its version."""
 
     found: str
 

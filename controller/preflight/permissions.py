@@ -116,8 +116,9 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
 
 
 def scrape_permissions(config: Config) -> tuple[Permission, ...]:
-    """Return the permissions to find out which user sent a token, and whether this user may read the metrics.
+    """Return the permissions to check the readers of the metrics.
 
+    The controller asks the API server to which user a token belongs, and whether this user may read the metrics.
     TokenReviews and SubjectAccessReviews have no namespace, so only a ClusterRole can grant these permissions.
     """
     if not config.metrics_secure:

@@ -63,7 +63,10 @@ class SecondWriter(Struct, frozen=True):
 
 
 class Undetermined(Struct, frozen=True):
-    """The check could not find out whether another controller reconciles the same kinds. `why` is the reason."""
+    """The check could not find out whether another controller reconciles the same kinds.
+
+    The field `why` is the reason.
+    """
 
     kinds: tuple[str, ...]
     why: str
@@ -104,8 +107,9 @@ class StatusWrites(NamedTuple):
 async def decide_mode(client: Requests, config: Config) -> Config:
     """Replace the mode `auto` by the mode that fits this cluster. Return a configuration with another mode unchanged.
 
-    If the API server denies the request for KubeVirt's objects, KubeVirt counts as installed, because its kind is
-    served. If a request fails for another reason, raise ApiError or msgspec.DecodeError.
+    The mode depends on whether KubeVirt is installed. If the API server forbids a list of the KubeVirt objects, their
+    kind is served. So KubeVirt counts as installed. If a request fails for another reason, raise ApiError or
+    msgspec.DecodeError.
     """
     if config.mode != Mode.AUTO:
         return config

@@ -23,8 +23,8 @@ from informers.resource import Resource
 async def with_served_versions(client: Requests, config: Config) -> Config:
     """Return the configuration with the API versions that the cluster serves.
 
-    A kind with only one API version keeps this version. If a request fails, return `config` unchanged. The checks
-    before the start then report the problem.
+    If the controller supports only one API version of a kind, the kind keeps this version. If a request for the served
+    versions fails, return `config` unchanged. The checks before the start then report the problem.
     """
     versions = {}
     try:

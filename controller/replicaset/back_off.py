@@ -52,10 +52,11 @@ NEVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class Trial(Struct, frozen=True):
-    """The history of a VMI, from the annotation on the VMI. A VMI that replaces no early failure has no history.
+    """The history of a VMI, from the annotation on the VMI. Only a VMI that replaces an early failure has this
+    annotation.
 
-    `failures` is the number of VMIs that failed in a row before this VMI. `since` is the creation time of the first
-    failed VMI. `at` is the creation time of this VMI by the controller's clock.
+    `failures` is the number of VMIs that failed in a row before this VMI. The field `since` is the creation time of the
+    first failed VMI. The field `at` is the time at which this VMI was created, measured by the controller's clock.
     """
 
     failures: int = 0
@@ -69,8 +70,8 @@ FRESH: Final = Trial()
 class EarlyFailure(Struct, frozen=True):
     """A failed VMI that is not replaced yet.
 
-    `failures` is the number of VMIs that failed in a row, including this VMI. `since` is the creation time of the first
-    failed VMI. `due` is the earliest creation time of the replacement.
+    `failures` is the number of VMIs that failed in a row, including this VMI. The field `since` is the creation time of
+    the first failed VMI. `due` is the earliest creation time of the replacement.
     """
 
     vmi: VirtualMachineInstance
@@ -82,8 +83,8 @@ class EarlyFailure(Struct, frozen=True):
 class BackOff(Struct, frozen=True):
     """The early failures of a set.
 
-    The VMI with the most failures in a row is first. `since` is the creation time of the first VMI that failed, or None
-    if there is no failure.
+    The VMI with the most failures in a row is first. The field `since` is the creation time of the first VMI that
+    failed, or None if there is no failure.
 
     `one_at_a_time` is true if no VMI of the template is ready and the first replacement has failed too. `trying_until`
     is the time until which the set waits for a starting replacement, or None.
@@ -98,9 +99,11 @@ class BackOff(Struct, frozen=True):
 class Creates(Struct, frozen=True):
     """The VMIs that a reconciliation may create.
 
-    There is one replacement for each VMI in `replaced`. There are also `fresh` VMIs that replace no failed VMI.
+    There is one replacement for each VMI in `replaced`. The field `fresh` is the number of VMIs that replace no failed
+    VMI.
 
-    `waiting` is the number of missing VMIs that must wait. `next_at` is the time of the next create, or None.
+    The field `waiting` is the number of missing VMIs that must wait. `next_at` is the time at which the next VMI may be
+    created, or None.
     """
 
     replaced: tuple[EarlyFailure, ...] = ()
@@ -119,7 +122,10 @@ def find_back_off(
     active: Iterable[VirtualMachineInstance],
     spent: Iterable[VirtualMachineInstance],
 ) -> BackOff:
-    """Return the early failures among the spent (finished or unknown) VMIs of a set."""
+    """Return the early failures of a set. The module's docstring explains early failures.
+
+    The argument `spent` contains the finished and unknown VMIs of the set.
+    """
     spent = [vmi for vmi in spent if is_updated(vmi, template_hash)]
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))

@@ -96,7 +96,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
 
 def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:
-    """Return a plan with a notice if failing VMIs delay creates. Each series of failures is reported once (R4a)."""
+    """Return a plan with a notice if failing VMIs delay the creation of VMIs. Each series of failures is reported once
+    (R4a).
+    """
     if not creates.waiting or not back_off.failures:
         return Plan()
     once = f"back-off {intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"

@@ -21,8 +21,8 @@ from informers.store import StoreView
 class ReplicaSetRules(NamedTuple):
     """The functions that the reconciler calls for replica sets. They implement `runtime.reconciler.Rules`.
 
-    One reconciliation sends at most `burst` creates and at most `burst` deletes (R4, R6). A set gets at most
-    `max_replicas` VMIs; 0 means no limit.
+    One reconciliation sends at most `burst` create requests and at most `burst` delete requests (R4, R6). A set gets at
+    most `max_replicas` VMIs; 0 means no limit.
     """
 
     owners: StoreView[ReplicaSet]

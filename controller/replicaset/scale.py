@@ -54,10 +54,10 @@ def plan_scale(
     *,
     adopted_uids: Collection[str] = (),
 ) -> Plan:
-    """Plan the creates or the deletes that bring the number of active VMIs closer to the wanted number.
+    """Plan to create or delete VMIs, so that the number of active VMIs comes closer to the wanted number.
 
-    One plan contains at most `snapshot.burst` creates or deletes. `creates` are the missing VMIs that may be created
-    now (R4a). `adopted_uids` are the UIDs of the VMIs that the same reconciliation adopts. `active` contains these VMIs
+    One plan creates or deletes at most `snapshot.burst` VMIs. `creates` are the missing VMIs that may be created now
+    (R4a). `adopted_uids` are the UIDs of the VMIs that the same reconciliation adopts. `active` contains these VMIs
     too.
     """
     missing = intent.wanted - len(active)

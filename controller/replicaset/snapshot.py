@@ -1,7 +1,7 @@
 """The snapshot of a replica set contains all input of one reconciliation, read from the caches at one moment.
 
 A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
-`take_snapshot` uses indexes to find the VMIs of the set and the orphans (VMIs without a controller) in its namespace.
+`take_snapshot` uses indexes to find the VMIs of the set and the orphans (VMIs that no owner controls) in its namespace.
 `take_snapshot` never scans all VMIs of a namespace.
 """
 
@@ -23,7 +23,7 @@ from informers.store import StoreView
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
-    """An index function. Return the namespace of a VMI without a controller. Return nothing for other VMIs."""
+    """An index function. Return the namespace of a VMI that no owner controls. Return nothing for other VMIs."""
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
@@ -55,7 +55,7 @@ def by_required_label(owner: ReplicaSet) -> Iterable[str]:
 
 
 def label_key(namespace: str, key: str, value: str) -> str:
-    """Return the key of a label in the index `REQUIRED_LABEL`."""
+    """Return the key for a label in the index `REQUIRED_LABEL`. `by_required_label` explains the index."""
     return f"{namespace}/{key}={value}"
 
 
@@ -66,11 +66,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """One replica set, its VMIs and the orphans of its namespace.
 
     - `members`: the VMIs that the set controls.
-    - `orphans`: the VMIs in the same namespace without a controller. Their labels need not match the selector.
+    - `orphans`: the VMIs in the same namespace that no owner controls. Their labels need not match the selector.
     - `taken`: the names that VMIs in the namespace of the set already have.
     - `settled`: True if the caches show all earlier writes for this set (R9).
     - `now`: the time of the wall clock when the snapshot was taken.
-    - `burst`: the maximum number of creates in one reconciliation, and also the maximum number of deletes (R4, R6, R7).
+    - `burst`: the maximum number of create requests in one reconciliation, and also the maximum number of delete
+      requests (R4, R6, R7).
     - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
     """
 

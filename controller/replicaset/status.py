@@ -98,7 +98,7 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices about creates and deletes of VMIs (R12).
+    """Return the notices about created and deleted VMIs (R12).
 
     The reasons and messages are similar to KubeVirt's.
     """
@@ -121,7 +121,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
 
 
 def _failure_reason(outcome: Outcome) -> str:
-    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete with an error.
+    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete request with an error.
 
     For other actions and for connection errors, return "". If a user changed the VMI since the plan was made, the VMI
     is not deleted. That is no failure.
@@ -161,8 +161,8 @@ def _back_off_condition(
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (R10).
 
-    A failed create or delete sets the condition. If no create or delete failed, `without_failures` decides whether the
-    condition in `previous` stays.
+    A failed create or delete request sets the condition. If no such request failed, `without_failures` decides whether
+    the condition in `previous` stays.
     """
     for outcome in outcomes:
         if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):

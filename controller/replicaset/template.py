@@ -51,7 +51,7 @@ def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
 
 
 class EncodedTemplate(Struct, frozen=True):
-    """An encoded VMI without the end of its name. The body of a create is `head + suffix + tail`."""
+    """An encoded VMI without the end of its name. The body of a create request is `head + suffix + tail`."""
 
     base: str
     head: bytes

@@ -1,6 +1,4 @@
-"""Triggers: the replica sets that must be reconciled after a change in a cache, and the delay before the reconciliation
-(R16).
-"""
+"""This module decides which replica sets are reconciled after a change in a cache, and after which delay (R16)."""
 
 from __future__ import annotations
 
@@ -84,7 +82,7 @@ def _candidates(namespace: str, labels: Mapping[str, str], sets: StoreView[Repli
 def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """Return the values of a VMI that can affect a write. A change of these values starts a reconciliation at once.
 
-    - For a VMI without a controller, only the labels are returned.
+    - For a VMI that no owner controls, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, and the marks for removal
       and protection.

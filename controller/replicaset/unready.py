@@ -47,7 +47,7 @@ def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
 
     An annotation of the set contains the time limit.
 
-    Deletes come before creates, so the number of active VMIs does not grow.
+    The plan deletes VMIs before it creates VMIs, so the number of active VMIs does not grow.
     """
     setting = replace_unready_after(snapshot.owner.metadata)
     if setting.after is None:

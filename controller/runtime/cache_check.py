@@ -3,9 +3,9 @@
 A watch that loses an event leaves a wrong object in the cache. Without a new list, the cache would keep this object
 until the object changes again.
 
-An answer that does not fit the cache causes a *doubt* about one object. An example is a 404 for a cached object.
-Usually the event of a change is late, and the cache soon shows a new state. If the cache shows the same state after
-`DOUBT_S` seconds, the check reads the object from the server. Two answers are a contradiction:
+If an answer does not fit the cache, one cached object may be wrong. This suspicion is called a *doubt*. An example is a
+404 for a cached object. Usually the event of a change is late, and the cache soon shows a new state. If the cache shows
+the same state after `DOUBT_S` seconds, the check reads the object from the server. Two answers are a contradiction:
 
 - The object differs from the cache, and the cache claims to show all changes up to the version of the object.
 - The object is in the cache, but the server answers 404 to two reads.
@@ -31,7 +31,7 @@ from informers.store import StoreView
 log = structlog.get_logger()
 
 DOUBT_S: Final = 10.0
-"""The age of a doubt, in seconds, at which the object is read from the server."""
+"""The time, in seconds, from an answer that does not fit a cached object to the check of this object."""
 
 PERIOD_S: Final = 5.0
 """The time between two checks, in seconds."""
@@ -40,7 +40,7 @@ READS: Final = 5
 """The maximum number of objects that one check reads from the server."""
 
 MAX_DOUBTS: Final = 200
-"""The maximum number of doubts at the same time. Further doubts are ignored."""
+"""The maximum number of cached objects that wait for a check. Further objects are not checked."""
 
 RELIST_PAUSE_S: Final = 30.0
 """The shortest time between two lists of a resource that this check requests, in seconds."""
@@ -62,7 +62,9 @@ class CheckedCache(Protocol):
 
 
 class _Doubt(NamedTuple):
-    """A doubt about the cached state `cached` of one object. `gone` is True after the server has answered 404 once."""
+    """The cached state of an object that may be wrong in the cache. `gone` is True after the server has answered 404
+    once.
+    """
 
     since: float
     cached: State
@@ -70,7 +72,10 @@ class _Doubt(NamedTuple):
 
 
 class CacheCheck:
-    """Collects doubts about the caches, and checks them at intervals. Without informers, it does nothing."""
+    """Collects cached objects that may be wrong, and checks them at intervals.
+
+    Without informers, nothing is checked.
+    """
 
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
@@ -80,11 +85,11 @@ class CacheCheck:
         """The earliest time of the next list of each resource. The key None is for all resources after a restore."""
 
     def watch(self, informers: Iterable[CheckedCache]) -> None:
-        """Check the caches of these informers."""
+        """Compare the caches of these informers with the server from now on."""
         self._informers.update((informer.resource, informer) for informer in informers)
 
     def observe(self, outcome: Outcome) -> None:
-        """Doubt the cached object of an action whose outcome does not fit the cache."""
+        """If the outcome of an action does not fit the cached object, check this object later."""
         match outcome:
             case Missing() | AlreadyThere():
                 self.doubt(outcome.action.resource, outcome.action.key)
@@ -107,17 +112,21 @@ class CacheCheck:
             self._doubts[place] = _Doubt(_now(), state)
 
     def version(self, create: Create) -> str:
-        """Return the newest version in the cache before a create, for `created`."""
+        """Return the newest version in the cache before a create request, for `created`."""
         informer = self._informers.get(create.resource)
         return informer.store.version(create.key.namespace) if informer is not None else ""
 
     def created(self, create: Create, version: str, *, before: str) -> None:
-        """Compare the version of a new object with the newest version in the cache `before` the create."""
+        """If the version of a new object is older than the version `before`, list all resources again.
+
+        The argument `before` is the newest version in the cache before the create request. An older version proves that
+        the server was restored from a backup.
+        """
         if _is_older(version, before):
             self.restored(f"the new object {create.key} has version {version}, but the cache already had {before}")
 
     def restored(self, why: str) -> None:
-        """List all resources again, because etcd was restored from a backup. `why` is the proof."""
+        """List all resources again, because etcd was restored from a backup. The argument `why` is the proof."""
         if not self._may_list(None):
             return
         log.error("the API server was restored from a backup, listing all resources again", why=why)
@@ -125,7 +134,7 @@ class CacheCheck:
             informer.relist(why, restored=True)
 
     async def run(self) -> None:
-        """Check the doubts every `PERIOD_S` seconds until the task is cancelled."""
+        """Check the collected objects every `PERIOD_S` seconds until the task is cancelled."""
         while True:
             await asyncio.sleep(PERIOD_S)
             try:
@@ -135,7 +144,7 @@ class CacheCheck:
                 log.debug("cannot check the cache", why=str(error))
 
     def _due(self) -> list[tuple[AnyResource, ObjectKey]]:
-        """Drop the doubts about objects that have changed in the cache. Return the oldest of the others."""
+        """Forget the objects that have changed in the cache. Return the oldest of the others, if their check is due."""
         changed = [
             (resource, key)
             for (resource, key), doubt in self._doubts.items()
@@ -180,7 +189,7 @@ class CacheCheck:
 def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str) -> str:
     """Return the contradiction between the cached and the real state of an object, or "".
 
-    `seen` is the newest version that the cache has received.
+    The argument `seen` is the newest version that the cache has received.
     """
     if found is None:
         return f"the server does not have {name}, but the cache does" if cached is not None else ""

@@ -1,8 +1,8 @@
 """Deletes an object only if the object still belongs to its owner (G3).
 
-The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete has the
-resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the server. The
-executor deletes the new version only if the object still has its owner.
+The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete request
+has the resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the
+server. The executor deletes the new version only if the object still has its owner.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from controller.runtime.plan import Delete, Done, Missing, Outcome, Rejected
+from controller.runtime.plan import Delete, Done, Member, Missing, Outcome, Rejected
 from informers.errors import ApiError, Conflict, NotFound
 from informers.meta import ObjectMeta, controller_of
 from informers.objects import ObjectClient, read_meta
@@ -27,8 +27,11 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
     """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
 
     Return `Rejected` if the object has lost the finalizer of the action. If the object has changed in another way, the
-    delete is tried again. Raise ApiError if a delete fails for another reason, or if the last attempt fails.
+    delete request is sent again. Raise ApiError if a delete request fails for another reason, or if the last attempt
+    fails.
     """
+    if action.member is not None and (problem := await membership_error(client, action.member)) is not None:
+        return Rejected(action, problem)
     version = action.version
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
@@ -53,6 +56,23 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
     raise AssertionError("the last attempt returns or raises")
 
 
+async def membership_error(client: ObjectClient, member: Member) -> ApiError | None:
+    """Return a Conflict if the VM has left its pool, or the error if the VM cannot be read. Otherwise return None.
+
+    A user may have just detached the VM, to keep its VMI running.
+    """
+    try:
+        found = read_meta(await client.get(member.resource, member.key))
+    except NotFound:
+        return Conflict(f"{member.key} was deleted", code=409)
+    except ApiError as error:
+        return error
+    owner = controller_of(found)
+    if found.uid != member.uid or owner is None or owner.uid != member.owner_uid:
+        return Conflict(f"{member.key} has left its pool", code=409)
+    return None
+
+
 async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:
     propagation = "Foreground" if action.foreground else "Background"
     answer = await client.delete(action.resource, action.key, uid=action.uid, propagation=propagation, version=version)
@@ -67,9 +87,5 @@ def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
 
 
 def is_uid_mismatch(error: Conflict) -> bool:
-    """Return True if a delete failed because the UID of the object differs from the UID in the delete.
-
-    The API server reports this reason only in the error message. There are two texts: "the UID in the precondition
-    (...) does not match ..." and "Precondition failed: UID in precondition: ...".
-    """
+    """Return True if the UID of the object differs from the UID in a failed delete request."""
     return _UID_PRECONDITION.search(str(error)) is not None

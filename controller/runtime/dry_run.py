@@ -6,7 +6,7 @@ object is not logged or counted again. Every other plan is logged once, at level
 counted once in the metric `vmherd_actions_total`, with the outcome `would`.
 
 A plan contains only the next step, because later steps depend on the result of that step. For example, the report for a
-new pool contains the patch with the pool's finalizer. The report does not contain the creates of the VMs.
+new pool contains the patch with the pool's finalizer. The report does not contain the creation of the VMs.
 
 An object is reconciled again when another writer changes the object, or after the delay that the plan requests. This
 delay is at least `LOOK_AGAIN_S` seconds.
@@ -57,7 +57,7 @@ class DryRunReport(NamedTuple):
 class DryRunReconciler(Generic[S]):
     """The reconciler of one kind in a dry run. The reconciler writes nothing.
 
-    `now` returns the time of the wall clock, for comparison with timestamps in objects.
+    The function `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(
@@ -144,7 +144,9 @@ def facts_of(plan: Plan, report: DryRunReport) -> dict[str, object]:
 
 
 def forbid_writes() -> None:
-    """Raise GateClosed. The client calls this function before each write, so a dry run cannot write by mistake."""
+    """Raise GateClosed always. In a dry run, the client calls this function before each write. So a dry run cannot
+    write by mistake.
+    """
     raise GateClosed("dry run: writes are not allowed")
 
 

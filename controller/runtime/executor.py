@@ -2,10 +2,10 @@
 decisions.
 
 The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
-creates of a stage start slowly (R4): at first 1 create runs, then 2, 4, 8 ... creates run in parallel. After the first
-failed create, the executor sends no further create. So a full quota causes only one rejected create. The other actions
-of a stage do not depend on each other. If one of these actions fails, the executor still tries the rest. But if the API
-server is down or overloaded, the executor starts no further action.
+create requests of a stage start slowly (R4): at first 1 request runs, then 2, 4, 8 ... requests run in parallel. After
+the first failed create request, the executor sends no further one. So a full quota causes only one rejected request.
+The other actions of a stage do not depend on each other. If one of these actions fails, the executor still tries the
+rest. But if the API server is down or overloaded, the executor starts no further action.
 
 A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
 Before the next plan for the key, `resolve` asks the server whether such a write happened.
@@ -25,6 +25,7 @@ from typing import Protocol, TypeAlias, assert_never
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.cache_check import CacheCheck
 from controller.runtime.deletes import perform_delete
+from controller.runtime.disk_check import DiskCheck
 from controller.runtime.expectations import Expectations, Write
 from controller.runtime.patches import Merge, owner_removal, template_change, without_content
 from controller.runtime.plan import (
@@ -167,7 +168,8 @@ class Executor:
                 assert_never(write)
 
     async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
-        """Run the creates after all other actions of the stage. Return the outcomes in the order of the actions.
+        """Send the create requests after all other actions of the stage. Return the outcomes in the order of the
+        actions.
 
         `blocked` contains UIDs of owners (see `_blocked_owners`). A patch with such a UID as `after_owner` is skipped.
         """
@@ -203,20 +205,21 @@ class Executor:
         return outcomes
 
     async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
-        """Perform the creates with a slow start, and return the outcome of each create by index.
+        """Perform the create actions with a slow start, and return the outcome of each action by index.
 
-        The first create runs alone. Each success allows one more parallel create. So the number of parallel creates
-        doubles with each round trip, up to PARALLEL. After the first failure, no further create is started, but the
-        running creates finish. A create that was not tried has no outcome.
+        The first action runs alone. Each success allows one more parallel action. So the number of parallel actions
+        doubles with each round trip, up to PARALLEL. After the first failure, no further action is started, but the
+        running actions finish. An action that was not tried has no outcome.
         """
         outcomes: dict[int, Outcome] = {}
+        disks = DiskCheck(self._client, (create for _, create in creates if isinstance(create, Create)))
         todo = iter(creates)
         lanes, succeeding = 0, True
 
         async def lane() -> None:
             nonlocal lanes, succeeding
             for number, create in todo:
-                outcomes[number] = outcome = await self._perform(create)
+                outcomes[number] = outcome = await self._perform(create, disks)
                 succeeding = succeeding and not failed(outcome)
                 if not succeeding:
                     return
@@ -229,11 +232,11 @@ class Executor:
             group.create_task(lane(), name="executor-lane")
         return outcomes
 
-    async def _perform(self, action: Action) -> Outcome:
+    async def _perform(self, action: Action, disks: DiskCheck | None = None) -> Outcome:
         try:
             match action:
                 case Create():
-                    return await self._create(action)
+                    return await self._create(action, disks)
                 case Delete():
                     return await perform_delete(self._client, action)
                 case Patch():
@@ -252,8 +255,8 @@ class Executor:
         except ApiError as error:
             return _outcome_of(action, without_content(action, error))
 
-    async def _create(self, action: Create) -> Outcome:
-        if await self._predecessor_owns_disks(action):
+    async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
+        if disks is not None and await disks.must_wait(action):
             return Postponed(action)
         before = self._check.version(action)
         try:
@@ -264,24 +267,8 @@ class Executor:
         self._check.created(action, version, before=before)
         return Done(action, version)
 
-    async def _predecessor_owns_disks(self, action: Create) -> bool:
-        """Return True if a disk that the new object needs still belongs to an earlier object of the same name.
-
-        Return True also if a needed disk is being deleted. The new object must not use such a disk.
-        """
-        for resource, key in action.reusable_disks:
-            try:
-                disk = read_meta(await self._client.get(resource, key))
-            except NotFound:
-                continue
-            owners = {(owner.kind, owner.name) for owner in disk.owner_references or ()}
-            is_owned = (action.resource.kind, action.key.name) in owners
-            if is_owned or disk.deletion_timestamp is not None:
-                return True
-        return False
-
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
-        """Return the outcome of a create whose name is already in use.
+        """Return the outcome of a create request whose name is already in use.
 
         If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
         answer was lost. Otherwise return `Rejected`.

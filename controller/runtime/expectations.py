@@ -2,9 +2,9 @@
 
 Expectations count no events, and event handlers do not update expectations. Each write adds a record:
 
-- for a create or a patch, the resourceVersion in the answer
+- for a create request or a patch, the resourceVersion in the answer
 - for a restart, the resourceVersion of the object after the request
-- for a delete, the UID of the object
+- for a delete request, the UID of the object
 - for a write whose answer was lost, the write itself
 
 `settled` compares the records with the current contents of the stores, like the ConsistencyStore of Kubernetes 1.36. A
@@ -13,8 +13,8 @@ write is recorded only if its answer was lost.
 
 A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
 settled. If the cache does not show all writes after this time, a warning is logged. Without this limit, an object might
-never be reconciled again. If the cache does not show a delete after 20 seconds, the cached object is compared with the
-server (see `cache_check`).
+never be reconciled again. If the cache does not show a deletion after 20 seconds, the cached object is compared with
+the server (see `cache_check`).
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ GIVE_UP_AFTER_S = 300.0
 """The longest time, in seconds, to wait until the cache shows the writes of a key."""
 
 LATE_S = 20.0
-"""The time in seconds after which a delete that the cache does not show causes a doubt about the cache."""
+"""If the cache does not show a deletion after this time, in seconds, the cached object is compared with the server."""
 
 Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
 
@@ -55,7 +55,7 @@ class _Awaited:
     """The writes of one key. The cache does not show these writes yet.
 
     The writes belong to the set or pool with the UID `owner_uid`. A new set or pool of the same name has another UID.
-    `since` is the time of the last write.
+    The field `since` is the time of the last write.
     """
 
     __slots__ = ("deletions", "owner_uid", "rewinds", "since", "unresolved", "versions")
@@ -73,8 +73,8 @@ class _Awaited:
 
 
 class Expectations:
-    """For each key, the writes that the cache does not show yet. `now` returns the time of a monotonic clock, in
-    seconds.
+    """For each key, the writes that the cache does not show yet. The function `now` returns the time of a monotonic
+    clock, in seconds.
 
     A `RemoveOwnerReference` is not recorded, because no cache contains the changed objects. This action can be repeated
     without harm.
@@ -208,8 +208,9 @@ class Expectations:
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.
 
-        The result is always False for a patch or a restart, because the resourceVersion after such a write is unknown.
-        The result is also False for a resource that no cache contains.
+        The answer to the write is unknown, so its resourceVersion is unknown too. A cached object with a newer version
+        does not prove that a patch or a restart happened. So the result for a patch or a restart is always False. The
+        result is also False for a resource that no cache contains.
         """
         store = self._stores.get(write.resource)
         match write:

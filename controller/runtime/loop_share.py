@@ -23,7 +23,9 @@ MAX_NAMESPACES: Final = 10_000
 
 
 class LoopShare:
-    """The time that the reconciliations of each namespace have used. `now` returns seconds of a monotonic clock."""
+    """The time that the reconciliations of each namespace have used. The function `now` returns seconds of a monotonic
+    clock.
+    """
 
     def __init__(self, now: Callable[[], float]) -> None:
         self._now = now

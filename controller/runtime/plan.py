@@ -26,8 +26,8 @@ AnyResource: TypeAlias = Resource[Any]
 
 
 class Cause(StrEnum):
-    """The purpose of a delete, as a label for the metrics. The field `why` of the delete explains the purpose to
-    readers.
+    """The purpose of a delete request, as a label for the metrics. The field `why` of the action explains the purpose
+    to readers.
     """
 
     UNSPECIFIED = ""
@@ -41,7 +41,7 @@ class Create(Struct, frozen=True, kw_only=True):
     `owner_uid` is the UID in the controller ownerReference of the new object.
 
     `reusable_disks` are the names of the disks of the new object. An earlier object of the same name may have left
-    disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the create
+    disks with these names. The garbage collector deletes a disk that still belongs to the earlier object. So the action
     waits until no disk belongs to the earlier object and no disk is being deleted.
     """
 
@@ -53,6 +53,18 @@ class Create(Struct, frozen=True, kw_only=True):
     reusable_disks: tuple[tuple[AnyResource, ObjectKey], ...] = ()
 
 
+class Member(Struct, frozen=True, kw_only=True):
+    """A VM that must still belong to its pool while the pool restarts the VMI of this VM.
+
+    `key` and `uid` are the key and the UID of the VM. `owner_uid` is the UID of the pool.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    uid: str
+    owner_uid: str
+
+
 class Delete(Struct, frozen=True, kw_only=True):
     """An action that deletes the object `key` if the object still has the UID `uid`.
 
@@ -61,6 +73,8 @@ class Delete(Struct, frozen=True, kw_only=True):
     only if its controller still has the UID `owner_uid`. If `finalizer` is not empty, the action also fails if the
     object that is read does not have this finalizer. If `foreground` is true, the garbage collector first deletes the
     dependents that block the deletion.
+
+    If `member` is not None, the action fails if this VM has left its pool.
     """
 
     resource: AnyResource
@@ -72,6 +86,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     owner_uid: str = ""
     finalizer: str = ""
     cause: Cause = Cause.UNSPECIFIED
+    member: Member | None = None
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -128,12 +143,14 @@ class ThreeWayMerge(Struct, frozen=True, kw_only=True):
 
 
 class Restart(Struct, frozen=True, kw_only=True):
-    """An action that requests a restart of the object `key`. The request is a PUT. `requests` and `subresource` are the
-    resource and the subresource in the path of the request.
+    """An action that requests a restart of the object `key`.
 
-    `instance` and `instance_uid` are the resource and the UID of the running instance. The instance has the same key as
-    the object. If the instance was replaced or is being deleted, no restart is requested. So a restart can be sent
-    twice without harm.
+    The request is a PUT of the subresource `subresource` of the resource `requests`. `instance` is the resource of the
+    running instance, and `instance_uid` is the UID of the instance. The instance has the same key as the object.
+
+    If the instance was replaced, is being deleted or has left the object, no restart is requested. So the action can be
+    repeated after a lost answer. If the restart has happened, the repeated action requests nothing. The action fails if
+    the object has left its owner (see `member`).
     """
 
     resource: AnyResource
@@ -144,6 +161,7 @@ class Restart(Struct, frozen=True, kw_only=True):
     instance: AnyResource
     instance_uid: str
     why: str
+    member: Member | None = None
 
 
 class Confirm(Struct, frozen=True, kw_only=True):
@@ -222,8 +240,8 @@ def join(parts: Iterable[Plan]) -> Plan:
 class Cleanup(Struct, frozen=True):
     """A plan that removes the finalizers of this controller from the objects of a kind.
 
-    `left` contains the keys of the sets or pools that the plan does not change. The reason: only a running controller
-    can keep the disks of their VMs.
+    The field `left` contains the keys of the sets or pools that the plan does not change. The reason: only a running
+    controller can keep the disks of their VMs.
     """
 
     plan: Plan
@@ -241,14 +259,14 @@ class Done(Struct, frozen=True):
 
 
 class AlreadyThere(Struct, frozen=True):
-    """The outcome of a create if an earlier attempt has already created the object for the same owner."""
+    """The outcome of a create action if an earlier attempt has already created the object for the same owner."""
 
     action: Create
     version: str = ""
 
 
 class Missing(Struct, frozen=True):
-    """The outcome of an action whose object no longer exists, or of a delete whose object has left its owner.
+    """The outcome of an action whose object no longer exists, or of a delete action whose object has left its owner.
 
     `Missing` does not count as a failure.
     """
@@ -285,10 +303,10 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create that was not tried, because a disk with a needed name will be deleted.
+    """The outcome of a create action that was not tried, because a disk with a needed name will be deleted.
 
     The disk belongs to an earlier object of the same name. The next reconciliation starts after `result.POSTPONED_S`
-    seconds and tries the create again.
+    seconds and tries to create the object again.
     """
 
     action: Create

@@ -78,7 +78,7 @@ class Rules(Protocol[S]):
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
 
-        `old` is None if there was no status.
+        The argument `old` is None if there was no status.
         """
 
     def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]: ...
@@ -94,7 +94,7 @@ class StaleInstruments(Protocol):
 class RulesReconciler(Generic[S]):
     """A reconciler that brings the objects of one kind to their desired state.
 
-    `now` returns the time of the wall clock, for comparison with timestamps in objects.
+    The function `now` returns the time of the wall clock, for comparison with timestamps in objects.
     """
 
     def __init__(

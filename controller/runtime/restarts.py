@@ -10,9 +10,11 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from controller.runtime.deletes import membership_error
 from controller.runtime.plan import AnyResource, Done, Missing, Outcome, Rejected, Restart, Unknown, Unserved
 from controller.runtime.result import UNSERVED_S
 from informers.errors import ApiError, NotFound, ServerError
+from informers.meta import controller_of
 from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
@@ -44,8 +46,12 @@ class Restarts:
         except ApiError as error:
             # Only the read failed, so no restart was requested.
             return Rejected(action, error)
-        if instance.uid != action.instance_uid or instance.deletion_timestamp is not None:
+        owner = controller_of(instance)
+        is_same = instance.uid == action.instance_uid and owner is not None and owner.uid == action.uid
+        if not is_same or instance.deletion_timestamp is not None:
             return Missing(action)
+        if action.member is not None and (problem := await membership_error(self._client, action.member)) is not None:
+            return Rejected(action, problem)
         try:
             await self._client.update(action.requests, action.key, b"{}", subresource=action.subresource)
         except NotFound as error:

@@ -127,8 +127,8 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
 def retry_after(*errors: ApiError) -> Retry:
     """Return a `Retry` for these errors, with the text of the first error.
 
-    If one of the errors is server-side, `outage` is true. In this case, the other errors do not increase the backoff.
-    If one of the other errors occurs again after the server has recovered, the next reconciliation reports it.
+    If one of the errors is server-side, `outage` is true, and the backoff does not increase. If another error occurs
+    again after the server has recovered, the next reconciliation reports this error.
     """
     return Retry(
         str(errors[0]),

@@ -19,7 +19,7 @@ def recounted(planned: T, latest: T) -> T | None:
     """Return the snapshot from which the status is computed.
 
     The result is the snapshot `latest`, but with the spec and the generation of the snapshot `planned`. The spec may
-    have changed since the plan was made. The status must report only the generation that the plan has observed.
+    have changed since the plan was made. The status must report the generation for which the plan was made.
 
     Return None if another set or pool of the same name exists now. In this case no status is written.
     """

@@ -19,7 +19,8 @@ class StatusWriter:
     """Writes the statuses of one kind, such as pools.
 
     `expectations` contains only status writes. The executor has separate expectations. So a pending status write does
-    not delay creates and deletes. If a status write is rejected, `check` doubts the cache.
+    not delay create and delete requests. If a status write is rejected, `check` later compares the cached object with
+    the server.
     """
 
     def __init__(

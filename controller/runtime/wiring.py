@@ -53,8 +53,8 @@ class Cache(NamedTuple):
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
-    `now` returns the time of the wall clock. `check` compares the caches with the API server. `share` limits the time
-    that each namespace may use on the event loop.
+    The function `now` returns the time of the wall clock. `check` compares the caches with the API server. `share`
+    limits the time that each namespace may use on the event loop.
     """
 
     config: Config

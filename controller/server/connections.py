@@ -27,7 +27,7 @@ IDLE_TIMEOUT_S: Final = 30.0
 """The longest wait, in seconds, until the header of the next request is complete."""
 
 ANSWER_TIMEOUT_S: Final = 30.0
-"""The longest time, in seconds, to make an answer and to send the answer to a slow reader."""
+"""The time limit, in seconds, for one answer. In this time, the server makes the answer and sends it to the client."""
 
 BODY_TIMEOUT_S: Final = 1.0
 """The longest time, in seconds, for which the server reads the body of a request. The server ignores the body, because
@@ -39,7 +39,9 @@ TLS_TIMEOUT_S: Final = 5.0
 
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 8190
-"""The largest size, in bytes, of the request line, and of each header. A token of a service account is smaller."""
+"""The largest size, in bytes, of the request line, and of each header. A header with the token of a service account is
+smaller than this limit.
+"""
 
 LIMITS: Final[Mapping[str, Any]] = {
     "keepalive_timeout": IDLE_TIMEOUT_S,

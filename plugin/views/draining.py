@@ -20,7 +20,8 @@ ONE_AT_A_TIME = 1
 
 
 class Evictee(Struct, frozen=True, kw_only=True):
-    """A VMI on the node. `owner` is the key of the VMI's pool or set in the budgets, or "" without a pool or set.
+    """A VMI on the node. `owner` is the key of the VMI's pool or set, or "" if the VMI has none. Budgets have the same
+    keys.
 
     `is_bare` is True if nothing starts the VMI again.
     """

@@ -24,7 +24,8 @@ def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
 
 
 def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
-    """Return the change that marks a member as the first to leave. If `on` is False, the change removes the mark.
+    """Return the change that marks a member as the first to leave. If the argument `on` is False, the change removes
+    the mark.
 
     Raise Refused if the member is protected.
     """

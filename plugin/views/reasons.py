@@ -16,7 +16,7 @@ from plugin.views.listing import reason_of
 from plugin.views.situation import Situation
 
 LISTED = 3
-"""The largest number of VMs, and of planned actions, that `why` names."""
+"""The largest number of VMs, and of planned actions, that the command `why` lists."""
 
 USUAL_LEASE_S = 15
 

@@ -1,4 +1,7 @@
-"""The output of `rollout status` in the words of kubectl, and the conditions under which the command ends."""
+"""The progress of a rollout, for `rollout status`. The messages use the words of kubectl.
+
+This module also decides whether the command waits, succeeds or fails.
+"""
 
 from __future__ import annotations
 

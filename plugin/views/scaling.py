@@ -1,6 +1,6 @@
 """What a new number of replicas would change: the VMs that leave or come, and what happens to disks.
 
-The choice comes from the controller's own functions, on a snapshot with the new number.
+The controller's own functions choose these VMs. Their input is a snapshot with the new number of replicas.
 """
 
 from __future__ import annotations

@@ -30,7 +30,8 @@ def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
 def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
     """Return what the status of the object alone shows, for users who may not read its VMs.
 
-    The status of KubeVirt's own controller has no number of updated VMs. Then all VMs count as updated.
+    KubeVirt's own controller writes no number of updated VMs. If the status lacks this number, all VMs count as
+    updated.
     """
     status, meta = owner.status, owner.metadata
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas

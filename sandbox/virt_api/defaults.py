@@ -1,8 +1,8 @@
 """This module sets the defaults of KubeVirt's mutating webhooks. All functions of this module are pure.
 
-The defaults are those of KubeVirt 1.9 without configuration, for the architecture amd64. The recordings
-`pool-vm-created.json` and `replicaset-vmi-created.json` show a VM and a VMI before and after the webhook. Instance
-types, preferences, presets, Hyper-V dependencies and the architecture of a DataSource are not simulated.
+KubeVirt 1.9 sets these defaults on amd64 if it is not configured. The recordings `pool-vm-created.json` and
+`replicaset-vmi-created.json` show a VM and a VMI before and after the webhook. Instance types, preferences, presets,
+Hyper-V dependencies and the architecture of a DataSource are not simulated.
 """
 
 from __future__ import annotations

@@ -47,7 +47,9 @@ class Files(Struct, frozen=True):
 
 
 def scrape_jobs(monitor: Object, kubectl: Kubectl, files: Files) -> list[dict[str, Any]]:
-    """A scrape job for each endpoint. The monitor must select the namespace that `kubectl` uses."""
+    """Return a scrape job for each endpoint of the monitor. The monitor must select only the namespace that `kubectl`
+    uses.
+    """
     kind, spec, metadata = monitor["kind"], monitor["spec"], monitor["metadata"]
     known = {"selector", "namespaceSelector", ENDPOINTS[kind]}
     assert spec.keys() <= known, f"{sorted(spec.keys() - known)} of the {kind} would be passed over"

@@ -56,10 +56,10 @@ class Event(NamedTuple):
 
 
 class FakeApiServer(Answering):
-    """An API server in memory. `serves` lists the resources that `request` finds by their path.
+    """An API server in memory. The field `serves` has the resources that the method `request` finds by their path.
 
     `has_status` lists the resources with a status subresource. `finalizers` are added to each created object of a
-    resource, as some admission plugins do. `now` gives the time for timestamps.
+    resource, as some admission plugins do. The function `now` gives the time for timestamps.
     """
 
     def __init__(
@@ -120,6 +120,12 @@ class FakeApiServer(Answering):
     async def read_list(self, resource: AnyResource, namespace: str = "") -> bytes:
         return await self._serve(
             Request("list", resource, ObjectKey(namespace, "")), lambda: self._list(resource, namespace)
+        )
+
+    async def list_metadata(self, resource: AnyResource, namespace: str, *, limit: int, continue_: str = "") -> bytes:
+        return await self._serve(
+            Request("list", resource, ObjectKey(namespace, "")),
+            lambda: self._list_metadata(resource, namespace, limit, int(continue_ or 0)),
         )
 
     async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes:
@@ -249,6 +255,13 @@ class FakeApiServer(Answering):
         items = [held for key, held in sorted(self._of(resource).items()) if namespace in ("", key.namespace)]
         head = {"apiVersion": resource.api_version, "kind": f"{resource.kind}List"}
         return {**head, "metadata": {"resourceVersion": str(self.version)}, "items": items}
+
+    def _list_metadata(self, resource: AnyResource, namespace: str, limit: int, start: int) -> Document:
+        whole = self._list(resource, namespace)
+        items, end = whole["items"], start + limit
+        more = {"continue": str(end), "remainingItemCount": len(items) - end} if end < len(items) else {}
+        page = [{"metadata": held["metadata"]} for held in items[start:end]]
+        return {"kind": "PartialObjectMetadataList", "metadata": whole["metadata"] | more, "items": page}
 
     def _create(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
         # Admission comes before storage. With a full quota, the answer is 403 even if the name is taken.

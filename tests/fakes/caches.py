@@ -32,7 +32,9 @@ class LaggingCache(Generic[T]):
         """The index of the first event that the cache has not processed."""
 
         self._scanned = 0
-        """The events between `_heard` and this index belong to other resources."""
+        """The index of the first event that the cache has not looked at. Events from `_heard` to here belong to other
+        resources.
+        """
 
         self.store: Store[T] = Store(indexes=indexes)
         self.relist()

@@ -1,4 +1,4 @@
-"""Requests to the fake API server, and the faults of requests."""
+"""Requests to the fake API server, and the failures of such requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stores for tests, filled as an informer fills them."""
+"""Stores for tests. Their contents are filled in the same way as by an informer."""
 
 from __future__ import annotations
 

@@ -248,7 +248,10 @@ async def deletion_with_a_finalizer(server: Recorder) -> None:
 
 
 async def deletion_in_the_foreground(server: Recorder) -> None:
-    """Only the answer is compared. The garbage collector of the real server changes the object later."""
+    """Only the answer is compared, not the object.
+
+    The garbage collector of the real server changes the object later.
+    """
     await server.create(finalizers=[FINALIZER])
     await server.delete(propagation="Foreground")
 

@@ -80,7 +80,10 @@ def compressed(answer: Answer) -> Answer:
 
 
 def cut(answer: Answer, at_byte: int | None, method: str) -> bytes:
-    """Return the bytes of an answer up to a byte of its body, by default up to the middle."""
+    """Return the start of an answer: the headers and the first bytes of the body.
+
+    `at_byte` is the number of bytes of the body. If it is None, use half of the body.
+    """
     end = len(answer.body) // 2 if at_byte is None else min(at_byte, len(answer.body))
     if answer.head.length is not None or method == "HEAD":
         return answer.head.encode(chunked=False) + answer.body[:end]

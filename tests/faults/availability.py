@@ -1,7 +1,7 @@
 """The availability of members during updates, for S9.
 
 If the controller deletes a VMI or VM and so makes a ready member unavailable, this is a disruption. For a set, only
-deletes for a rolling update count: the deletes of a scale-in leave enough members (S2).
+deletions for a rolling update count. After a scale-in, enough members are left (S2).
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tests.faults.timelines import our_deletes
 
 
 class Disruption(Struct, frozen=True):
-    """One disruption. `unavailable` is the number of unavailable members, this disruption included. `allowed` is the
-    limit.
+    """One disruption. `unavailable` is the number of unavailable members, this disruption included. The field `allowed`
+    is the limit.
     """
 
     change: Change
@@ -53,7 +53,10 @@ class _Sample(Struct, frozen=True):
 
 
 def disruptions(history: History, run: Run) -> Iterator[Disruption]:
-    """Yield each disruption, with the fewest unavailable members and the highest limit in its window."""
+    """Yield each disruption: a change that makes a member unavailable.
+
+    The disruption has two numbers from its window: the fewest unavailable members, and the highest limit.
+    """
     updates = {step.change.number for step in our_deletes(history) if reason_of(history, step, run)[0] == "outdated"}
     samples: dict[str, list[_Sample]] = {}
     world = World()

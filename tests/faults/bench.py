@@ -44,7 +44,9 @@ class Bench(Struct, frozen=True, kw_only=True):
 
 
 async def _unchecked(*_: object, **__: object) -> None:
-    """Replaces the checks before the controller's start. The real checks send as many requests as the rest of a run."""
+    """Replaces the checks before the controller's start. The real checks send as many requests as the rest of a run, so
+    they are left out.
+    """
 
 
 def new_namespace() -> str:

@@ -14,7 +14,7 @@ from tests.faults.states import uid_of, version_of
 def complete(observations: Iterable[Observation], requests: Iterable[Request]) -> tuple[Observation, ...]:
     """Return the observations. If an answer to a write shows a state that the observer missed, add this state.
 
-    The answer to a create or a change contains the new state of the object.
+    The answer to a create request or a change contains the new state of the object.
     """
     found = {(each.kind, uid_of(each.object), each.revision): each for each in observations}
     removed = {(kind, uid): revision for (kind, uid, revision), each in found.items() if each.type == "DELETED"}

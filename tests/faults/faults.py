@@ -39,7 +39,7 @@ from tests.faults.rules import Match, Rule
 
 
 class WritePlace(Struct, frozen=True, order=True):
-    """The n-th write of this kind, counted from 1. Without a verb, the n-th write of any kind."""
+    """The n-th write of this kind, counted from 1. If the verb is empty, all writes are counted."""
 
     verb: str
     resource: str
@@ -98,7 +98,7 @@ class Fault(Struct, frozen=True, kw_only=True):
 
     times: int = 1
     released_after_s: float = 0.0
-    """The time after which the runner ends the fault, for a fault that lasts."""
+    """If the fault lasts, the runner ends the fault after this time."""
 
     lasts_s: float = 1.0
     """The time after which the controller reaches the server again and sees its current state."""
@@ -259,7 +259,7 @@ _PLACE = re.compile(r"(?P<kind>[^#]+)#(?P<number>[1-9][0-9]*)")
 
 
 def parse_place(text: str) -> Place:
-    """Parse the text of a place. Raises ValueError if the text is no place."""
+    """Parse a text such as "create/virtualmachines#2". Raises ValueError if the format is wrong."""
     found = _PLACE.fullmatch(text)
     if found is None:
         raise ValueError(f"not a place: {text}; examples: create/virtualmachines#2, watch/virtualmachines#1, write#3")

@@ -4,9 +4,9 @@ There are two sources. The observer watches the API server and gives the states 
 requests (`Request`), with the level `RequestResponse` for writes. What the controller reports is not a source.
 
 The answer to a write has the resourceVersion of its result. So a write and the state that it made are joined exactly,
-by kind and resourceVersion. Three cases have no resourceVersion, and are joined by name, UID and time: a delete that
-removes the object at once, the last write to a terminating object, and a write whose answer is an error although the
-write happened (5xx).
+by kind and resourceVersion. Three cases have no resourceVersion, and are joined by name, UID and time: a delete request
+that removes the object at once, the last write to a terminating object, and a write whose answer is an error although
+the write happened (5xx).
 
 If the observer missed states, `completion` adds them from the answers to the writes. What is still missing is a `Hole`.
 """
@@ -104,7 +104,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def revision(self) -> int:
-        """The resourceVersion of the result, or 0 if the answer has none."""
+        """The resourceVersion in the answer, or 0 if the answer has none."""
         return version_of(self.answer) if self.answer is not None and self.succeeded else 0
 
     @property
@@ -129,7 +129,8 @@ class Hole(Struct, frozen=True):
 
 
 class Change(Struct, frozen=True):
-    """One step of the history: an object before and after. `before` is None for a new object, `after` for a removal.
+    """One step of the history: an object before and after. The field `before` is None for a new object, and the field
+    `after` is None for a removal.
 
     `author` is the write that made the change, or None if it is not known. `time` is the time of the server's answer to
     this write. Without a known write, `time` is the time of the observation.
@@ -199,7 +200,10 @@ class World:
 
 
 class History(Struct, frozen=True, dict=True):
-    """Observations by revision, requests by time, and the holes. All other values are computed from these."""
+    """The observations by revision, and the requests by time. `holes` are the parts that the observer did not see.
+
+    All other values are computed from these fields.
+    """
 
     observations: tuple[Observation, ...]
     requests: tuple[Request, ...] = ()
@@ -259,7 +263,7 @@ class History(Struct, frozen=True, dict=True):
 
     @cached_property
     def end(self) -> World:
-        """The world after the last change."""
+        """Return all objects as they are after the last change."""
         world = World()
         for change in self.changes:
             world.apply(change)
@@ -336,7 +340,10 @@ def _deletes(observation: Observation) -> bool:
 
 
 def _answered_uid(write: Request) -> str:
-    """Return the UID in the answer. The answer to a delete that removed the object at once is a Status with the UID."""
+    """Return the UID in the answer.
+
+    If a delete request removes the object at once, the answer is a Status that contains the UID.
+    """
     answer = write.answer or {}
     return str((answer.get("details") or {}).get("uid") or (answer.get("metadata") or {}).get("uid") or "")
 
@@ -358,7 +365,7 @@ def _changes(observations: Iterable[Observation], authors: _Authors) -> Iterator
 
 
 def own_reference(item: Object, owner_uid: str) -> Object | None:
-    """The ownerReference of the object to this owner."""
+    """Return the ownerReference of the object to the owner with this UID, or None."""
     return next((each for each in references_of(item) if each["uid"] == owner_uid), None)
 
 

@@ -1,6 +1,7 @@
 """A cluster for hostile input: kinds without validation, and one controller for all tests of a file.
 
-A quiet namespace contains a set of a well-behaved neighbour. Each test checks that the controller still serves it.
+A second namespace, called the neighbour, contains one well-behaved set. Each test checks that the controller still
+serves this set.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ class Tenant:
         return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
 
     def rate(self, *, for_s: float = 1.5) -> float:
-        """Wait, and return the number of requests per second that the controller sent in this namespace meanwhile."""
+        """Count the controller's requests in this namespace for `for_s` seconds. Return the number of requests per
+        second.
+        """
         since = self.plane.audit_position()
         time.sleep(for_s)
         return len(self.requests(since)) / for_s
@@ -156,7 +159,7 @@ def owners_of(item: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class HostileCluster:
-    """The control plane, the controller, and the neighbour."""
+    """The control plane, the controller, and the neighbour: a namespace with one well-behaved set."""
 
     def __init__(self, plane: ControlPlane, program: ControllerProcess) -> None:
         self.plane, self.program = plane, program

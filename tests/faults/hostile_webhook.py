@@ -48,7 +48,10 @@ class _Handler(BaseHTTPRequestHandler):
 
 
 class Webhook:
-    """The running webhook. `calls` registers the webhook for creates in a tenant's namespace while a block runs."""
+    """The running webhook.
+
+    `calls` registers the webhook for create requests in a tenant's namespace while a block runs.
+    """
 
     def __init__(self, address: str, ca: bytes) -> None:
         self._address = address
@@ -56,7 +59,7 @@ class Webhook:
 
     @contextmanager
     def calls(self, tenant: Tenant, mode: str) -> Iterator[None]:
-        """Call the webhook before each create of a VM or VMI in the tenant's namespace."""
+        """Call the webhook for each create request for a VM or VMI in the tenant's namespace."""
         admin = Admin(tenant.plane.kubeconfig)
         resources = ["virtualmachineinstances", "virtualmachines"]
         webhook = {

@@ -21,7 +21,7 @@ from tests.faults.history import Change, History, shown
 from tests.faults.invariants_objects import without_nulls
 from tests.faults.invariants_safety import described
 from tests.faults.judge import Finding, Run, Violation, invariant
-from tests.faults.reasons import revisions
+from tests.faults.reasons import revision_of
 from tests.faults.states import (
     DATA_VOLUME,
     HASH_LABEL,
@@ -35,6 +35,7 @@ from tests.faults.states import (
     VMI,
     Object,
     annotations_of,
+    controller_uid,
     differences,
     labels_of,
     ordinal_of,
@@ -83,10 +84,9 @@ def _foreign_fields(history: History, change: Change) -> str:
 
 def _beyond_template(history: History, change: Change, paths: list[str]) -> list[str]:
     """Return the changed fields of a VM that are equal in the old and the new template."""
-    specs = revisions(history)
-    old, new = (
-        specs.get(labels_of(item or {"metadata": {}}).get(REVISION_LABEL, "")) for item in (change.before, change.after)
-    )
+    states = [item or {"metadata": {}} for item in (change.before, change.after)]
+    pool_uid = next(filter(None, map(controller_uid, states)), "")
+    old, new = (revision_of(history, item, pool_uid) for item in states)
     if old is None or new is None:
         return []
     templates = [spec.get("virtualMachineTemplate") or {} for spec in (old, new)]
@@ -114,7 +114,7 @@ def _wrong_content(history: History, run: Run, step: Step) -> str:
     item = author.body if author is not None and isinstance(author.body, dict) else step.change.object
     templates = [template_of(owner) for owner in timeline.owners(run, step.index)]
     if timeline.kind == POOL:
-        own = revisions(history).get(labels_of(item).get(REVISION_LABEL, ""))
+        own = revision_of(history, item, controller_uid(item))
         if own is None:
             return f"{step.change.name} has no revision in the history"
         templates = [own.get("virtualMachineTemplate") or {}]
@@ -145,7 +145,10 @@ def _equal(template: Any, value: Any, suffix: str) -> bool:
     """Return True if the value equals the template's value. A text in the value may also end with `suffix`."""
     if isinstance(template, dict) and isinstance(value, dict):
         value, template = ({k: each for k, each in item.items() if k != REVISION_LABEL} for item in (value, template))
-        value = {key: each for key, each in value.items() if key in template or not _is_shell(each)}
+        value, template = (
+            {key: each for key, each in item.items() if key in other or not _is_shell(each)}
+            for item, other in ((value, template), (template, value))
+        )
         same = template.keys() == value.keys()
         return same and all(_equal(each, value[key], suffix) for key, each in template.items())
     if isinstance(template, list) and isinstance(value, list):
@@ -154,5 +157,10 @@ def _equal(template: Any, value: Any, suffix: str) -> bool:
 
 
 def _is_shell(value: Any) -> bool:
-    """Return True if the value has no content, or only the label of the revision."""
+    """Return True if the value has no content, or only the label of the revision.
+
+    A template with `volumes: []` has the revision of the template without `volumes`, because both mean the same.
+    """
+    if isinstance(value, list):
+        return not value
     return isinstance(value, dict) and all(key == REVISION_LABEL or _is_shell(each) for key, each in value.items())

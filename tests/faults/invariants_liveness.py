@@ -7,8 +7,8 @@ How the catalogue's invariants are worded for this controller:
 - L2: at rest, the status equals a recount. The time of a condition changes only if the condition appears.
 - L3: outside of faults, an owner has missing members or a wrong count in its status for at most `Run.reaction_s`. This
   covers L7 too, because each owner is judged alone.
-- L4: within a minute, a set replaces each failing member at most four times (R4a). `EXTRA_CREATES` more creates are
-  allowed for the whole set.
+- L4: within a minute, a set replaces each failing member at most four times (R4a). `EXTRA_CREATES` more VMIs may
+  be created for the whole set.
 - L5: after a fault ends, an owner that is not as wanted is repaired within `Run.reaction_s`.
 - L6: a released lease gets a holder within two retries. Any other lease gets a new holder within
   its duration and two retries.
@@ -52,7 +52,10 @@ EXCUSES = ("ReplicaBackOff", "ReplicaFailure")
 
 A_MINUTE_S = 60.0
 REPLACEMENTS_PER_MINUTE = 4
-"""The first failure is replaced at once, and the next after 10, 20 and 40 seconds (R4a)."""
+"""The maximum number of replacements of one failing member in a minute (R4a).
+
+The first failed member is replaced at once. The next replacements wait for 10, 20 and 40 seconds.
+"""
 
 EXTRA_CREATES = 10
 
@@ -222,7 +225,9 @@ def l4_failing_members_are_replaced_with_a_back_off(history: History, run: Run) 
 
 
 def _replacements(timeline: Timeline, start: float, index: int) -> int:
-    """Return the number of creates that are allowed in a minute, for new members, lost members and failed members."""
+    """Return the number of members that may be created in a minute: new members, and replacements of lost and failed
+    ones.
+    """
     points = [point for point in timeline.points[: index + 1] if point.time > start]
     before = [point for point in timeline.points[: index + 1] if point.time <= start]
     sizes = [wanted(point.owner) for point in (*before[-1:], *points) if point.owner is not None]

@@ -6,8 +6,8 @@ How the catalogue's invariants are worded for this controller:
   only if the VM terminates, is no member any more, or its pool is being deleted. Before the pool finalizer leaves,
   disks that must be kept lose their owner. At rest, no terminating object has the pool finalizer, and a member has the
   finalizer only if its pool keeps disks.
-- S9: a delete of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run are
-  unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
+- S9: the deletion of a ready VMI for an update needs room: after it, at most `maxUnavailable` members that should run
+  are unavailable. A delete of a VMI that is already unready is always allowed (P14, R14). A revision stays while a VM
   refers to it, and the revision's data is the pool's spec.
 - S10: the garbage collector deletes no disk of a pool that keeps disks. Exceptions: a deletion in the foreground, a VM
   that was no member, a finalizer that others removed, and a VM that others delete before it has the finalizer. A new VM
@@ -106,7 +106,7 @@ def _wrong_removal(history: History, run: Run, change: Change, after: Object, wo
 
 
 def keeps_disks(history: History, run: Run, change: Change) -> bool:
-    """Return True if the VM's pool was set to keep disks during the whole window of this change."""
+    """Return True if the spec of the VM's pool preserves disks in each state of the window of this change."""
     pool = POOL, controller_uid(change.before or {"metadata": {}})
     owners = states_in(history.objects.get(pool, ()), run.window(change.time), change.time)
     return bool(owners) and all(map(preserves, owners))
@@ -115,7 +115,8 @@ def keeps_disks(history: History, run: Run, change: Change) -> bool:
 def _left_behind(end: World) -> Iterator[Finding]:
     """Check the pool finalizer on all objects when the controller is at rest (P6, G9).
 
-    No object waits for the removal of the finalizer. A member has the finalizer only if its pool keeps disks.
+    No terminating object and no VM that has left its pool may have the finalizer. A member has the finalizer only if
+    its pool keeps disks.
     """
     for pool in end.all(POOL):
         for vm in end.children(uid_of(pool), VM) if not is_deleting(pool) else ():

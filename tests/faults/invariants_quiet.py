@@ -7,9 +7,9 @@ How the catalogue's invariants are worded for this controller:
   consists of tests only.
 - Q2: a request for the same object fails at most `FAILURES` times in ten seconds: the back-off of a key begins with 5
   ms and doubles. All failures of a run together are limited, too: a hundred may come at once, and then ten a second.
-- Q3: without faults, a member costs one create and at most one delete, and is patched at most `PATCHES` times. A
-  write that lost a race against another writer (409) is tried again and does not count. Within each second, the status
-  of an owner is written at most `STATUS_PER_S` times, plus one time for each other write.
+- Q3: without faults, a member costs one create request and at most one delete request, and is patched at most `PATCHES`
+  times. A write that lost a race against another writer (409) is tried again and does not count. Within each second,
+  the status of an owner is written at most `STATUS_PER_S` times, plus one time for each other write.
 - Q5: after an answer with Retry-After, the same request is not repeated before this time is over. A time over
   300 seconds counts as 300 seconds.
 """
@@ -27,6 +27,14 @@ TEN_S = 10.0
 FAILURES = 20
 FAILURES_PER_S, FAILURE_BURST = 10.0, 100
 STATUS_PER_S = 8
+"""The number of status writes in a second that need no other write.
+
+Each of these writes shows another state. A change of the template gives one state. A restart gives three: the VM is not
+ready, has a new VMI, and is ready. Without a fault, `pool-undo` writes the status of two VMs 11 times in one second,
+because simulated VMs restart within a quarter of a second. In this second there are four other writes. So 7 writes need
+no other write; the eighth is a reserve.
+"""
+
 MAX_EVIDENCE = 20
 CONFLICT = 409
 LISTS, WATCHES = 3, 12

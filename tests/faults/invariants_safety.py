@@ -1,18 +1,18 @@
-"""Safety invariants about creates, deletes, adoptions, pauses and leases: S1 to S5, S7 and S8, and H0.
+"""Safety invariants about created and deleted objects, adoptions, pauses and leases: S1 to S5, S7 and S8, and H0.
 
 How the catalogue's invariants are worded for this controller:
 
-- S1: names are deterministic, so a lost answer or a crash is no excuse for an additional create. The count of S1 holds
-  for an owner with a constant spec and no lost member. In all other cases each delete needs a reason, and S2 limits the
-  creates.
-- S2: the history does not show where a reconciliation begins or ends. So the limit is G2: creates since a state in the
-  window never exceed the members that are missing in that state. In the same way, the number of deletes of surplus
-  members never exceeds the surplus.
+- S1: names are deterministic, so a lost answer or a crash is no excuse for a second member. The count of S1 holds
+  for an owner with a constant spec and no lost member. In all other cases each deletion needs a reason, and S2 limits
+  the created members.
+- S2: the history does not show where a reconciliation begins or ends. So the limit is G2: the number of members created
+  since a state in the window never exceeds the number of members missing in that state. In the same way, the number of
+  deletions of surplus members never exceeds the surplus.
 - S3: the API server allows one VM for each name. So S3 checks that names are `<pool>-<ordinal>`, that no smaller
   ordinal stays free, and that no pool adopts a VM.
-- S4: every delete has a UID as precondition, and the object belongs to an owner at the moment of the delete. A pool may
-  restart the VMI of a VM that was a member at some time in the window. A precondition cannot prevent this restart,
-  because the version of the VMI does not change when the VM leaves.
+- S4: every delete request has a UID as precondition, and the object belongs to an owner at the moment of the request. A
+  pool may restart the VMI of a VM that was a member at some time in the window. A precondition cannot prevent this
+  restart, because the version of the VMI does not change when the VM leaves.
 - S5: an owner is read from the server before it adopts. Pools never adopt. A release needs a label that does not match.
 - S7: during a pause nothing is created, deleted or updated. Adoption, release, and the removal of finalizers go on (R8,
   P17). An owner that is being deleted creates nothing.
@@ -59,7 +59,9 @@ from tests.faults.timelines import (
 )
 
 CONFIRMED_WITHIN_S = 60.0
-"""The longest time between the read of an owner and the owner's adoption of an orphan."""
+"""Before an owner adopts an orphan, the controller must read the owner from the server. The read may be at most this
+old, in seconds.
+"""
 
 
 def described(change: Change) -> tuple[str, ...]:
@@ -101,7 +103,7 @@ def s1_nothing_is_created_or_deleted_without_a_reason(history: History, run: Run
 
 
 def _constant(timeline: Timeline) -> Iterator[Finding]:
-    """If the spec is constant and only the controller changes members, check the numbers of creates and deletes.
+    """If the spec is constant and only the controller changes members, check how many members were created and deleted.
 
     An owner that replaces unready or outdated members is left out.
     """
@@ -132,7 +134,7 @@ def _changes_sides(change: Change, owner: Object) -> bool:
 
 
 def _is_adopted(change: Change) -> bool:
-    """Return True if the object gets its first controller."""
+    """Return True if the object gets its first ownerReference with `controller: true`."""
     both = change.before is not None and change.after is not None
     return both and not controller_uid(change.before or {}) and bool(controller_uid(change.after or {}))
 
@@ -165,7 +167,7 @@ def s2_creates_and_deletes_stay_within_what_is_missing_or_surplus(history: Histo
 
 
 def _surplus_deletes(run: Run, steps: list[Step]) -> Iterator[Finding]:
-    """Check the deletes that one owner makes because it has surplus members. The wanted number of members must stay."""
+    """Check the deletions of surplus members of one owner. The wanted number of members must stay."""
     for number, step in enumerate(steps, start=1):
         window = step.timeline.window(run, step.index)
         first = step.index - len(window)
@@ -205,9 +207,10 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
 
 
 class _Taken:
-    """The times in which each VM name was in use, and the times of the controller's creates with this name.
+    """The times in which each VM name was in use. The time of the controller's create request for a name counts too.
 
-    The creates of one reconciliation run in parallel. So the VM with the smaller ordinal may appear a moment later.
+    The create requests of one reconciliation run in parallel. So the VM with the smaller ordinal may appear a moment
+    later.
     """
 
     def __init__(self, history: History) -> None:
@@ -361,13 +364,13 @@ def _write_in_pause(step: Step, run: Run) -> str:
 
 
 def holder_of(write: Request) -> Object:
-    """Return the spec of the lease after a write, or {}."""
+    """Return the spec of the lease in the answer to this write. If the write failed, return {}."""
     return ((write.answer or {}).get("spec") or {}) if write.succeeded else {}
 
 
 @invariant("S8")
 def s8_only_the_holder_of_the_lease_writes(history: History, run: Run) -> Iterator[Finding]:
-    """A write arrives before the lease of its sender ends.
+    """Each write must arrive at the server before the lease of its sender ends.
 
     `slack_s` is the tolerance for a request that is under way.
     """

@@ -4,16 +4,20 @@
     assert not verdict.violations and verdict.checks["S4"] > 0
 
 An invariant is a function `(History, Run) -> Iterator[Violation | None]`. Each yielded value is one check: None if the
-invariant holds there. So `Verdict.checks` shows an invariant that was never checked.
+invariant holds, or else the violation. `Verdict.checks` counts these checks. If an invariant was never checked, its
+count is 0.
 
 The controller acts on its caches, and a cache is older than the server. So each write has a *window*: the last
-`Run.lag_s` seconds before the write. The write is right if it was right for one state in this window. If a fault of the
-run overlaps the window, the window begins before the fault. So the controller may do no more than its last cache asked
-for (G2). Some rules do not depend on the cache, for example the rule about the owner of a deleted object. These rules
-have no window.
+`Run.lag_s` seconds before the write. The write is correct if at least one state in this window justifies it.
 
-The numbers are those of the catalogue: S for safety, at every revision; L for liveness; Q for quiescence and load. H0
-is about the history itself: it must be complete.
+During a fault, the cache may stay as it was before the fault. So if a fault overlaps the window, the window begins
+before the fault.
+
+Some rules do not depend on the cache, for example the rule about the owner of a deleted object. These rules have no
+window.
+
+Each invariant has a letter and a number. S means safety, which is checked at every revision. L means liveness. Q means
+quiescence and load. H0 is about the history itself: it must be complete.
 """
 
 from __future__ import annotations
@@ -93,7 +97,7 @@ class Run(Struct, frozen=True, kw_only=True):
     crashes: int = 0
 
     def window(self, time: float) -> float:
-        """Return the start of the window of a write that happens at `time`."""
+        """Return the start of the window of a write at `time`. The module's docstring explains windows."""
         start = time - self.lag_s
         for fault in sorted(self.faults, key=lambda each: each.start, reverse=True):
             if fault.start <= time and fault.end >= start:

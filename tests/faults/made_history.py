@@ -1,9 +1,11 @@
 """Histories that a test makes by hand: a small server that stores objects and notes observations and requests.
 
-made = Made()
-owner = made.create(replica_set(2))
-made.create(vmi("herd-a", owner), by=OURS)
-history = made.history()
+    made = Made()
+    owner = made.create(replica_set(2))
+    made.create(vmi("herd-a", owner), by=OURS)
+    history = made.history()
+
+The argument `by` is the user agent of the client.
 """
 
 from __future__ import annotations

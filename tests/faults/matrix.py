@@ -23,7 +23,9 @@ REFERENCES = 2
 """The default number of reference runs of a scenario. The results of these runs form one reference."""
 
 TRIES = 3
-"""An injection gets this number of tries, because the write or the event for its fault does not always occur."""
+"""The maximum number of runs to inject one fault. The write or event at which the fault begins does not occur in each
+run.
+"""
 
 
 class Selection(Struct, frozen=True, kw_only=True):
@@ -226,6 +228,8 @@ def lines_of(summary: Summary, *, evidence: int = 12) -> list[str]:
 
 
 def reference_differences(reference: Reference) -> list[str]:
-    """Return what differs between the reference runs: the end states of a scenario must be the same."""
+    """Compare the end states of the reference runs of a scenario, and return the differences. All end states should be
+    the same.
+    """
     first, *others = reference.ends
     return [line for other in others for line in differences(first, other)]

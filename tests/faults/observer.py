@@ -1,13 +1,14 @@
-"""An independent observer: it lists and watches as administrator, directly at the API server, and keeps every state.
+"""An independent observer of the API server. It lists and watches as administrator, without a proxy, and keeps every
+state.
 
-The observer uses plain aiohttp and no code of `informers/`, so an error there cannot hide itself. One observer serves
+The observer uses plain aiohttp and no code of `informers/`. So it finds an error in `informers/`. One observer serves
 all runs on a control plane: it watches all namespaces, and `history` returns one namespace.
 
-The observer shows that its history is complete:
+The history of the observer is complete, or its holes are known:
 
-- When a watch ends, it continues from the last resourceVersion. Bookmarks keep this resourceVersion recent.
-- If the server does not know this resourceVersion any more (410), the observer lists again. States between are lost
-  then, so this is a `Hole`. The answers in the audit log usually fill the hole.
+- When a watch ends, the observer opens a new watch from the last resourceVersion. Bookmarks keep this version recent.
+- If the server does not know this resourceVersion any more (410), the observer lists again. It may have
+  missed states before this list, so it records a `Hole`. The answers in the audit log usually fill the hole.
 - `caught_up` lists the namespace again and waits until the observer has seen each listed state and each removal.
 """
 
@@ -119,7 +120,8 @@ class _Watch:
 
 
 class Recorder:
-    """The observations by namespace, and the holes. `last` is the newest revision of each UID.
+    """The observations by namespace, and the holes. A hole is a time in which the observer may have missed states. The
+    field `last` is the newest revision of each UID.
 
     All watches share the epoch: after a restore, the watches of some kinds may see no revision that goes back.
     """

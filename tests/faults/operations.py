@@ -203,8 +203,9 @@ class FailChild(Struct, frozen=True, tag=True):
 class ChangeOwners(Struct, frozen=True, tag=True):
     """Change the ownerReferences of a child.
 
-    `remove` removes all of them. `foreign` replaces them by another controller, and `missing` by a controller that does
-    not exist, so that the garbage collector deletes the child. `second` adds an owner that is no controller.
+    `remove` removes all of them. `foreign` replaces them by another controlling owner. `missing` replaces them by a
+    controlling owner that does not exist, so that the garbage collector deletes the child. `second` adds an owner
+    without `controller: true`.
     """
 
     which: int

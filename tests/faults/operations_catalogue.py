@@ -1,4 +1,7 @@
-"""All operations with all their values, with weights. Random sequences and hypothesis draw from the same catalogue."""
+"""The catalogue of all operations. Each operation occurs with all its values and with a weight.
+
+The random sequences and the tests with hypothesis choose their operations from this catalogue.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Sequences that found a fault. They stay as tests. Each sequence has only the operations that the fault needs."""
+"""Sequences that found a bug. They stay as tests. Each sequence has only the operations that are necessary to show the
+bug.
+"""
 
 from __future__ import annotations
 

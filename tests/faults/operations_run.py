@@ -2,15 +2,15 @@
 
 The end has up to three stages, each with its own checks:
 
-1. As the sequence left it: the controller comes to rest, and a restarted controller writes nothing. This stage is left
-   out while something fails again and again by design: a template whose VMs fail, or a quota.
-2. After the repair of what operations broke (recovery): resume, lift the quota, remove foreign finalizers, take the
-   broken parts out of the template and of the children. The end state then equals that of a fresh namespace with the
-   same spec, as `operations_state` defines it, and a restarted controller writes nothing.
-3. After the deletion of the owner: nothing of the owner is left, and no finalizer of the controller.
+1. The end of the sequence: the controller stops writing, and a restarted controller writes nothing. This stage is left
+   out if a failure is permanent by design: a template whose VMs fail, or a quota.
+2. The recovery: the owner is resumed, the quota and the foreign finalizers are removed, and the broken parts of the
+   template and of the children are repaired. Then the state equals the state of a fresh namespace with the same spec.
+   `operations_state` defines which states are equal. A restarted controller writes nothing.
+3. The deletion of the owner: nothing of the owner is left, and no finalizer of the controller.
 
-In addition, these checks cover the whole run. No operation has seen a violation, no log line has the level error, and
-the controller has not ended by itself.
+In addition, these checks cover the whole run. No operation found a violation, no log line has the level error, and the
+controller has not ended by itself.
 """
 
 from __future__ import annotations
@@ -52,9 +52,7 @@ EQUAL_WITHIN_S = 150.0
 JUDGED = ("H0", "S3", "S4", "S5", "S6", "S7", "S10", "S12")
 """The invariants for single writes. The others compare numbers over time, and users' operations change these numbers.
 
-S9 and S11 are left out, because they find a revision by its name. A pool that is deleted and created again uses the
-same names again.
-"""
+S9 and S11 are left out, because users make VMs unavailable too, and change revisions."""
 
 SHORT_TIMER_S = 2.2
 """Before a restart, the controller must be quiet for this time. All times in the annotations that operations write on
@@ -62,8 +60,9 @@ owners are shorter.
 """
 
 LATEST_TIMER_S = 32.0
-"""While VMs are outdated, the controller must be quiet for this time before a restart. A VM that crashed counts as
-available only after 30 seconds (P14).
+"""If VMs are outdated, the controller must write nothing for this time, in seconds, before its restart.
+
+The controller may wait for a timer: a VM that crashed counts as available only after 30 seconds (P14).
 """
 
 GONE_WITHIN_S = 60.0
@@ -180,7 +179,7 @@ async def _is_stable(world: World) -> bool:
 async def _rest(world: World, when: str) -> list[str]:
     """Wait until the controller has stopped writing, and then restart it.
 
-    Nothing is checked if the children do not come to rest, for example because a disk is missing.
+    If the children keep changing, for example because a disk is missing, check nothing.
     """
     give_up = time.monotonic() + REST_WITHIN_S
     while True:
@@ -221,7 +220,9 @@ async def _restart(world: World, when: str) -> list[str]:
 
 
 async def _equals_fresh(world: World, fresh: Fresh) -> list[str]:
-    """Repair what operations broke, and wait until the state equals that of a fresh start."""
+    """Repair what operations broke. Then wait until the state is the same as in a fresh namespace. Return the
+    differences.
+    """
     give_up = time.monotonic() + EQUAL_WITHIN_S
     await recover(world)
     await fresh.start(world.manifest)
@@ -340,7 +341,7 @@ class Fresh:
 
 
 def _is_complete(state: State) -> bool:
-    """Whether the status is current, no child is missing, and each child that should run is ready."""
+    """Return True if the status is current, no child is missing, and each child that should run is ready."""
     assert state.owner is not None
     status = state.owner.get("status") or {}
     running = [vm for vm in state.vms if vm["spec"].get("runStrategy", "Always") in ("Always", "RerunOnFailure")]

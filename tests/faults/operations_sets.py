@@ -1,4 +1,4 @@
-"""Operations on replica sets, and their values."""
+"""Operations on replica sets, and the values that these operations use."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ def _form(item: Item) -> Any:
 
 
 def _own(texts: Mapping[str, str] | None) -> dict[str, str]:
-    """Return the labels or annotations that must be equal after a fresh start."""
+    """Return the labels or annotations that must be the same as in a fresh namespace."""
     marks = (ours.REMOVE, ours.PROTECT, ours.DELETION_COST, ours.EARLY_FAILURES)
     foreign = ("sim.vmherd.dev/", "test.vmherd.dev/edited", "kubevirt.io/")
     return {key: text for key, text in (texts or {}).items() if key not in marks and not key.startswith(foreign)}

@@ -65,7 +65,7 @@ class World:
         """What the user asked for last: labels, annotations and spec of the owner."""
 
         self.problems: list[str] = []
-        """Violations that an operation itself has seen."""
+        """Violations that an operation itself has found."""
 
         self.deleted: set[str] = set()
         """The UIDs of the objects that operations deleted."""
@@ -80,7 +80,10 @@ class World:
         """The UIDs that the owner has had."""
 
         self.preserved = False
-        """Whether the pool may have preserved disks at some time."""
+        """True if an operation has changed `scaleInStrategy`.
+
+        Then the pool may have preserved the disks of deleted VMs.
+        """
 
         self.forced = False
         """Whether a user removed the finalizer of a pool by force."""
@@ -135,7 +138,7 @@ class World:
         return answer
 
     async def change_owner(self, change: Any, *, subresource: str = "") -> Answer:
-        """Apply a merge patch to the owner, and note what the user asks for now."""
+        """Apply a merge patch to the owner, and update `manifest`."""
         answer = await self.api.merge(self.owner_path + subresource, change)
         if answer.ok:
             await self.note_manifest()
@@ -147,7 +150,10 @@ class World:
             self.manifest = manifest_of(owner)
 
     async def recreate_owner(self) -> str:
-        """Create the owner again as soon as its name is free. If this takes long, remove the foreign finalizers."""
+        """Create the owner again as soon as its name is free.
+
+        If the old owner still exists after two seconds, remove the finalizers that operations have added.
+        """
         give_up = time.monotonic() + GONE_WITHIN_S
         released = False
         while True:

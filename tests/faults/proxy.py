@@ -1,4 +1,5 @@
-"""A reverse proxy between a controller and a real API server. Rules make it fail in every way that a network can.
+"""A reverse proxy between a controller and a real API server. Its rules cause every kind of failure that a network can
+cause.
 
     async with open_upstream(plane.url, plane.ca) as upstream, fault_proxy(upstream, seed=1) as proxy:
         lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), every=3, times=None))
@@ -6,8 +7,8 @@
         proxy.decisions(lost)
 
 The proxy runs in the event loop of its user. A refused request never reaches the server. A request whose answer is lost
-always reaches the server. Without a rule, the proxy changes nothing; it only compresses a compressed watch again.
-`fault_proxy_in_thread` runs a proxy for synchronous tests.
+always reaches the server. Without a rule, the proxy changes no content. But the bytes of a compressed watch can differ,
+because the proxy compresses the watch again. `fault_proxy_in_thread` runs a proxy for synchronous tests.
 """
 
 from __future__ import annotations

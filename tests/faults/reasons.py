@@ -1,4 +1,4 @@
-"""The reason of a delete, as the history shows it.
+"""The reason of a deletion, as the history shows it.
 
 The controller may delete a member for these reasons:
 
@@ -26,6 +26,7 @@ from tests.faults.states import (
     ROLLING_UPDATE,
     Object,
     annotations_of,
+    controller_uid,
     is_deleting,
     is_ready,
     is_spent,
@@ -38,7 +39,7 @@ from tests.faults.timelines import Step, fewest_wanted
 
 
 def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
-    """Return the reason of a delete, and what is wrong with the delete or ""."""
+    """Return the reason of a deletion, and what is wrong with the deletion or ""."""
     owners, states = step.timeline.owners(run, step.index), states_of(step, run)
     if not owners:
         return "surplus", f"{step.change.name} is deleted, but its owner was gone"
@@ -91,18 +92,25 @@ def _pool_reason(history: History, step: Step, owners: list[Object], states: lis
     if any(_heals(owner) for owner in owners) and not all(map(is_ready, states)):
         return "healing"
     rolls_out = any(strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
-    revision = revisions(history).get(labels_of(step.change.object).get(REVISION_LABEL, ""))
+    revision = revision_of(history, step.change.object, controller_uid(step.change.object))
     outdated = revision is None or any(_disks(revision) != _disks(owner["spec"]) for owner in owners)
     return "outdated" if rolls_out and outdated else "surplus"
 
 
-def revisions(history: History) -> Mapping[str, Object]:
-    """Return the pool spec in each ControllerRevision by name."""
-    return history.derive(_revisions)
+def revision_of(history: History, vm: Object, pool_uid: str) -> Object | None:
+    """Return the pool spec in the revision that a VM names, or None. The revision belongs to the pool with this UID.
+
+    A pool that is deleted and created again may use the same names of revisions again.
+    """
+    return history.derive(_revisions).get((pool_uid, labels_of(vm).get(REVISION_LABEL, "")))
 
 
-def _revisions(history: History) -> Mapping[str, Object]:
-    return {each.name: each.object.get("data") or {} for each in history.changes if each.kind == REVISION}
+def _revisions(history: History) -> Mapping[tuple[str, str], Object]:
+    return {
+        (controller_uid(each.object), each.name): each.object.get("data") or {}
+        for each in history.changes
+        if each.kind == REVISION and controller_uid(each.object)
+    }
 
 
 def _disks(pool_spec: Object) -> list[Object]:

@@ -109,7 +109,10 @@ def parse_event(line: bytes) -> WatchEvent:
 
 
 def name_of(request: ApiRequest, body: bytes) -> str:
-    """Return the name of a request's object. The URL of a create contains no name, so the name is in the body."""
+    """Return the name of a request's object.
+
+    The URL of a create request contains no name, so the name is in the body.
+    """
     if request.name or request.verb != "create":
         return request.name
     try:

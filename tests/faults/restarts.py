@@ -1,4 +1,6 @@
-"""The restarts of VMs by their pool, for S1 and S7: deletes of VMIs, and requests to the subresource `restart`."""
+"""The restarts of VMs by their pool, for S1 and S7. The controller deletes the VMI, or sends a request to the
+subresource `restart`.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ from tests.faults.states import (
 
 
 class Restart(Struct, frozen=True):
-    """A restart. `vms` and `pools` are the states of the VM and of its pool in the window. `vmi` may be unknown."""
+    """A restart of a VM by the controller.
+
+    `vms` are the states of the VM in the window of the restart, and `pools` are the states of the VM's pool. `vmi` is
+    the VM's VMI, or None if the VMI is unknown.
+    """
 
     name: str
     evidence: str

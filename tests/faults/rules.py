@@ -58,19 +58,24 @@ class Match(Struct, frozen=True):
         )
 
     def covers_event(self, event: WatchEvent) -> bool:
-        """Return True if the rule is for this event. Call this only if the rule covers the event's watch."""
+        """Return True if the event has the type and the name of the rule.
+
+        Call this only if the method `covers` accepts the request of the event's watch.
+        """
         of_type = event.type != "BOOKMARK" if self.event is None else event.type == self.event
         return of_type and self.name in (None, event.metadata.name)
 
 
 class Rule(Struct, frozen=True):
-    """An action for the occasions that match.
+    """An action, and the requests or events on which the proxy takes the action.
 
-    An occasion is a request. For the actions on watches, an occasion is an event of a watch. The rule lets `after`
-    occasions pass. Then it acts on every `every`-th occasion with `probability`, at most `times` times.
+    The rule counts the requests that match. If the action concerns events of a watch, the rule counts the events that
+    match. The rule ignores the first ones; the field `after` is their number. After that, the field `every` decides: 1
+    selects each request or event, 2 selects every second one. The rule acts on a selected one with `probability`, and
+    at most `times` times.
 
-    Some actions act on a whole watch, not on an event. Such an action acts once on each watch, as soon as `after`
-    events have passed. Such an action ignores `every`.
+    Some actions act on a whole watch, not on an event. As soon as the number of matching events has reached the field
+    `after`, the rule acts once on each watch. The field `every` has no meaning for such an action.
     """
 
     match: Match
@@ -147,7 +152,7 @@ class Script:
         )
 
     def watches_events(self, request: ApiRequest) -> bool:
-        """Return True if a rule must see the events of this watch."""
+        """Return True if a rule may act on this watch or on its events."""
         return any(isinstance(r.action, ON_STREAM + ON_EVENT) and r.match.covers(request) for r in self.rules.values())
 
     def _first(self, occasion: Callable[[Rule], bool]) -> Taken | None:

@@ -1,7 +1,7 @@
 """The scenarios of the fault matrix. A scenario is a value: what users do to a few objects, and what must follow.
 
-Each run of a scenario has its own namespace. The objects of `given` exist before the faults begin, and the controller
-has brought them to rest. Then users act in steps. Each step ends when its condition holds.
+Each run of a scenario has its own namespace. The objects in the field `given` exist before the faults begin, and the
+controller has finished its work on them. Then users act in steps. Each step ends when its condition holds.
 """
 
 from __future__ import annotations

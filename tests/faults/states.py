@@ -73,7 +73,7 @@ def controller_of(item: Object) -> Object | None:
 
 
 def controller_uid(item: Object) -> str:
-    """Return the UID of the controller, or "" without a controller."""
+    """Return the UID of the owner that controls the object, or ""."""
     reference = controller_of(item)
     return str(reference["uid"]) if reference is not None else ""
 

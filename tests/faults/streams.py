@@ -274,7 +274,10 @@ class WatchRelay:
 
 
 def coalesced(lines: list[bytes]) -> list[bytes]:
-    """Return the last event of each object, in order. An object that these events add and delete is left out."""
+    """Return only the last event of each object. The order of these events stays the same.
+
+    An object that these events add and delete is left out.
+    """
     first: dict[tuple[str, str, str], WatchEvent] = {}
     last: dict[tuple[str, str, str], tuple[WatchEvent, bytes]] = {}
     for line in lines:

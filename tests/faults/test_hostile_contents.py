@@ -23,7 +23,7 @@ USER_DATA = f"#cloud-config\nchpasswd:\n  list: |\n    root:{MARKER}\n"
 
 
 def secretive(**more: Any) -> dict[str, Any]:
-    """The fields of a VMI spec with the marker in each place where users put secrets."""
+    """The fields of a VMI spec in which users put secrets. Each field contains a marker in place of a secret."""
     volumes = [
         {"name": "init", "cloudInitNoCloud": {"userData": USER_DATA, "networkData": f"key: {MARKER}"}},
         {"name": "other", "unknown": {"env": [{"name": "PASSWORD", "value": MARKER}]}},

@@ -167,6 +167,24 @@ def test_s11_a_field_of_another_writer_is_found(kind: str, name: str, change: di
     assert_broken(made, "S11", "changes ['/")
 
 
+def test_s11_a_pool_of_the_same_name_has_its_own_revisions() -> None:
+    """Both pools have a revision `pool-1`. A VM is compared with the revision of its own pool."""
+    made = Made()
+    pool_of(made, 1)
+    for kind, name in ((VM, "pool-0"), (POOL, "pool")):
+        made.delete(kind, name)
+        made.patch(kind, name, WITHOUT, by=OURS)
+    made.delete(REVISION, "pool-1")
+    owner = pool(1)
+    owner["spec"]["virtualMachineTemplate"]["metadata"]["labels"]["new"] = "yes"
+    owner = made.create(owner)
+    made.create(revision_of(owner), by=OURS)
+    made.create(vm("pool-0", owner, labels={"new": "yes"}), by=OURS)
+    assert_kept(made, "S11")
+    made.create(vm("pool-1", owner), by=OURS)
+    assert_broken(made, "S11", "pool-1 differs from its template")
+
+
 def test_s11_a_status_patch_changes_only_the_status() -> None:
     made = Made()
     pool_of(made, 1)

@@ -31,7 +31,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane that the tests of this file may break. Each test mends it."""
+    """A control plane that the tests of this file may break. Each test repairs it."""
     with running_plane(control_plane_binaries, audit_level="Request") as running:
         yield running
 

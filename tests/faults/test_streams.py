@@ -52,7 +52,7 @@ def event(type_: str, name: str, version: int = 1) -> bytes:
 
 @asynccontextmanager
 async def watching(query: str = "") -> AsyncIterator[tuple[TinyServer, FaultProxy, Client]]:
-    """A watch through the proxy that has sent its head and one event."""
+    """A watch through the proxy. The client has already received the headers of the answer and one event."""
     async with proxied() as (server, proxy), connected(proxy) as client:
         client.ask(f"{THINGS}?watch=1{query}")
         assert b" 200 OK\r\n" in await client.until(b"\r\n\r\n")

@@ -45,7 +45,7 @@ class ThreadedProxy:
         return self.call(lambda proxy: proxy.write_kubeconfig(path, token))
 
     def call(self, do: Callable[[FaultProxy], T]) -> T:
-        """Call a function with the proxy in the proxy's event loop, and return the result."""
+        """In the proxy's event loop, call the function with the proxy as its argument. Return the result."""
 
         async def done() -> T:
             return do(self._proxy)

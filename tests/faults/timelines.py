@@ -81,7 +81,7 @@ def timelines(history: History) -> Mapping[str, Timeline]:
 
 
 def our_creates(history: History) -> Iterator[Step]:
-    """Yield the creates of members by the controller."""
+    """Yield the steps in which the controller created a member."""
     for step in our_steps(history):
         if step.change.before is None:
             yield step

@@ -16,7 +16,10 @@ SET_BY_THE_CLIENT = ("User-Agent", "Accept", "Accept-Encoding", "Content-Type")
 
 
 CLOSED_AFTER_S = 0.05
-"""The time that TLS connections need to finish closing. Without this pause, a loop that ends leaves open sockets."""
+"""The time that TLS connections need to finish closing.
+
+Without this pause, sockets stay open when the event loop ends.
+"""
 
 
 class Upstream(Struct, frozen=True):

@@ -31,7 +31,7 @@ LEASE_LOST = "the lease vmherd-system/vmherd"
 """A part of the last line of a controller that has lost its lease."""
 
 STRIKES_AFTER_S = 0.3
-"""The time between the users' first acts and the fault."""
+"""The time, in seconds, between the first actions of the users and the fault."""
 
 ACTED_WITHIN_S = 5.0
 NOTICED_S = 10.0
@@ -47,21 +47,23 @@ class Scene(Struct, frozen=True):
 
 
 class ProcessFault(Struct, frozen=True, kw_only=True):
-    """A fault of a process. `before` is called when all scenarios are prepared. `strike` is called after the users'
-    first acts.
+    """A fault of a process.
+
+    The function in `before` is called when all scenarios are prepared. The function in `strike` causes the fault. It is
+    called after the first actions of the users.
     """
 
     name: str
     strike: Callable[[Scene], None]
     before: Callable[[Scene], None] = lambda _scene: None
     loses_acts: bool = False
-    """True if the fault undoes the users' first acts. After the fault, the users act again."""
+    """True if the fault undoes the first actions of the users. After the fault, the users repeat their actions."""
 
     noticed_s: float = 0.0
     """The time until all caches show what the fault has changed. Then the users act again."""
 
     hides: bool = False
-    """True if the observer and the audit log may miss a change. Then the writer of a field is unknown."""
+    """True if the observer and the audit log may miss a change. Then it can be unknown which write set a field."""
 
     controllers: int = 1
     loses_lease: bool = False
@@ -160,7 +162,7 @@ class NoHerd:
 
 
 class Wave:
-    """Lets the runs of a wave wait for each other, and triggers the fault once."""
+    """Synchronizes the scenarios of a wave, and triggers the fault once. The module's docstring explains waves."""
 
     def __init__(self, fault: ProcessFault, scene: Scene, size: int) -> None:
         self.fault = fault

@@ -18,8 +18,10 @@ from tests.informers.subjects import CONFIGMAPS, ConfigMap
 
 
 class Stream(NamedTuple):
-    """A watch. A number among the chunks is a pause in seconds. `end` is the way in which the watch ends. If `end` is
-    None, the watch does not end.
+    """The server's answer to a watch.
+
+    The watch sends the `chunks`. A number in `chunks` is a pause in seconds. After the last chunk, the watch ends in
+    the way that `end` says. If `end` is None, the watch stays open.
     """
 
     chunks: tuple[bytes | float, ...] = ()

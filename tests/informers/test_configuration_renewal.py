@@ -21,7 +21,9 @@ from tests.informers.subjects import CONFIGMAPS, key
 
 
 class Cluster:
-    """A cluster whose certificate authority changes. `old` signed the first server certificate, `new` the second."""
+    """A cluster whose certificate authority changes. The authority `old` signed the first server certificate, and `new`
+    signed the second one.
+    """
 
     def __init__(self, ca_file: Path, client: ApiClient, credentials: Credentials, addresses: tuple[str, str]) -> None:
         self.ca_file = ca_file
@@ -99,7 +101,9 @@ async def test_a_file_that_cannot_be_used_leaves_the_old_certificates_in_use(
 
 
 def hanging_plugin(tmp_path: Path) -> dict[str, object]:
-    """The user of a kubeconfig whose exec plugin returns a token at its first run, and then hangs."""
+    """The user of a kubeconfig with an exec plugin. The first run of the plugin returns a token, and each later run
+    hangs.
+    """
     api = "client.authentication.k8s.io/v1"
     status = f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "first"}}}}'
     hang = f"echo $$ > {tmp_path}/pid && exec sleep 60"

@@ -21,7 +21,10 @@ def in_flow(flow: Flow) -> Iterator[None]:
 
 
 class Work:
-    """Tasks that keep a slot until the test ends the tasks. `running` lists the flows with a slot, in order."""
+    """Tasks that keep a slot until the test ends the tasks.
+
+    The field `running` contains the flows with a slot, in order.
+    """
 
     def __init__(self, slots: int, group: asyncio.TaskGroup) -> None:
         self.slots = FairSlots(slots)

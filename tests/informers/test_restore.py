@@ -51,7 +51,9 @@ class Server:
 
 
 class Cache:
-    """A store that receives only lists of a server, and no events. `told` has the objects that the handlers know."""
+    """A store that receives only lists from a server, and no events. The field `told` contains the objects that were
+    reported to the handlers.
+    """
 
     def __init__(self) -> None:
         self.store: Store[ConfigMap] = Store()

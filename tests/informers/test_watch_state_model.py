@@ -2,9 +2,9 @@
 
 After any sequence of failures, the cache has the same contents as the server.
 
-The model keeps a history of versions. It answers lists and watches as an API server may. Lists are paged or streaming.
-Events may be repeated, the history may expire, and objects may be undecodable. The load balancer may choose a stale
-server.
+The model keeps a history of versions. It answers list and watch requests in all ways that an API server may answer.
+Lists are paged or streaming. Events may be repeated, the history may expire, and objects may be undecodable. An answer
+may come from a stale server behind the same load balancer.
 """
 
 from __future__ import annotations

@@ -48,8 +48,8 @@ async def take_until_shut_down(queue: WorkQueue[str], *, work_s: float = 0) -> l
 
 @asynccontextmanager
 async def worked_on(keys: str) -> AsyncIterator[tuple[WorkQueue[str], asyncio.Task[list[str]]]]:
-    """A queue with these keys, and a worker that needs 10 seconds for each key. The worker started the first key a
-    second ago.
+    """A queue with these keys, and a worker that needs 10 seconds for each key. The worker got its first key one second
+    ago.
 
     The block ends when the worker ends.
     """

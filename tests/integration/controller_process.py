@@ -135,7 +135,8 @@ def controller_process(
     through: Callable[[Path, str], Path] | None = None,
     program: str = "controller",
 ) -> Iterator[ControllerProcess]:
-    """Run the controller while the block runs. `who` decides the controller's permissions and its first flags:
+    """Run the controller while the block runs. The argument `who` decides the controller's permissions and its first
+    flags:
 
     - A control plane: the arguments, environment and account of the Deployment in the chart's release. After the block,
       the test fails if a permission was missing.
@@ -307,7 +308,10 @@ class ReplicaSetNamespace:
         return counted
 
     def requests(self, *verbs: str, since: int | None = None) -> list[AuditRecord]:
-        """The requests of controllers in this namespace since the test began, except those for Events."""
+        """Return the requests of controllers in this namespace, except those for Events.
+
+        Without the argument `since`, return the requests since the start of the test.
+        """
         records = self.plane.audit_records(self.since if since is None else since)
         return [
             record

@@ -42,12 +42,12 @@ def path_of_sets(namespace: str) -> str:
 
 
 def created(sets: ReplicaSetNamespace) -> Counter[str]:
-    """The number of successful creates of each VMI."""
+    """The number of successful create requests for each VMI."""
     return _written(sets, "create", 201)
 
 
 def deleted(sets: ReplicaSetNamespace) -> Counter[str]:
-    """The number of successful deletes of each VMI."""
+    """The number of successful delete requests for each VMI."""
     return _written(sets, "delete", 200)
 
 

@@ -106,7 +106,9 @@ class MetricsAPI:
 
 @contextmanager
 def metrics_api(plane: ControlPlane) -> Iterator[MetricsAPI]:
-    """Serve a metrics API in the cluster while the block runs. The roles view, edit and admin may read it."""
+    """Serve a metrics API in the cluster while the block runs. Users with the role `view`, `edit` or `admin` may read
+    it.
+    """
     api = MetricsAPI(plane)
     authority = trustme.CA(organization_name="metrics API of a test")
     kubectl = Kubectl(plane.kubeconfig, NAMESPACE)

@@ -211,6 +211,9 @@ class PoolNamespace(ReplicaSetNamespace):
         """The ControllerRevisions of pools by name, without those that KubeVirt creates at the start of a VM."""
         return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
 
+    def change_revision(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self._send("PATCH", f"{self._apps}/{name}", change)
+
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
         """Wait until exactly these VMs exist and none of them is terminating. If `ready` is true, wait until all are
         ready.
@@ -297,11 +300,11 @@ class PoolNamespace(ReplicaSetNamespace):
         eventually(lambda: witness not in self.vms(), what="the witness is gone")
 
     def vms_created(self, since: int | None = None) -> Counter[str]:
-        """The number of creates of each VM by the controller."""
+        """The number of the controller's successful create requests for each VM."""
         return self._done("create", 201, since)
 
     def vms_deleted(self, since: int | None = None) -> Counter[str]:
-        """The number of deletes of each VM by the controller."""
+        """The number of the controller's successful delete requests for each VM."""
         return self._done("delete", 200, since)
 
     def alive_vms(self) -> set[str]:

@@ -157,9 +157,9 @@ def asked_in(program: ControllerProcess, seconds: float) -> int:
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
-    """Check that each name is in the set `of` and occurs only once.
+    """Check that each written name occurs only once, and is one of the names in the argument `of`.
 
-    A few names of the set may be missing. If a crash or an outage interrupts a request, the audit log may contain no
+    A few of these names may be missing. If a crash or an outage interrupts a request, the audit log may contain no
     success for it.
     """
     assert set(written.values()) == {1}

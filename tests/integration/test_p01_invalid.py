@@ -20,7 +20,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
-    """A controller for pools of a group whose definition has no validation."""
+    """A controller for pools of a test's API group. The CRD of this group has no validation."""
     directory = tmp_path_factory.mktemp("unchecked")
     with unchecked_controller(pool_plane, directory, POOLS, "--pool-group", has_finalizers=True) as program:
         yield program

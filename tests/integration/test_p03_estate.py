@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from tests.integration.controller_process import eventually, stays
@@ -54,3 +56,22 @@ def test_p3_a_create_that_waits_for_a_disk_of_a_deleted_vm_is_no_failure(pools: 
     assert pools.reasons()["FailedCreate"] == 0
     pools.let_disk_go("root-0")
     pools.wait_for_ordinals(0)
+
+
+def test_p3_a_burst_asks_for_its_disks_with_lists_and_one_create_waits(pools: PoolNamespace) -> None:
+    pools.make_pool(0, template=vm_template(disks=("root",), runStrategy="Halted"))
+    eventually(lambda: pools.pool_status().get("observedGeneration"), what="a pass for the pool")
+    gone = {"metadata": {"name": "pool-25", "uid": "00000000-0000-0000-0000-000000000000"}}
+    pools.make_disk("root-25", owner=gone, finalizers=("example.org/slow",))
+    position = pools.plane.audit_position()
+    pools.scale(30)
+    others = [ordinal for ordinal in range(30) if ordinal != 25]
+    pools.wait_for_ordinals(*others, ready=False)
+    reads = [each for each in pools.requests("get", "list", since=position) if each.code == 200 or each.verb == "list"]
+    asked = Counter((each.verb, each.resource) for each in reads if each.resource != "virtualmachinepools")
+    assert asked["list", "datavolumes"] >= 1
+    assert asked["list", "persistentvolumeclaims"] >= 1
+    assert asked.total() < 15, asked
+    assert {each.code for each in reads} == {200}
+    pools.let_disk_go("root-25")
+    pools.wait_for_ordinals(*range(30), ready=False)

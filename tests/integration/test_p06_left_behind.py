@@ -1,4 +1,6 @@
-"""P6: a user has removed the finalizer of a pool by force, and the pool is gone. Its VMs can still be deleted."""
+"""P6: a user has removed the finalizer of a pool by force, and the pool is gone. Users can still delete the VMs of this
+pool.
+"""
 
 from __future__ import annotations
 

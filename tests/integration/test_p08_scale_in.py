@@ -15,7 +15,7 @@ pytestmark = pytest.mark.cluster
 
 HALTED: dict[str, Any] = {"runStrategy": "Halted"}
 A_SECOND = 1.1
-"""The pause between two creates, in seconds.
+"""The pause between the creation of two VMs, in seconds.
 
 After this pause, the creation timestamps differ: they are whole seconds.
 """

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
-from tests.integration.pool_namespace import POOL_LABELS, PoolNamespace, uids, vm_template
+from tests.integration.pool_namespace import HOLD, POOL_LABELS, PoolNamespace, uids, vm_template
 from tests.integration.renewal import revision_of, template_revision_of
 
 pytestmark = pytest.mark.cluster
@@ -33,7 +33,7 @@ def edit(pools: PoolNamespace, replicas: int, *versions: int, **template: Any) -
 
 
 def revisions_made(pools: PoolNamespace) -> Counter[int]:
-    """The number of the controller's creates of revisions, by status code."""
+    """The number of the controller's create requests for revisions, by status code."""
     return Counter(each.code for each in pools.requests("create") if each.resource == "controllerrevisions")
 
 
@@ -171,3 +171,25 @@ def test_p11_revisions_of_an_earlier_pool_of_the_same_name_are_not_used_and_not_
     (name,) = pools.revisions().keys() - {"pool-1"}
     assert {revision_of(vm) for vm in pools.vms().values()} == {name}
     assert pools.revisions()["pool-1"]["data"] == data
+
+
+def test_p11_a_pool_that_is_deleted_and_created_again_leaves_the_earlier_revisions_alone(pools: PoolNamespace) -> None:
+    """The garbage collector cannot delete the earlier revisions, because a user holds them."""
+    held: dict[str, dict[str, Any]] = {}
+    for _ in range(3):
+        since = pools.plane.audit_position()
+        pools.make_pool(1, template=halted())
+        pools.wait_until_updated(1)
+        (name,) = pools.revisions().keys() - held.keys()
+        assert revision_of(pools.vm("pool-0")) == name
+        written = [each for each in pools.requests(since=since) if each.resource == "controllerrevisions"]
+        assert {each.name for each in written if each.verb in ("patch", "update", "delete")} == set()
+        pools.change_revision(name, {"metadata": {"finalizers": [HOLD]}})
+        pools.kubectl("delete", "vmpool", "pool", "--timeout=30s")
+        eventually(lambda: not pools.vms(), what="the VM is gone")
+        eventually(lambda name=name: "deletionTimestamp" in pools.revisions()[name]["metadata"], what="a held revision")
+        assert {name: pools.revisions()[name] for name in held} == held
+        held[name] = pools.revisions()[name]
+    for name in held:
+        pools.change_revision(name, {"metadata": {"finalizers": None}})
+    eventually(lambda: not pools.revisions(), what="the revisions are gone")

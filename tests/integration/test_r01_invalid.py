@@ -23,7 +23,7 @@ pytestmark = pytest.mark.cluster
 
 @pytest.fixture(scope="module")
 def unchecked(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
-    """A controller for sets of a group whose definition has no validation."""
+    """A controller for sets of a test's API group. The CRD of this group has no validation."""
     directory = tmp_path_factory.mktemp("unchecked")
     with unchecked_controller(control_plane, directory, REPLICASETS, "--replicaset-group") as program:
         yield program

@@ -1,4 +1,4 @@
-"""R6: the order in which VMIs are deleted, criterion by criterion, and the preconditions of a delete."""
+"""R6: the order in which VMIs are deleted, criterion by criterion, and the preconditions of a delete request."""
 
 from __future__ import annotations
 

@@ -30,14 +30,14 @@ FROZEN_FOR_S = 5.0
 
 @pytest.fixture(scope="module")
 def broken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane that the tests of this file break and mend."""
+    """A control plane that the tests of this file break and repair."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
 
 
 @pytest.fixture
 def controller(broken_plane: ControlPlane, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """A controller without leader election, because a leader ends when it loses its lease."""
+    """A controller without leader election. With leader election, the process ends when it loses its lease."""
     with controller_process(broken_plane, tmp_path, "--no-leader-elect") as program:
         yield program
 

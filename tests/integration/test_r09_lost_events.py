@@ -1,4 +1,6 @@
-"""R9: a watch that loses events. The controller finds the contradiction and lists the objects again."""
+"""R9: a watch loses events. The controller finds the contradiction between its cache and the server, and lists the
+objects again.
+"""
 
 from __future__ import annotations
 

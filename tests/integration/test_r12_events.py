@@ -1,4 +1,4 @@
-"""R12: Events as `kubectl describe` shows them, and the number of requests for them."""
+"""R12: `kubectl describe` shows the controller's Events. The tests also count the requests for these Events."""
 
 from __future__ import annotations
 

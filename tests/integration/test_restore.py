@@ -63,7 +63,9 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
 def test_after_a_restore_that_no_watch_notices_a_set_has_the_number_of_its_restored_spec(
     own_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    """The watches connect again only after the restored server has overtaken the caches, so they see no failure."""
+    """The version of the restored server increases beyond the versions in the caches. Only then, the watches connect
+    again. So the server accepts the versions of the watches, and no watch fails.
+    """
     with (
         fault_proxy_in_thread(own_plane.url, own_plane.ca) as proxy,
         controller_process(own_plane, tmp_path, *LONG_LEASE, through=proxy.write_kubeconfig) as program,

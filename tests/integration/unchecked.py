@@ -1,4 +1,4 @@
-"""A controller for a kind whose definition has no validation, so that the API server stores invalid objects."""
+"""A controller for a kind whose CRD has no validation, so that the API server stores invalid objects."""
 
 from __future__ import annotations
 

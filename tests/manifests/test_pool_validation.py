@@ -308,7 +308,9 @@ def test_the_defaults_are_filled_in(kubectl: Kubectl, value: object) -> None:
 
 
 def test_no_default_is_set_for_fields_whose_absence_has_a_meaning(kubectl: Kubectl) -> None:
-    """P8, P15: an absent sortPolicy or autohealing has a meaning, so the API server sets no default."""
+    """P8, P15: a pool without `sortPolicy` or `autohealing` behaves in another way than a pool with these fields. So
+    the API server must not set a default.
+    """
     sent = pool({SCALE_IN: {"proactive": {"selectionPolicy": {}}}, UPDATE: {"proactive": {}}})
     kubectl("create", "-f", "-", stdin=sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == sent["spec"]

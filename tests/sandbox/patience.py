@@ -21,7 +21,7 @@ def wait_for(condition: Callable[[], object], *, within_s: float = 20.0) -> None
 
 
 def processes_about(directory: Path) -> list[str]:
-    """The command lines of the processes that name the directory in their arguments."""
+    """Return the command lines of all processes that have this directory in their command line."""
     found = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):

@@ -166,7 +166,10 @@ class Replay:
 
 
 def told(before: list[Document], events: list[Told], resource: Resource[Any]) -> list[Told]:
-    """The events of a kind, with only the compared fields. Events that change none of these fields are left out."""
+    """Return the events about objects of one kind. Each object has only the fields that the replay compares.
+
+    Events that change none of these fields are left out.
+    """
     numbers: dict[str, str] = {}
     for obj in (*before, *(obj for _, obj in events)):
         uid = obj["metadata"]["uid"]

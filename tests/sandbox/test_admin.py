@@ -19,7 +19,9 @@ from sandbox.pki import Pki
 
 @contextmanager
 def server(directory: Path, answers: list[tuple[int, dict[str, str]]]) -> Iterator[Admin]:
-    """Serve the answers, a status and headers each, in turn. Yield a client of the server."""
+    """Answer the requests with `answers`, in this order. An answer is a status and headers. Yield a client of the
+    server.
+    """
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:

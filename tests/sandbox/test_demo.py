@@ -70,9 +70,7 @@ class Terminal:
         os.close(self._ours)
 
     def read(self, *, within_s: float = 1.0) -> bool:
-        """Read the next output. If no output comes within `within_s`, read nothing. Returns False at the end of the
-        output.
-        """
+        """Wait at most `within_s` seconds for output, and read it. Return False only at the end of the output."""
         if not select.select([self._ours], [], [], within_s)[0]:
             return True
         try:

@@ -10,8 +10,8 @@ from controller.conformance.pools import NAME, Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 BETWEEN_CREATES_S = 1.1
-"""The time between two creates, in seconds. Creation times are whole seconds. After this pause, the next VM has a
-different creation time.
+"""The time between the creation of two VMs, in seconds. Creation times are whole seconds. After this pause, the next VM
+has a different creation time.
 """
 
 

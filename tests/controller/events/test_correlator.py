@@ -126,7 +126,10 @@ def test_similar_events_are_separate_again_after_ten_minutes():
 
 
 def test_similar_events_at_a_low_rate_are_never_combined():
-    """If at most ten similar Events come in ten minutes, each Event is sent separately."""
+    """The rate is below the limit of ten similar Events in ten minutes.
+
+    Above this limit, similar Events are combined.
+    """
     correlator = Correlator()
     recorded = [record(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
     assert not any(series.combined for series in recorded)

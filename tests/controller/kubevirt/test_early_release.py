@@ -1,4 +1,4 @@
-"""R2, P2: a webhook changes the labels of each new member. The owner must not create members without end."""
+"""R2, P2: a webhook changes the labels of each new member. The owner must stop creating members."""
 
 from __future__ import annotations
 

@@ -41,7 +41,11 @@ class LeaseServer(FakeApiServer):
 
 
 class Connection(Answering):
-    """The connection of one process to the server. `trouble` or `error` makes its requests fail."""
+    """The connection of one process to the server.
+
+    If `error` is set, all requests fail with this error. The other failures have names in `trouble`: "refused", "hangs"
+    and "loses answers".
+    """
 
     def __init__(self, server: LeaseServer) -> None:
         self._server = server

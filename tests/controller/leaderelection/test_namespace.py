@@ -1,5 +1,5 @@
-"""A process outside a cluster uses the lease that exists. So this process and another controller never lead at the same
-time.
+"""If the cluster already has a lease, a process outside the cluster uses this lease. So this process and another
+controller never lead at the same time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""P2, P9 and P10: VMs that leave the pool lose the finalizer, and their disks are kept or deleted."""
+"""P2, P9 and P10: VMs that leave the pool lose the finalizer. The disks are kept or deleted as the pool's spec says."""
 
 import json
 

@@ -59,7 +59,9 @@ def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name)
 
 
 def test_p15_a_vm_that_fails_before_it_runs_is_healed_after_the_minimum_failing_time():
-    """KubeVirt resets the time of the VM's condition Ready at each start. The failing time must not begin again."""
+    """KubeVirt resets the time of the VM's condition Ready at each start. The pool must still count the whole failing
+    time.
+    """
     replay = Replay(single(autohealing=PATIENT))
     moment, delete = healings(replay, "vm-fail-start")[0]
     assert 63 <= moment.seconds < 66

@@ -184,6 +184,20 @@ def test_p12_the_revision_of_the_present_generation_is_not_current_if_another_co
     assert revisions_of(snapshot(owner, vms(owner, 0), revisions=[foreign])).current != "web-4"
 
 
+def test_p11_a_pool_with_the_name_of_a_deleted_pool_uses_none_of_the_earlier_names():
+    """The garbage collector may need a while for the revisions of earlier pools. Several of them may be left."""
+    owner, names = pool(replicas=1), ["web-1"]
+    for _ in range(4):
+        left = [revision(owner, name, number=1, owned=False, deleting=True) for name in names]
+        seen = snapshot(owner, revisions=left)
+        assert not revisions_of(seen).current_exists
+        [name] = revisions_in(plan(seen))
+        assert name not in names
+        assert revisions_in(plan(seen), Delete) == []
+        names.append(name)
+    assert len(set(names)) == 5
+
+
 def test_p11_a_terminating_revision_is_ignored():
     owner = pool(replicas=1)
     seen = snapshot(owner, vms(owner, 0), revisions=[revision(owner, "web-1", number=1, deleting=True)])
@@ -195,6 +209,15 @@ def test_p11_the_newest_unused_revisions_stay_for_undo():
     machines = vms(owner, 0, 1, 2, revision="web-6")
     seen = snapshot(owner, machines, revisions=history(1, 2, 3, 4, 5, 6), revision_history=2)
     assert revisions_in(plan(seen), Delete) == ["web-3", "web-2", "web-1"]
+
+
+def test_p11_the_delete_of_a_revision_names_its_version_and_its_pool():
+    owner = template_of(6)
+    kept = history(1, 2, 6)
+    seen = snapshot(owner, vms(owner, 0, 1, 2, revision="web-6"), revisions=kept, revision_history=1)
+    [delete] = [action for action in plan(seen).actions if isinstance(action, Delete)]
+    assert (delete.key, delete.version) == (kept[0].metadata.key, kept[0].metadata.resource_version)
+    assert delete.owner_uid == owner.metadata.uid
 
 
 def test_p11_a_revision_that_a_vm_or_a_vmi_uses_is_not_deleted():

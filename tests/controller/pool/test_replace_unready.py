@@ -31,7 +31,7 @@ def running(machines, *, phase="Running", ready_for_s=0):
 
 
 def unready(owner, *ordinals, seconds, phase="Running"):
-    """VMs that became unready this number of seconds ago, and their VMIs."""
+    """VMs that have been unready for `seconds` seconds, and their VMIs."""
     machines = vms(owner, *ordinals, ready=False, printable="Running", ready_for_s=seconds)
     return machines, running(machines, phase=phase, ready_for_s=seconds)
 

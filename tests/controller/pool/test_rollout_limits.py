@@ -238,7 +238,7 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
 @settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
 def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):
-    """VMs start and stop after each reconciliation."""
+    """After each reconciliation, KubeVirt is simulated for a while: VMs start and stop."""
     simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
     simulation.come_to_rest()
     for name in simulation.members():

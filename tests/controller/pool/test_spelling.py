@@ -26,7 +26,10 @@ RECORDED = ["kubevirt-pool-revision", "kubevirt-pool-revision-unit", "kubevirt-p
 
 
 def kept(spec, *, number=1):
-    """A revision with this VM spec, from an earlier generation of the pool. So the plan must compare the templates."""
+    """A revision with this VM spec, from an earlier generation of the pool.
+
+    The generation alone does not show whether the revision is current, so the plan must compare the templates.
+    """
     return revision(pool(spec=spec), f"web-{number}", number=number)
 
 
@@ -101,8 +104,8 @@ def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_current():
 
 
 def taken_over(document, written, *, number):
-    """A recorded pool in generation 7. The pool has the revision `written` with this number, and two VMs of this
-    revision.
+    """A recorded pool in generation 7. The pool has the recorded revision `written`, with the revision number `number`.
+    Two VMs use this revision.
     """
     document["metadata"]["generation"] = 7
     document["spec"]["replicas"] = 2

@@ -25,8 +25,9 @@ def updated_pool(**changes):
 
 
 def seen(owner, machines, *, before=BEFORE, current=True, **more):
-    """A snapshot with the revision web-1, made from the pool `before`. If `current` is true, the snapshot also has the
-    revision web-2, made from `owner`.
+    """A snapshot with the revision web-1, made from the pool in the argument `before`.
+
+    If the argument `current` is true, the snapshot also has the revision web-2, made from `owner`.
     """
     kept = [revision(before, "web-1", number=1)]
     if current:

@@ -44,7 +44,7 @@ class Answers(AnswersByPath):
         )
 
     async def answer(self, call: Call) -> bytes:
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(LATENCY_S)
         if call.method == "POST" and call.path not in self.by_path:
             self.asked.append(call.path)
             return encoded(self.reviewed(call.path, call.body))
@@ -58,6 +58,7 @@ class Answers(AnswersByPath):
         return {"status": {"allowed": (wanted["verb"], wanted["resource"]) not in self.denied}}
 
 
+LATENCY_S = 0.01
 ACCESS_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 

@@ -1,4 +1,4 @@
-"""The reasons why the controller refuses to start, on a real API server."""
+"""On a real API server, the controller refuses to start and tells the reason."""
 
 from __future__ import annotations
 

@@ -32,8 +32,8 @@ def test_the_list_has_the_needed_permissions_and_no_others():
             for verb in ("get", "list", "watch", "create", "patch", "delete")
         ),
         *(("apps", "controllerrevisions", "", verb) for verb in ("get", "list", "watch", "create", "delete")),
-        *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "patch")),
-        *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "patch")),
+        *(("", "persistentvolumeclaims", "", verb) for verb in ("get", "list", "patch")),
+        *(("cdi.kubevirt.io", "datavolumes", "", verb) for verb in ("get", "list", "patch")),
         ("subresources.kubevirt.io", "virtualmachines", "restart", "update"),
         *(("", "events", "", verb) for verb in ("create", "patch")),
         *((*lease, verb) for verb in ("create", "get", "patch")),

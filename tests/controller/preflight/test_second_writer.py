@@ -1,5 +1,5 @@
-"""The check whether virt-controller also reconciles the kinds of this controller. The API server has fixed answers, and
-the time is virtual.
+"""The check whether virt-controller also reconciles the kinds of this controller. The API server is a fake with fixed
+answers, and the time is virtual.
 """
 
 from __future__ import annotations

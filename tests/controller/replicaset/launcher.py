@@ -64,7 +64,10 @@ class Launcher:
             self.simulation.advance(max(min(wait_s, end - self.seconds), 0.001))
 
     def _act(self) -> bool:
-        """Set the present state of each VMI. Return True if the state of a VMI changes in the next seconds."""
+        """Set the present state of each VMI.
+
+        Return True if at least one VMI will change its state within five seconds.
+        """
         changing = False
         for name, document in self.simulation.server.documents(VMIS, self.simulation.key.namespace).items():
             uid = document["metadata"]["uid"]

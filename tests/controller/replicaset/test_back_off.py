@@ -19,7 +19,7 @@ CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
 
 
 def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, **changes):
-    """A VMI that failed `ago_s` seconds ago. `before` is the number of consecutive failures before this failure."""
+    """A VMI that failed `ago_s` seconds ago. The argument `before` is the number of consecutive earlier failures."""
     entered = {"Failed": ago_s} if started_ago_s is None else {"Running": started_ago_s, "Failed": ago_s}
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(ago_s + 2))} if before else None
     state = {"phase": "Failed", "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}

@@ -150,8 +150,8 @@ def test_r2_a_vmi_of_another_owner_is_never_changed(simulation):
 
 @given(simulations(), st.data())
 def test_guarantee_5_a_crash_after_any_write_does_not_change_the_final_state(simulation, data):
-    """The process dies after some writes, before it writes the status. The next process plans from the state of the
-    server.
+    """The process dies during a reconciliation, before it writes the status. The next process plans from the state of
+    the server.
     """
     for _ in range(data.draw(st.integers(1, 3))):
         stages = plan(simulation.snapshot()).stages

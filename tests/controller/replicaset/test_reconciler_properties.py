@@ -105,7 +105,9 @@ class Ledger:
         assert len(made) <= self.creatable, "guarantee 2: more creates than the cache called for"
 
     def delete(self, uid: str, owner_uid: str, *, deleting: bool) -> None:
-        """Record a delete. If `deleting` is true, the VMI was already terminating, so the delete changes nothing."""
+        """Record a delete request. If `deleting` is true, the VMI was already terminating, so the request changes
+        nothing.
+        """
         assert owner_uid == self.owner_uid, "guarantee 3: somebody else's"
         assert uid not in self.ever_deleted, "R9: a second delete"
         self.ever_deleted.add(uid)

@@ -34,11 +34,13 @@ from tests.controller.runtime.executor_setup import (
 pytestmark = pytest.mark.looptime
 
 CHECKED_S = DOUBT_S + 3 * PERIOD_S
-"""After this time, in seconds, a doubt has been checked, also if the server must answer 404 twice."""
+"""After this time, in seconds, the check of an object is complete. A check with two answers 404 is complete, too."""
 
 
 class Informer:
-    """The informer of the setup's cache. `lists` are the requested lists."""
+    """An informer of the cache under test. `lists` records the namespace and the argument `restored` of each requested
+    list.
+    """
 
     def __init__(self, setup: ExecutorSetup) -> None:
         self._cache = setup.cache

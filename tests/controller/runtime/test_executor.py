@@ -119,7 +119,7 @@ OVERLOADED = [BUSY, refusal(503, "ServiceUnavailable", "no luck"), refusal(504, 
 
 @pytest.mark.parametrize("fault", [UNREACHABLE, Lost.BEFORE, *OVERLOADED])
 async def test_r10_during_an_outage_the_remaining_deletes_are_not_tried(fault: Fault):
-    """During an outage, more deletes only wait for their timeouts or increase the load on the API server."""
+    """During an outage, more delete requests only wait for their timeouts or increase the load on the API server."""
     setup = ExecutorSetup()
     setup.fail(fault)
     outcomes = await setup.carry_out([delete(f"vm-{index}") for index in range(5 * PARALLEL)])

@@ -1,13 +1,14 @@
-"""Deletes of members: an object that has left its owner is not deleted (G3)."""
+"""Delete requests for members: an object that has left its owner is not deleted (G3)."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import VMIS, VMS
 from controller.runtime.deletes import ATTEMPTS
-from controller.runtime.plan import Delete, Missing
+from controller.runtime.plan import Delete, Member, Missing, Rejected
+from informers.errors import Conflict
 from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when
 from tests.controller.runtime.executor_setup import (
     MODIFIED,
@@ -123,3 +124,50 @@ async def test_a_conflict_of_a_delete_without_a_version_is_rejected():
     plain = Delete(resource=delete.resource, key=delete.key, uid=delete.uid, why="surplus")
     assert kinds([await setup.outcome_of(plain)]) == ["Rejected"]
     assert setup.sent == ["delete vm"]
+
+
+def with_vm() -> tuple[ExecutorSetup, Delete]:
+    """A VM of a pool with its VMI, and the action that restarts the VM: it deletes the VMI."""
+    setup = ExecutorSetup()
+    vm = setup.server.put(VMS, document("vm"))["metadata"]
+    made = setup.server.put(VMIS, document("vm", owner_uid=vm["uid"]))["metadata"]
+    setup.cache.catch_up()
+    member = Member(resource=VMS, key=key("vm"), uid=vm["uid"], owner_uid=OWNER_UID)
+    return setup, Delete(
+        resource=VMIS,
+        key=key("vm"),
+        uid=made["uid"],
+        version=made["resourceVersion"],
+        owner_uid=vm["uid"],
+        why="its template is older",
+        member=member,
+    )
+
+
+async def test_g3_a_vmi_is_deleted_after_its_vm_was_read():
+    setup, delete = with_vm()
+    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
+    assert setup.sent == ["get vm", "delete vm"]
+
+
+@pytest.mark.parametrize("change", ["detached", "replaced", "deleted"])
+async def test_g3_the_vmi_of_a_vm_that_has_left_its_pool_is_not_deleted_and_the_key_is_settled(change: str):
+    setup, delete = with_vm()
+    if change == "detached":
+        setup.server.change(VMS, key("vm"), {"metadata": {"ownerReferences": []}})
+    else:
+        setup.server.remove(VMS, key("vm"))
+    if change == "replaced":
+        setup.server.put(VMS, document("vm"))
+    outcome = await setup.outcome_of(delete)
+    assert isinstance(outcome, Rejected)
+    assert isinstance(outcome.error, Conflict)
+    assert setup.names == ["vm"]
+    assert setup.settled
+
+
+async def test_g3_no_vmi_is_deleted_if_its_vm_cannot_be_read():
+    setup, delete = with_vm()
+    setup.fail(UNREACHABLE, verb="get")
+    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
+    assert setup.sent == ["get vm"]

@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
-from controller.runtime.plan import Done, Plan, Restart, Unknown, Unserved
+from controller.runtime.plan import Done, Member, Plan, Rejected, Restart, Unknown, Unserved
 from controller.runtime.result import UNSERVED_S, After, Retry, facts_of, result_of
-from tests.controller.runtime.executor_setup import ExecutorSetup, document, key, kinds
+from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
 from tests.fakes.requests import Document, Fault, Lost, Request, refusal
 
 pytestmark = pytest.mark.looptime
@@ -20,12 +20,14 @@ UNDERWAY = refusal(500, "InternalError", "unable to complete request: stop/start
 
 
 class RestartSetup(ExecutorSetup):
-    """An executor, and a server with a VM that runs. The server writes a restart into the status of the VM."""
+    """An executor, and a server with a VM that runs. If a restart is requested, the server records the request in the
+    status of the VM.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self.vm_uid = self.server.put(VMS, document("vm"))["metadata"]["uid"]
-        self.vmi_uid = self.add("vm")
+        self.vmi_uid = self.add("vm", owner_uid=self.vm_uid)
         self.server.on_update = self._note
 
     def _note(self, request: Request) -> Document:
@@ -33,7 +35,7 @@ class RestartSetup(ExecutorSetup):
         self.server.change(VMS, request.key, {"status": {"stateChangeRequests": [{"action": "Stop"}]}})
         return {}
 
-    def restart(self, vmi_uid: str = "") -> Restart:
+    def restart(self, vmi_uid: str = "", *, member: bool = False) -> Restart:
         return Restart(
             resource=VMS,
             key=key("vm"),
@@ -43,7 +45,12 @@ class RestartSetup(ExecutorSetup):
             instance=VMIS,
             instance_uid=vmi_uid or self.vmi_uid,
             why="it runs an older template",
+            member=self.member if member else None,
         )
+
+    @property
+    def member(self) -> Member:
+        return Member(resource=VMS, key=key("vm"), uid=self.vm_uid, owner_uid=OWNER_UID)
 
     @property
     def updates(self) -> int:
@@ -67,6 +74,24 @@ async def test_p13_a_vmi_that_was_replaced_or_is_being_deleted_is_not_restarted(
     setup.server.finalize(VMIS, key("vm"))
     assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
     assert setup.updates == 0
+
+
+async def test_p13_a_vmi_that_has_left_its_vm_is_not_restarted():
+    setup = RestartSetup()
+    setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": []}})
+    assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
+    assert setup.updates == 0
+
+
+async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_plan_decides():
+    setup = RestartSetup()
+    assert kinds([await setup.outcome_of(setup.restart(member=True))]) == ["Done"]
+    setup.server.change(VMS, key("vm"), {"metadata": {"ownerReferences": []}})
+    outcome = await setup.outcome_of(setup.restart(member=True))
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "default/vm has left its pool"
+    assert result_of(Plan(), [outcome], settled=True) == Retry(outcome.message, lost_race=True)
+    assert setup.updates == 1
 
 
 @pytest.mark.parametrize("fault", [DOWN, ABSENT])

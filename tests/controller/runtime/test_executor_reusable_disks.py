@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import msgspec
 import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.runtime.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.plan import Create, Done, Plan, Postponed
 from controller.runtime.result import POSTPONED_S, After, result_of
 from tests.controller.runtime.executor_changes import put_disk
-from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
+from tests.controller.runtime.executor_setup import GONE, OWNER_UID, ExecutorSetup, document, key
+from tests.fakes.requests import Fault, Garbled, Lost, refusal
 
 pytestmark = pytest.mark.looptime
 
+FORBIDDEN = refusal(403, "Forbidden", "no permission to list disks")
 OLD_VM = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm-0", "uid": "old", "controller": True}
 
 
@@ -81,6 +86,99 @@ async def test_p4_a_create_without_disks_needs_no_extra_request():
     setup = ExecutorSetup()
     await setup.outcome_of(create())
     assert [request.verb for request in setup.server.requests] == ["create"]
+
+
+def burst(number: int) -> list[Create]:
+    return [create(f"vm-{index}", f"disk-{index}") for index in range(number)]
+
+
+def reads(setup: ExecutorSetup) -> Counter[tuple[str, str]]:
+    """The number of reads of disks, by verb and resource."""
+    found = [(request.verb, request.resource.plural) for request in setup.server.requests]
+    return Counter(each for each in found if each[1] in ("datavolumes", "persistentvolumeclaims"))
+
+
+ONE_BY_ONE: Counter[tuple[str, str]] = Counter({("get", "datavolumes"): 1, ("get", "persistentvolumeclaims"): 1})
+ONE_LIST: Counter[tuple[str, str]] = Counter({("list", "datavolumes"): 1, ("list", "persistentvolumeclaims"): 1})
+
+
+async def test_p3_a_burst_asks_for_its_disks_with_one_list_of_each_kind():
+    setup = ExecutorSetup()
+    outcomes = await setup.carry_out(burst(100))
+    assert {type(outcome) for outcome in outcomes} == {Done}
+    assert reads(setup) == ONE_BY_ONE + ONE_LIST
+    assert len(setup.server.requests) == 104
+
+
+async def test_p3_in_a_burst_only_creates_whose_disks_belong_to_an_earlier_vm_wait():
+    setup = ExecutorSetup()
+    put_disk(setup, {**OLD_VM, "name": "vm-7"}, name="disk-7")
+    put_disk(setup, {**OLD_VM, "name": "vm-8"}, name="disk-8", resource=PVCS)
+    put_disk(setup, {**OLD_VM, "name": "another"}, name="disk-9")
+    put_disk(setup, name="disk-10")
+    setup.server.put(PVCS, {"metadata": {"name": "disk-11", "namespace": "default", "finalizers": ["cdi"]}})
+    setup.server.remove(PVCS, key("disk-11"))
+    outcomes = await setup.carry_out(burst(30))
+    waiting = [outcome.action.key.name for outcome in outcomes if isinstance(outcome, Postponed)]
+    assert waiting == ["vm-7", "vm-8", "vm-11"]
+    assert reads(setup) == ONE_BY_ONE + ONE_LIST
+
+
+async def test_a_few_disks_are_read_one_by_one():
+    setup = ExecutorSetup()
+    await setup.carry_out(burst(FEW))
+    assert reads(setup) == Counter({each: FEW for each in ONE_BY_ONE})
+
+
+async def test_p4_a_full_quota_costs_no_list_of_disks():
+    setup = ExecutorSetup()
+    setup.server.quota[VMS] = 0
+    await setup.carry_out(burst(100))
+    assert reads(setup) == ONE_BY_ONE
+
+
+async def test_a_list_of_disks_has_pages(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("controller.runtime.disk_check.PAGE", 4)
+    setup = ExecutorSetup()
+    for number in range(10):
+        put_disk(setup, {**OLD_VM, "name": f"vm-{number}"}, name=f"disk-{number}")
+    outcomes = await setup.carry_out(burst(20))
+    assert sum(isinstance(outcome, Postponed) for outcome in outcomes) == 10
+    assert reads(setup)["list", "datavolumes"] == 3
+
+
+async def test_if_a_namespace_has_far_more_disks_than_needed_the_disks_are_read_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    monkeypatch.setattr("controller.runtime.disk_check.PAGE", 4)
+    setup = ExecutorSetup()
+    needed = FEW + 1
+    for number in range(4 + LISTED_FOR_EACH * needed + 1):
+        put_disk(setup, name=f"foreign-{number}")
+    put_disk(setup, {**OLD_VM, "name": "vm-5"}, name="disk-5")
+    outcomes = await setup.carry_out(burst(needed))
+    assert [isinstance(outcome, Postponed) for outcome in outcomes] == [number == 5 for number in range(needed)]
+    assert reads(setup)["list", "datavolumes"] == 1
+    assert reads(setup)["get", "datavolumes"] == needed
+
+
+@pytest.mark.parametrize("fault", [FORBIDDEN, Lost.AFTER, Garbled()], ids=["forbidden", "lost", "garbled"])
+async def test_if_the_list_fails_the_disks_are_read_one_by_one(fault: Fault):
+    setup = ExecutorSetup()
+    put_disk(setup, {**OLD_VM, "name": "vm-5"}, name="disk-5")
+    setup.server.fault_for = lambda request: fault if request.verb == "list" else None
+    outcomes = await setup.carry_out(burst(20))
+    assert [isinstance(outcome, Postponed) for outcome in outcomes] == [number == 5 for number in range(20)]
+    assert reads(setup)["get", "datavolumes"] == 20
+
+
+async def test_p10_without_data_volumes_only_the_claims_are_asked_for():
+    setup = ExecutorSetup()
+    put_disk(setup, {**OLD_VM, "name": "vm-5"}, name="disk-5", resource=PVCS)
+    setup.server.fault_for = lambda request: GONE if request.resource is DATA_VOLUMES else None
+    outcomes = await setup.carry_out(burst(20))
+    assert [isinstance(outcome, Postponed) for outcome in outcomes] == [number == 5 for number in range(20)]
+    assert reads(setup) == ONE_BY_ONE + ONE_LIST
 
 
 def test_a_postponed_create_is_retried_soon():

@@ -217,7 +217,9 @@ def test_a_resource_without_a_store_is_not_awaited_but_can_be_unresolved():
 
 
 def test_r9_the_store_does_not_confirm_a_lost_merge():
-    """A newer version in the store does not prove that the merge arrived. Another write may have made this version."""
+    """A newer version in the store does not prove that the server has done the merge. Another write may have made this
+    version.
+    """
     setup = ExpectationsSetup()
     setup.record(Unknown(rebased(), LOST))
     setup.store.apply(an_object("vm", version="50"), scope="a")

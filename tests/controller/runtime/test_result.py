@@ -1,4 +1,4 @@
-"""The result of a reconciliation: it depends on the plan and the outcomes of its actions."""
+"""The result of a reconciliation. It depends on the plan, and on the outcomes of the plan's actions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The status after a reconciliation and its patch: only served fields are sent, and no status is sent twice."""
+"""The status after a reconciliation, and the patch of this status.
+
+The patch has only fields that the API server serves. A status that has not changed is not sent again.
+"""
 
 from __future__ import annotations
 

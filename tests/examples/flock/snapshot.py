@@ -1,4 +1,7 @@
-"""The complete input of one reconciliation of a flock."""
+"""The complete input of one reconciliation of a flock.
+
+A flock is an example of a third kind, besides sets and pools.
+"""
 
 from __future__ import annotations
 
