@@ -14,8 +14,6 @@ from tests.manifests.documents import POOLS, REPLICASETS, load
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
 RECORDING = json.loads((RECORDINGS / "kubevirt-status-schemas.json").read_text())
-    (Path(__file__).resolve().parents[1] / "recordings" / "kubevirt-status-schemas.json").read_text()
-)
 PAIRS = [(kind, next(path for path in (POOLS, REPLICASETS) if kind.plural in path.name)) for kind in KINDS]
 
 
