@@ -83,8 +83,11 @@ def health_of(
 def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: BackOff) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VMI ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
-    waits = find_waits(snapshot, active, will_be_replaced(snapshot, intent, active), back_off, deadline)
-    return plan_deadline(waits, snapshot.now, deadline)
+    excepted = {vmi.metadata.uid for vmi in will_be_replaced(snapshot, intent, active)}
+    starts = [failure.since for failure in back_off.failures if failure.failures >= 2]
+    unready = (vmi for vmi in active if not is_ready(vmi) and vmi.metadata.uid not in excepted)
+    starts += [stuck_since(vmi, snapshot.now) for vmi in unready]
+    return plan_deadline(starts, snapshot.now, deadline)
 
 
 def will_be_replaced(snapshot: Snapshot, intent: Intent, active: VMIs) -> VMIs:
