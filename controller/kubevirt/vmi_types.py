@@ -26,7 +26,7 @@ VOLUMES_CHANGE: Final = "VolumesChange"
 CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
 KEPT_CONDITIONS: Final = frozenset({READY, SYNCHRONIZED, POD_SCHEDULED, VOLUMES_CHANGE, CPU_CHANGE, MEMORY_CHANGE})
-"""The conditions of a VMI that vmherd reads. `kubectl vmherd` also reads SYNCHRONIZED and POD_SCHEDULED."""
+"""The conditions of a VMI that vmherd reads."""
 
 
 class MigrationState(Struct, frozen=True, gc=False, rename="camel"):
