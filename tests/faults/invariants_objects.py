@@ -265,6 +265,10 @@ def _inherits(change: Change, world: World) -> str:
     return ""
 
 
+OWN_CONDITIONS = ("Replica", "VirtualMachineFailure", "Reconciling", "Stalled")
+"""The beginnings of the types of the controller's conditions."""
+
+
 @invariant("S12")
 def s12_no_edit_of_another_writer_is_lost(history: History, run: Run) -> Iterator[Finding]:
     for write in history.ours:
@@ -309,5 +313,5 @@ def _overwritten(change: Change) -> str:
         return f"{change.name} loses several owners: {[each['name'] for each in lost]}"
     types = {each["type"] for each in (change.after.get("status") or {}).get("conditions") or ()}
     foreign = [each["type"] for each in (change.before.get("status") or {}).get("conditions") or ()]
-    gone = [each for each in foreign if each not in types and not each.startswith(("Replica", "VirtualMachineFailure"))]
+    gone = [each for each in foreign if each not in types and not each.startswith(OWN_CONDITIONS)]
     return f"{change.name} loses the conditions {gone} of others" if gone else ""
