@@ -266,7 +266,7 @@ def _inherits(change: Change, world: World) -> str:
 
 
 OWN_CONDITIONS = ("Replica", "VirtualMachineFailure", "Reconciling", "Stalled")
-"""The beginnings of the types of the controller's conditions."""
+"""The beginnings of the types of the controller's own conditions."""
 
 
 @invariant("S12")
