@@ -18,6 +18,7 @@ from typing import Final
 
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.unready_setting import replace_unready_after
+from controller.kubevirt.vms import is_deleting
 from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES, note_patch
 from controller.pool.policies import Strategy
@@ -68,9 +69,15 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
 
 
 def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
-    """Return the unready periods that have not ended, by the ordinal of the VM."""
+    """Return the unready periods that have not ended, by the ordinal of the VM.
+
+    A terminating VM needs no entry, because its successor has another UID. A restarted controller would remove the
+    entry.
+    """
     found = {}
     for vm in snapshot.members:
+        if is_deleting(vm):
+            continue
         period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)
         is_present = period is not None and period.uid == vm.metadata.uid and not period.has_ended(snapshot.now)
         if period is not None and is_present and ordinal is not None:

@@ -308,7 +308,9 @@ class _Authors:
         if (found := next((each for each in exact if _answered_uid(each) == uid_of(item)), None)) is not None:
             return found
         if observation.type == "DELETED":
-            last = [each for each in self._by_uid[kind, uid_of(item)] if id(each) not in self._used]
+            mine = [each for each in self._by_uid[kind, uid_of(item)] if id(each) not in self._used]
+            # A delete that is answered without an object has removed the object.
+            last = [each for each in mine if each.verb == "delete" and not each.revision] or mine
             if last and (last[-1].verb == "delete" or before is None or "deletionTimestamp" in before["metadata"]):
                 return last[-1]
         return self._unanswered(observation, before)

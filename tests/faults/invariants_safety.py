@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.faults.history import Change, History, Request, World, own_reference, shown
+from tests.faults.history import Change, History, Request, own_reference, shown
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of, replaces_members
 from tests.faults.restarts import in_pause, restarts, states_in, states_read, unfounded
@@ -234,10 +234,10 @@ def s4_only_members_are_deleted_by_uid(history: History, run: Run) -> Iterator[F
         if write.verb in ("delete", "deletecollection") and write.kind:
             problem = _unconditional(write)
             yield Violation("S4", problem, (shown(write.body),)) if problem else None
-    for change, world in history.replay():
+    for change in history.changes:
         author = change.author
         if change.starts_deletion and author is not None and author.ours and author.verb == "delete":
-            is_member = _is_member(change, world) or _is_vmi_of_member(history, run, change)
+            is_member = _is_member(history, run, change) or _is_vmi_of_member(history, run, change)
             problem = "" if is_member else f"{change.kind}/{change.name} belongs to no owner"
             yield Violation("S4", problem, described(change)) if problem else None
 
@@ -251,14 +251,16 @@ def _unconditional(write: Request) -> str:
     return "" if uid else f"{write} has no UID as precondition"
 
 
-def _is_member(change: Change, world: World) -> bool:
-    """Return True if the object belongs to a set or a pool now."""
+def _is_member(history: History, run: Run, change: Change) -> bool:
+    """Return True if the object belongs to a set or a pool that existed in the window.
+
+    The reference to the owner is that of the moment. But the owner can vanish without a change of the object.
+    """
     item = change.before or {"metadata": {}}
     if change.kind == REVISION and not controller_uid(item):
         return bool(labels_of(item).get(POOL_UID_LABEL))
-    owner = world.by_uid(controller_uid(item))
-    kinds = {VMI: SET, VM: POOL, REVISION: POOL}
-    return owner is not None and owner["kind"] == kinds.get(change.kind)
+    owner = {VMI: SET, VM: POOL, REVISION: POOL}.get(change.kind, ""), controller_uid(item)
+    return bool(states_in(history.objects.get(owner, ()), run.window(change.time), change.time))
 
 
 def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:

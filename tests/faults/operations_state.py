@@ -209,11 +209,12 @@ def _deletes_any(spec: Item) -> bool:
 
 
 def _updates_all(owner: Item) -> bool:
-    """Whether the pool brings all its VMs to the current template."""
+    """Whether the pool brings all its VMs to the current template. A partition that is no number updates no VM."""
     strategy = owner["spec"].get("updateStrategy") or {}
     policy = (strategy.get("proactive") or {}).get("selectionPolicy") or {}
-    partition = _annotation(owner, ours.PARTITION) or "0"
-    return not ("unmanaged" in strategy or policy.get("selectors") or (partition.isdigit() and int(partition)))
+    partition = _annotation(owner, ours.PARTITION)
+    has_partition = partition is not None and not re.fullmatch("0+", partition)
+    return not ("unmanaged" in strategy or policy.get("selectors") or has_partition)
 
 
 def _restarts(spec: Item) -> bool:

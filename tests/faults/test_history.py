@@ -141,6 +141,19 @@ def test_states_that_the_observer_missed_come_from_the_answers() -> None:
     )
 
 
+def test_a_delete_without_an_object_in_its_answer_is_the_author_of_the_removal() -> None:
+    """A patch that removed the last finalizer at the same time is answered with success, too."""
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.delete(VMI, "herd-a", by=OURS)
+    removal = made.requests[-1]
+    metadata = {"uid": removal.answer["details"]["uid"], "resourceVersion": "1", "deletionTimestamp": "x"}  # type: ignore[index]
+    late = replace(removal, verb="patch", time=removal.time + 0.001, answer={"kind": VMI, "metadata": metadata})
+    change = History(tuple(made.observations), (*made.requests, late)).effect(removal)
+    assert change is not None
+    assert change.after is None
+
+
 def test_two_removals_that_one_list_shows_are_both_known() -> None:
     made = Made()
     for name in ("pool-0", "pool-1"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 from tests.faults.checks import RUN, assert_broken, assert_kept, pool_of, scale, set_of
@@ -85,6 +86,23 @@ def test_s6_the_finalizers_of_others_stay() -> None:
     made.delete(VM, "pool-0")
     made.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER]}}, by=OURS)
     assert_broken(made, "S6", "the finalizers of others")
+
+
+def test_s6_a_finalizer_that_the_server_lost_is_not_the_controllers_fault() -> None:
+    """The server applies the patch to a state without the foreign finalizer, and then removes the object."""
+    made = Made()
+    pool_of(made, 1)
+    made.delete(VM, "pool-0")
+    patched = copy.deepcopy(made.get(VM, "pool-0"))
+    made.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER, "orphan"]}})
+    body = guarded_body(made, VM, "pool-0", "/metadata/finalizers/0")
+    del patched["metadata"]["finalizers"]
+    made.patch(VM, "pool-0", WITHOUT, by=OURS, body=body, answer=patched)
+    assert_kept(made, "S6")
+    newer = made.requests[-1].answer
+    assert newer is not None
+    newer["metadata"]["resourceVersion"] = str(made.revision - 1)
+    assert_broken(made, "S6", "the finalizers of others on pool-0 change from ['orphan'] to []")
 
 
 def test_s6_a_change_of_finalizers_needs_a_precondition() -> None:

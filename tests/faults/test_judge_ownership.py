@@ -58,6 +58,17 @@ def test_s4_a_delete_of_a_vmi_that_its_user_detached_is_found() -> None:
     assert_broken(made, "S4", "belongs to no owner")
 
 
+def test_s4_the_owner_may_vanish_just_before_the_delete() -> None:
+    made = Made()
+    set_of(made, 2)
+    made.delete(SET, "herd")
+    made.delete(VMI, "herd-a", by=OURS)
+    assert_kept(made, "S4")
+    made.wait(60)
+    made.delete(VMI, "herd-b", by=OURS)
+    assert_broken(made, "S4", "VirtualMachineInstance/herd-b belongs to no owner")
+
+
 def test_s4_the_vmi_of_a_vm_belongs_to_the_pool() -> None:
     made = Made()
     pool_of(made, 1)

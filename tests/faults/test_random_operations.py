@@ -17,6 +17,7 @@ from hypothesis import Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule, run_state_machine_as_test
 from msgspec import Struct
 
+from controller.kubevirt.annotations import PARTITION
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
@@ -221,6 +222,19 @@ def test_a_state_that_no_rule_allows_differs_from_a_fresh_start(spoiled: Spoiled
     target[spoiled.path[-1]] = spoiled.value
     found = differences(_world(), _state(document), _state(_pool_state(0)))
     assert any(spoiled.expected in each for each in found), found
+
+
+@pytest.mark.parametrize(
+    ("partition", "may_be_older"), [(None, False), ("0", False), ("5", True), ("many", True), ("", True)]
+)
+def test_vms_may_be_outdated_only_if_the_partition_keeps_their_revision(
+    partition: str | None, may_be_older: bool
+) -> None:
+    now, fresh = _pool_state(4), _pool_state(0)
+    for document in (now, fresh):
+        document["owner"]["metadata"]["annotations"] = {PARTITION: partition} if partition is not None else {}
+    fresh["vms"][0]["spec"]["template"] = {"metadata": {"annotations": {"a": "two"}}}
+    assert bool(differences(_world(), _state(now), _state(fresh))) != may_be_older
 
 
 def test_a_changed_object_of_another_user_is_a_difference() -> None:

@@ -56,6 +56,16 @@ def test_p15_a_noted_period_is_not_written_again():
     assert note_plan(owner, (*down, *vms(owner, 1)), periods(down, 500)) == Plan()
 
 
+def test_p15_a_terminating_vm_has_no_entry_before_and_after_a_restart():
+    owner = healing_pool()
+    terminating = vms(owner, 0, deleting=True, **DOWN)
+    before = periods(vms(owner, 0, **DOWN), 500)
+    assert note_plan(owner, (*terminating, *vms(owner, 1)), before) == Plan()
+    noted = annotated(owner, UNREADY, {"0": ["uid-web-0", at(500)]})
+    for known in (before, {}):
+        assert written(note_plan(noted, (*terminating, *vms(owner, 1)), known)) is None
+
+
 def test_p15_a_write_also_notes_the_periods_that_are_almost_old_enough():
     owner = healing_pool()
     old, middle, young = vms(owner, 0, **DOWN), vms(owner, 1, **DOWN), vms(owner, 2, **DOWN)
