@@ -59,3 +59,11 @@ def test_every_decision_is_short_complete_and_in_the_index() -> None:
         assert f"| [{number}]({page.name}) | {title} |" in index
         assert [line for line in text.splitlines() if line.startswith("## ")] == list(SECTIONS), page.name
         assert len(text.splitlines()) <= LONGEST_DECISION, page.name
+
+
+def test_all_pages_install_the_controller_into_one_namespace() -> None:
+    pages = [*PAGES, ROOT / "charts" / "vmherd" / "README.md"]
+    commands = "\n".join(page.read_text().replace("\\\n", " ") for page in pages)
+    found = re.findall(r"^\$ helm \w+ vmherd\b.*?--namespace (\S+)", commands, re.MULTILINE)
+    assert len(found) > 4
+    assert set(found) == {"vmherd-system", "team-a"}, "team-a is the example of a release for one team"
