@@ -37,7 +37,7 @@ class Word(StrEnum):
 
 MESSAGES: Final[Mapping[str, str]] = {
     Word.SCALING: "virtual machines are created, started or deleted",
-    Word.UPDATING: "virtual machines get the current template",
+    Word.UPDATING: "virtual machines get the current template or finalizer",
     Word.HEALING: "failed virtual machines are replaced",
     Word.DEGRADED: "virtual machines are not ready",
 }

@@ -36,6 +36,7 @@ from controller.kubevirt.vms import (
     printable_status_of,
     start_failures_of,
 )
+from controller.pool.disks import is_safe_to_delete
 from controller.pool.failures import start_failure_of
 from controller.pool.heal_records import count_recovering, read_records
 from controller.pool.intent import Intent
@@ -173,7 +174,7 @@ def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachin
         return Word.HEALING
     if len(members) < intent.wanted or any(map(is_deleting, members)) or _has_deletable_surplus(snapshot, intent):
         return Word.SCALING
-    if outdated:
+    if outdated or _lacks_finalizers(snapshot, intent):
         return Word.UPDATING
     if has_problem:
         return Word.DEGRADED
@@ -184,6 +185,13 @@ def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachin
         previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
     return Word.RUNNING if any(map(is_meant_to_run, members)) else Word.STOPPED
+
+
+def _lacks_finalizers(snapshot: Snapshot, intent: Intent) -> bool:
+    """Return True if the disks of a VM must be kept, but the VM does not have the finalizer yet (P10)."""
+    return intent.scale_in.preserve and any(
+        not is_safe_to_delete(snapshot, vm) for vm in snapshot.members if not is_deleting(vm)
+    )
 
 
 def _has_deletable_surplus(snapshot: Snapshot, intent: Intent) -> bool:
