@@ -20,7 +20,7 @@ from controller.config.modes import Mode
 from controller.kubevirt import resources
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.pool_types import POOL_KIND, Pool
-from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.services import template_of_pool, template_of_replicaset
 from controller.kubevirt.vmi_types import VMITemplate
 from informers.meta import KubeObject
@@ -170,7 +170,7 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     noun="replica set",
     package="controller.replicaset",
     object_type=ReplicaSet,
-    kind="VirtualMachineInstanceReplicaSet",
+    kind=REPLICA_SET_KIND,
     plural="virtualmachineinstancereplicasets",
     version="v1",
     group="kubevirt.io",

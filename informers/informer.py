@@ -51,7 +51,8 @@ class SharedInformer(Generic[T]):
     one watch for each namespace.
 
     `transform` is called with each object before the object is stored, and returns the object to store. The function
-    may remove fields of the object, but must keep the metadata.
+    may remove fields of the object, but must keep its name, namespace, UID and resourceVersion. If the function returns
+    None, the store does not contain the object. If the store had an earlier state of the object, this state is removed.
 
     `resync_period_s` is the time between two resyncs in seconds. 0 means that there are no resyncs.
     """
@@ -63,7 +64,7 @@ class SharedInformer(Generic[T]):
         *,
         namespaces: Iterable[str] = (ALL_NAMESPACES,),
         indexes: Indexes[T] | None = None,
-        transform: Callable[[T], T] | None = None,
+        transform: Callable[[T], T | None] | None = None,
         resync_period_s: float = 0.0,
         instruments: InformerInstruments = NO_INSTRUMENTS,
         chance: Callable[[], float] = random,

@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from sys import intern
 from typing import NamedTuple, Protocol
 
 from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from informers.sharing import shared, shared_map
 
 NO_LABELS: Mapping[str, str] = {}
 
@@ -42,6 +46,10 @@ class OwnerReference(Struct, frozen=True, gc=False, kw_only=True, rename="camel"
     controller: bool | None = None
     block_owner_deletion: bool | None = None
 
+    def __post_init__(self) -> None:
+        force_setattr(self, "api_version", intern(self.api_version))
+        force_setattr(self, "kind", intern(self.kind))
+
 
 class ObjectMeta(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     """The fields of `metadata` that controllers read. `managedFields`, the largest field, is never decoded."""
@@ -61,6 +69,16 @@ class ObjectMeta(Struct, frozen=True, gc=False, kw_only=True, rename="camel"):
     annotations: Mapping[str, str] | None = None
     owner_references: tuple[OwnerReference, ...] | None = None
     finalizers: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        # The objects of one owner have equal labels, owner references and finalizers.
+        force_setattr(self, "namespace", intern(self.namespace))
+        if self.labels:
+            force_setattr(self, "labels", shared_map(self.labels))
+        if self.owner_references:
+            force_setattr(self, "owner_references", shared(self.owner_references))
+        if self.finalizers:
+            force_setattr(self, "finalizers", shared(self.finalizers))
 
     @property
     def key(self) -> ObjectKey:

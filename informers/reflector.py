@@ -89,8 +89,8 @@ class Reflector(Generic[T]):
     """A loop that keeps one scope of one resource in the store up to date.
 
     `emit` is called with each change. `completed` is called after all changes of a complete list were emitted.
-    `transform` is called with each object before the object is stored, and returns the object to store. `chance`
-    returns a random number in [0, 1).
+    `transform` is called with each object before the object is stored, and returns the object to store. If it returns
+    None, the store does not contain the object. `chance` returns a random number in [0, 1).
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
         store: Store[T],
         *,
         scope: str,
-        transform: Callable[[T], T] | None,
+        transform: Callable[[T], T | None] | None,
         emit: Callable[[Change[T]], None],
         completed: Callable[[], None],
         instruments: InformerInstruments,
@@ -288,12 +288,11 @@ class Reflector(Generic[T]):
     def _perform(self, effect: QuickEffect[T]) -> None:
         match effect:
             case Apply(object=obj):
-                self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
+                self._change(obj, self._store.apply)
             case ApplyPartial(partial=partial):
-                obj = complete(partial, self._store.get(partial.object.metadata.key))
-                self._emit_all(self._store.apply(self._transformed(obj), scope=self.scope))
+                self._change(complete(partial, self._store.get(partial.object.metadata.key)), self._store.apply)
             case Remove(object=obj):
-                self._emit_all(self._store.remove(self._transformed(obj), scope=self.scope))
+                self._change(obj, self._store.remove)
             case Drop(meta=meta):
                 self._emit_all(self._store.drop(meta, scope=self.scope))
             case Advance(version=version):
@@ -309,30 +308,35 @@ class Reflector(Generic[T]):
             case _:
                 assert_never(effect)
 
+    def _change(self, obj: T, write: Callable[..., Iterable[Change[T]]]) -> None:
+        kept, scope = self._transformed(obj), self.scope
+        self._emit_all(self._store.drop(obj.metadata, scope=scope) if kept is None else write(kept, scope=scope))
+
+    def _collect(self, replacement: Replacement[T], obj: T) -> None:
+        if (kept := self._transformed(obj)) is None:
+            replacement.drop(obj.metadata.key)
+        else:
+            replacement.put(kept)
+
     def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
         """Apply the effect to the list that is being read. If there is no such list yet, begin the list."""
-        if self._replacement is None:
-            self._replacement = self._begin_replace()
+        replacement = self._replacement = self._replacement or self._store.begin_replace(scope=self.scope)
         match effect:
             case Collect(objects=objects):
                 for obj in objects:
-                    self._replacement.put(self._transformed(obj))
+                    self._collect(replacement, obj)
             case Uncollect(meta=meta):
-                self._replacement.drop(meta.key)
+                replacement.drop(meta.key)
             case Keep(meta=meta):
                 if effect.partial is None:
-                    self._replacement.keep(meta)
+                    replacement.keep(meta)
                 else:
-                    obj = complete(effect.partial, self._replacement.old.objects.get(meta.key))
-                    self._replacement.put(self._transformed(obj))
+                    self._collect(replacement, complete(effect.partial, replacement.old.objects.get(meta.key)))
             case _:
                 assert_never(effect)
 
-    def _begin_replace(self) -> Replacement[T]:
-        return self._store.begin_replace(scope=self.scope)
-
     async def _commit(self, commit: Commit) -> None:
-        replacement = self._replacement or self._begin_replace()
+        replacement = self._replacement or self._store.begin_replace(scope=self.scope)
         self._replacement = None
         rewound = commit.rewound or replacement.goes_back or self._restored
         self._distrusted = self._restored = False
@@ -358,7 +362,7 @@ class Reflector(Generic[T]):
         for change in changes:
             self._emit(change)
 
-    def _transformed(self, obj: T) -> T:
+    def _transformed(self, obj: T) -> T | None:
         return self._transform(obj) if self._transform is not None else obj
 
     def _skip(self, skip: Skip) -> None:

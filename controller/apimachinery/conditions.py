@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
+from sys import intern
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -22,6 +23,18 @@ class Condition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omi
     message: str | None = None
     last_probe_time: datetime | None = None
     last_transition_time: datetime | None = None
+
+
+def with_shared_texts(condition: Condition) -> Condition:
+    """Return the condition with texts that all equal texts share, to save memory in a cache."""
+    return Condition(
+        type=intern(condition.type),
+        status=intern(condition.status),
+        reason=condition.reason and intern(condition.reason),
+        message=condition.message and intern(condition.message),
+        last_probe_time=condition.last_probe_time,
+        last_transition_time=condition.last_transition_time,
+    )
 
 
 def find_condition(conditions: Iterable[Condition] | None, type_: str) -> Condition | None:

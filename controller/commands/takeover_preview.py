@@ -59,7 +59,9 @@ async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
 async def _listed(client: ApiClient, resource: Resource[T], cache: Cache) -> Store[T]:
     store: Store[T] = Store(indexes=cache.indexes)
     async for each in list_all(client, resource):
-        store.apply(cache.transform(each) if cache.transform else each)
+        kept = cache.transform(each) if cache.transform else each
+        if kept is not None:
+            store.apply(kept)
     return store
 
 

@@ -18,10 +18,7 @@ from typing import Final
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import vmis
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
-
-CPU_CHANGE: Final = "HotVCPUChange"
-MEMORY_CHANGE: Final = "HotMemoryChange"
+from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, VirtualMachineInstance
 
 UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
 """The reason to leave a VM alone if a field of the VM or its VMI cannot be decoded.

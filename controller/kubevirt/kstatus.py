@@ -37,7 +37,7 @@ class Word(StrEnum):
 
 MESSAGES: Final[Mapping[str, str]] = {
     Word.SCALING: "virtual machines are created, started or deleted",
-    Word.UPDATING: "virtual machines get the current template",
+    Word.UPDATING: "virtual machines get the current template or finalizer",
     Word.HEALING: "failed virtual machines are replaced",
     Word.DEGRADED: "virtual machines are not ready",
 }
@@ -61,12 +61,11 @@ class Health(Struct, frozen=True):
 
 class Waits(Struct, frozen=True):
     """The problems of the VMs or VMIs of an object, in a fixed order. `overdue` are the problems after the progress
-    deadline, and `next_at` is the time at which the deadline of another VM ends, or None.
+    deadline.
     """
 
     problems: tuple[Problem, ...] = ()
     overdue: tuple[Problem, ...] = ()
-    next_at: datetime | None = None
 
 
 def sort_waits(found: Iterable[tuple[Problem | None, datetime | None]], now: datetime, deadline: timedelta) -> Waits:
@@ -75,29 +74,25 @@ def sort_waits(found: Iterable[tuple[Problem | None, datetime | None]], now: dat
     Each entry of `found` is the problem of a VM that is not ready, or None, and the start of the wait for this VM. The
     start is None if the wait has no deadline.
     """
-    problems, overdue, times = [], [], []
-    for problem, since in found:
-        if problem is not None:
-            problems.append(problem)
-        if since is None:
-            continue
-        if now - since < deadline:
-            times.append(since + deadline)
-        elif problem is not None:
-            overdue.append(problem)
-    return Waits(tuple(problems), tuple(overdue), min(times, default=None))
+    waits = [(problem, since) for problem, since in found if problem is not None]
+    overdue = (problem for problem, since in waits if is_overdue(since, now, deadline))
+    return Waits(tuple(problem for problem, _ in waits), tuple(overdue))
 
 
 def is_overdue(since: datetime | None, now: datetime, deadline: timedelta) -> bool:
     return since is not None and now - since >= deadline
 
 
-def plan_deadline(waits: Waits, now: datetime, deadline: timedelta) -> Plan:
-    """Return a plan that asks for a reconciliation when the next deadline ends. Then the status becomes stalled."""
-    if waits.next_at is None:
+def plan_deadline(starts: Iterable[datetime | None], now: datetime, deadline: timedelta) -> Plan:
+    """Return a plan that asks for a reconciliation when the next deadline ends. Then the status becomes stalled.
+
+    `starts` are the times at which VMs became unready. None stands for an unknown time.
+    """
+    remaining = [since + deadline - now for since in starts if since is not None and now - since < deadline]
+    if not remaining:
         return Plan()
     # The clock of a node may be ahead of our clock. So the wait is never longer than the deadline.
-    return Plan(requeue_after_s=min(waits.next_at - now, deadline).total_seconds())
+    return Plan(requeue_after_s=min(*remaining, deadline).total_seconds())
 
 
 def stall_of(
@@ -132,8 +127,8 @@ def texts_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
     return tuple(each.message for each in found if each is not None and each.message)
 
 
-def previous_word(printable_status: str | None, conditions: Iterable[Condition] | None) -> str:
-    """Return the word of the previous status. KubeVirt's CRDs do not have the field, so the condition is read too."""
+def word_of(printable_status: str | None, conditions: Iterable[Condition] | None) -> str:
+    """Return the word of a status. KubeVirt's CRDs do not have the field, so the condition is read too."""
     reconciling = find_true(conditions, RECONCILING)
     return printable_status or (reconciling.reason or "" if reconciling is not None else "")
 

@@ -11,7 +11,7 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition, find_condition, find_true, with_timezone
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.vm_types import FAILURE, VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmi_types import POD_SCHEDULED, SYNCHRONIZED, VirtualMachineInstance
 
 LONGEST_TEXT: Final = 300
 """The maximum length of the message of one VM in a status."""
@@ -85,7 +85,7 @@ def cause_of_vmi(vmi: VirtualMachineInstance) -> Condition | None:
 
 def obstacle_of_vmi(vmi: VirtualMachineInstance) -> Condition | None:
     """Return the condition with an error that prevents the start of the VMI, or None."""
-    for type_ in ("Synchronized", "PodScheduled"):
+    for type_ in (SYNCHRONIZED, POD_SCHEDULED):
         condition = find_condition(vmi.status.conditions if vmi.status is not None else None, type_)
         if condition is not None and condition.status == "False" and condition.message:
             return condition

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector
 from controller.kubevirt.vmi_types import VMITemplate
 from informers.meta import ObjectMeta
+
+REPLICA_SET_KIND: Final = "VirtualMachineInstanceReplicaSet"
 
 
 class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):

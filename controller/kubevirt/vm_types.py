@@ -7,13 +7,16 @@ track their instances (`gc=False`, see `vmi_types`).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from sys import intern
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import force_setattr
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, with_shared_texts
 from informers.meta import ObjectMeta
+from informers.sharing import shared_map
 
 READY: Final = "Ready"
 FAILURE: Final = "Failure"
@@ -40,10 +43,23 @@ class Volume(Struct, frozen=True, gc=False, rename="camel"):
 class MachineTemplateMeta(Struct, frozen=True, gc=False):
     labels: Mapping[str, str] | None = None
 
+    def __post_init__(self) -> None:
+        if self.labels:
+            force_setattr(self, "labels", shared_map(self.labels))
+
 
 class MachineTemplateSpec(Struct, frozen=True, gc=False, rename="camel"):
+    """`volumes` has only the volumes with a DataVolume or a PersistentVolumeClaim."""
+
     node_selector: Mapping[str, str] | None = None
     volumes: tuple[Volume, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.node_selector:
+            force_setattr(self, "node_selector", shared_map(self.node_selector))
+        if self.volumes:
+            disks = [each for each in self.volumes if each.data_volume or each.persistent_volume_claim]
+            force_setattr(self, "volumes", tuple(disks) or None)
 
 
 class MachineTemplate(Struct, frozen=True, gc=False):
@@ -60,6 +76,10 @@ class VirtualMachineSpec(Struct, frozen=True, gc=False, rename="camel"):
     run_strategy: str | None = None
     template: MachineTemplate | None = None
     data_volume_templates: tuple[DataVolumeTemplate, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.run_strategy is not None:
+            force_setattr(self, "run_strategy", intern(self.run_strategy))
 
 
 class StartFailure(Struct, frozen=True, gc=False, rename="camel"):
@@ -88,9 +108,11 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     state_change_requests: tuple[StateChangeRequest, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.printable_status is not None:
+            force_setattr(self, "printable_status", intern(self.printable_status))
         if self.conditions is not None:
-            kept = tuple(condition for condition in self.conditions if condition.type in KEPT_CONDITIONS)
-            msgspec.structs.force_setattr(self, "conditions", kept)
+            kept = tuple([with_shared_texts(each) for each in self.conditions if each.type in KEPT_CONDITIONS])
+            force_setattr(self, "conditions", kept)
 
 
 class VirtualMachine(Struct, frozen=True, gc=False):
@@ -111,4 +133,4 @@ class ControllerRevision(Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         # A Raw keeps the memory of the whole response in use. A copy needs only the bytes of this value.
-        msgspec.structs.force_setattr(self, "data", self.data.copy())
+        force_setattr(self, "data", self.data.copy())

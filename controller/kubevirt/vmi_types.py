@@ -9,13 +9,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from sys import intern
 from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import force_setattr
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, with_shared_texts
 from informers.meta import ObjectMeta
+
+READY: Final = "Ready"
+SYNCHRONIZED: Final = "Synchronized"
+POD_SCHEDULED: Final = "PodScheduled"
+VOLUMES_CHANGE: Final = "VolumesChange"
+CPU_CHANGE: Final = "HotVCPUChange"
+MEMORY_CHANGE: Final = "HotMemoryChange"
+KEPT_CONDITIONS: Final = frozenset({READY, SYNCHRONIZED, POD_SCHEDULED, VOLUMES_CHANGE, CPU_CHANGE, MEMORY_CHANGE})
+"""The conditions of a VMI that vmherd reads."""
 
 
 class MigrationState(Struct, frozen=True, gc=False, rename="camel"):
@@ -60,8 +71,8 @@ STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted
 class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
     """The status of a VMI.
 
-    To save memory, `volume_status` has only the volumes that are being attached or detached.
-    `phase_transition_timestamps` has only the phases of `TIMED_PHASES`.
+    To save memory, `conditions` has only the conditions in `KEPT_CONDITIONS`. `volume_status` has only the volumes that
+    are being attached or detached. `phase_transition_timestamps` has only the phases of `TIMED_PHASES`.
     """
 
     phase: str | None = None
@@ -76,17 +87,24 @@ class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
     phase_transition_timestamps: tuple[PhaseTransition, ...] | None = None
 
     def __post_init__(self) -> None:
+        if self.phase is not None:
+            force_setattr(self, "phase", intern(self.phase))
+        if self.node_name is not None:
+            force_setattr(self, "node_name", intern(self.node_name))
+        if self.conditions is not None:
+            conditions = [with_shared_texts(each) for each in self.conditions if each.type in KEPT_CONDITIONS]
+            force_setattr(self, "conditions", tuple(conditions))
         if self.volume_status is not None:
-            kept = tuple(each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES) or None
-            msgspec.structs.force_setattr(self, "volume_status", kept)
+            kept = tuple([each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES]) or None
+            force_setattr(self, "volume_status", kept)
         if self.phase_transition_timestamps:
             # All VMIs share the names of the phases.
-            timed = tuple(
+            timed = [
                 PhaseTransition(TIMED_PHASES[each.phase], each.phase_transition_timestamp)
                 for each in self.phase_transition_timestamps
                 if each.phase in TIMED_PHASES
-            )
-            msgspec.structs.force_setattr(self, "phase_transition_timestamps", timed)
+            ]
+            force_setattr(self, "phase_transition_timestamps", tuple(timed))
 
 
 class VirtualMachineInstance(Struct, frozen=True, gc=False, rename="camel"):
@@ -115,4 +133,4 @@ class VMITemplate(Struct, frozen=True, gc=False):
 
     def __post_init__(self) -> None:
         # A Raw keeps the memory of the whole response in use. A copy needs only the bytes of this value.
-        msgspec.structs.force_setattr(self, "spec", self.spec.copy())
+        force_setattr(self, "spec", self.spec.copy())

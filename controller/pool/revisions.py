@@ -22,6 +22,7 @@ from controller.kubevirt.pool_types import PoolSpec
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
+from controller.pool.naming import is_revision_name
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
 from controller.runtime.plan import Create, Delete, Plan, Stage
@@ -181,13 +182,13 @@ def _indexes_sysprep(revision: ControllerRevision) -> bool:
 def _new_name(snapshot: Snapshot, template: Template) -> str:
     """Return the name of a new revision: `<pool>-<generation>`.
 
-    If this name is taken or too long for a label, a part of the template's digest is added. If this name is taken too,
-    a number is added. The garbage collector may not have deleted the revisions of earlier pools with the same name yet.
-    If necessary, the pool's name is cut.
+    If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label, a part of the
+    template's digest is added. If this name is taken too, a number is added. The garbage collector may not have deleted
+    the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
     """
     pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
     name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
-    if len(name) <= LABEL_LENGTH and name not in snapshot.revision_names:
+    if len(name) <= LABEL_LENGTH and is_revision_name(name) and name not in snapshot.revision_names:
         return name
     suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
     names = (pool[: LABEL_LENGTH - len(suffix)] + suffix for suffix in suffixes)

@@ -19,7 +19,7 @@ from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.pool.naming import ordinal_of, parse_name
+from controller.pool.naming import is_revision_name, ordinal_of, parse_name
 from controller.pool.unready_periods import UnreadyPeriod, next_periods
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
@@ -59,15 +59,28 @@ REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str
 }
 
 
-def without_foreign_data(revision: ControllerRevision) -> ControllerRevision:
-    """Return the revision without parts that the controller does not read, to save memory.
+def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
+    """Return the revision for the cache, or None if the cache does not need the revision.
 
-    These parts are the annotations of other programs. If no pool controls the revision, the data of the revision is
-    left out too.
+    Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
+    If no pool controls the revision, only a part of it is kept:
+
+    - Of a former revision of a pool, the metadata are kept.
+    - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
+      name.
     """
-    owner = controller_of(revision.metadata)
-    revision = without_foreign_annotations(revision)
-    return revision if owner is not None and owner.kind == POOL_KIND else replace(revision, data=Raw())
+    meta = revision.metadata
+    owner = controller_of(meta)
+    if owner is not None and owner.kind == POOL_KIND:
+        return without_foreign_annotations(revision)
+    if any(by_former_pool_uid(revision)):
+        return replace(without_foreign_annotations(revision), data=Raw())
+    if not is_revision_name(meta.name):
+        return None
+    identity = ObjectMeta(
+        name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+    )
+    return ControllerRevision(metadata=identity)
 
 
 class Stores(NamedTuple):
@@ -102,7 +115,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `revisions`: the ControllerRevisions that the pool controls.
     - `orphaned_revisions`: former revisions of the pool that no owner controls now.
     - `taken`: the names of all VMs in the namespace.
-    - `revision_names`: the names of all ControllerRevisions in the namespace.
+    - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `unready`: the unready periods of the members, by the name of the VM (P15).
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     """

@@ -18,10 +18,10 @@ from controller.kubevirt.kstatus import (
     Word,
     is_overdue,
     plan_deadline,
-    previous_word,
     sort_waits,
     stall_of,
     texts_of,
+    word_of,
 )
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.problems import CRASH_LOOP, NOT_READY, Problem, cause_of_vm, is_booting, problem_state, text_of
@@ -36,6 +36,7 @@ from controller.kubevirt.vms import (
     printable_status_of,
     start_failures_of,
 )
+from controller.pool.disks import is_safe_to_delete
 from controller.pool.failures import start_failure_of
 from controller.pool.heal_records import count_recovering, read_records
 from controller.pool.intent import Intent
@@ -76,8 +77,12 @@ def health_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, failure:
 def plan_progress(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
-    outdated = [vm for vm in snapshot.members if will_be_updated(snapshot, intent, revisions, vm)]
-    return plan_deadline(find_waits(snapshot, outdated, deadline), snapshot.now, deadline)
+    starts = (
+        stuck_since(snapshot, vm)
+        for vm in snapshot.members
+        if _should_be_ready(snapshot, vm) and not will_be_updated(snapshot, intent, revisions, vm)
+    )
+    return plan_deadline(starts, snapshot.now, deadline)
 
 
 def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bool:
@@ -142,16 +147,15 @@ def _problem(snapshot: Snapshot, vm: VirtualMachine, since: datetime | None, *, 
     failure = start_failure_of(snapshot, vm)
     if failure is not None:
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
-    detail = text_of(cause_of_vm(vm, vmi))
     if state in BROKEN_STATES:
-        return Problem(name, problem_state(state), detail, since)
+        return Problem(name, problem_state(state), text_of(cause_of_vm(vm, vmi)), since)
     period = snapshot.unready.get(name)
     if not is_ready(vm) and (start_failures_of(vm) or (period is not None and period.crashes)):
         return Problem(name, CRASH_LOOP, "", since)
     booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, unready_since(snapshot, vm)))
     if booting and not overdue:
         return None
-    return Problem(name, state or "Pending", detail or NOT_READY, since)
+    return Problem(name, state or "Pending", text_of(cause_of_vm(vm, vmi)) or NOT_READY, since)
 
 
 def _blocked(
@@ -170,7 +174,7 @@ def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachin
         return Word.HEALING
     if len(members) < intent.wanted or any(map(is_deleting, members)) or _has_deletable_surplus(snapshot, intent):
         return Word.SCALING
-    if outdated:
+    if outdated or _lacks_finalizers(snapshot, intent):
         return Word.UPDATING
     if has_problem:
         return Word.DEGRADED
@@ -178,9 +182,16 @@ def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachin
         # When the last VMs of an update start, all VMs have the current template. Only the previous status shows the
         # update.
         old = snapshot.owner.status or PoolStatus()
-        previous = previous_word(old.printable_status, old.conditions)
+        previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
     return Word.RUNNING if any(map(is_meant_to_run, members)) else Word.STOPPED
+
+
+def _lacks_finalizers(snapshot: Snapshot, intent: Intent) -> bool:
+    """Return True if the disks of a VM must be kept, but the VM does not have the finalizer yet (P10)."""
+    return intent.scale_in.preserve and any(
+        not is_safe_to_delete(snapshot, vm) for vm in snapshot.members if not is_deleting(vm)
+    )
 
 
 def _has_deletable_surplus(snapshot: Snapshot, intent: Intent) -> bool:

@@ -13,7 +13,7 @@ from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.rules import PoolRules, UnreadyMemory
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, without_foreign_data
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, kept_revision
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
@@ -24,7 +24,7 @@ from informers.store import Change, Removed, StoreView
 CACHES: Final = {
     VMIS: Cache({}, without_foreign_annotations),
     VMS: Cache(VM_INDEXES, without_foreign_annotations),
-    CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=without_foreign_data),
+    CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=kept_revision),
 }
 OWNER_CACHE: Final = Cache({})
 

@@ -13,13 +13,22 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.apimachinery.indexes import NamesInUse
 from controller.apimachinery.label_selectors import LabelSelector, Operator
-from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
+
+
+def by_set_uid(vmi: VirtualMachineInstance) -> Iterable[str]:
+    """An index function. Return the UID of the set that controls the VMI.
+
+    Return nothing for the VMI of a VM. A cluster can have very many of these, and an index needs memory.
+    """
+    owner = controller_of(vmi.metadata)
+    return (owner.uid,) if owner is not None and owner.kind == REPLICA_SET_KIND else ()
 
 
 def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
@@ -27,10 +36,11 @@ def by_orphan_namespace(vmi: VirtualMachineInstance) -> Iterable[str]:
     return (vmi.metadata.namespace,) if controller_of(vmi.metadata) is None else ()
 
 
+SET_UID: Final = "set-uid"
 ORPHAN_NAMESPACE: Final = "orphan-namespace"
 
 VMI_INDEXES: Final[Mapping[str, Callable[[VirtualMachineInstance], Iterable[str]]]] = {
-    OWNER_UID: by_owner_uid,
+    SET_UID: by_set_uid,
     ORPHAN_NAMESPACE: by_orphan_namespace,
 }
 
@@ -110,9 +120,7 @@ def take_snapshot(
     # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
     # count as a member, even if the VMI has an owner reference to this set.
     members = tuple(
-        vmi
-        for vmi in vmis.by_index(OWNER_UID, owner.metadata.uid)
-        if vmi.metadata.namespace == owner.metadata.namespace
+        vmi for vmi in vmis.by_index(SET_UID, owner.metadata.uid) if vmi.metadata.namespace == owner.metadata.namespace
     )
     return Snapshot(
         owner=owner,

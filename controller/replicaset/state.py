@@ -17,10 +17,10 @@ from controller.kubevirt.kstatus import (
     Word,
     is_overdue,
     plan_deadline,
-    previous_word,
     sort_waits,
     stall_of,
     texts_of,
+    word_of,
 )
 from controller.kubevirt.problems import (
     CRASH_LOOP,
@@ -83,8 +83,11 @@ def health_of(
 def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: BackOff) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VMI ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
-    waits = find_waits(snapshot, active, will_be_replaced(snapshot, intent, active), back_off, deadline)
-    return plan_deadline(waits, snapshot.now, deadline)
+    excepted = {vmi.metadata.uid for vmi in will_be_replaced(snapshot, intent, active)}
+    starts = [failure.since for failure in back_off.failures if failure.failures >= 2]
+    unready = (vmi for vmi in active if not is_ready(vmi) and vmi.metadata.uid not in excepted)
+    starts += [stuck_since(vmi, snapshot.now) for vmi in unready]
+    return plan_deadline(starts, snapshot.now, deadline)
 
 
 def will_be_replaced(snapshot: Snapshot, intent: Intent, active: VMIs) -> VMIs:
@@ -149,6 +152,6 @@ def _word(snapshot: Snapshot, intent: Intent, active: VMIs, outdated: VMIs, *, h
         return Word.DEGRADED
     if not all(map(is_ready, active)):
         old = snapshot.owner.status or ReplicaSetStatus()
-        previous = previous_word(old.printable_status, old.conditions)
+        previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
     return Word.RUNNING if active else Word.STOPPED

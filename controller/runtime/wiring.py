@@ -43,7 +43,8 @@ Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
 class Cache(NamedTuple):
     """The indexes and the transformation that one kind needs for the cache of a resource.
 
-    `transform` makes each object smaller before the cache stores the object.
+    `transform` makes each object smaller before the cache stores the object. If `transform` returns None, the cache
+    does not store the object.
     """
 
     indexes: Indexes[Any]

@@ -9,7 +9,6 @@ from controller.kinds import POOLS
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_takeover_held
 from controller.kubevirt.pool_types import PoolStatus
-from controller.kubevirt.progress import parse_deadline
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
 from controller.pool.intent import Intent, parse_intent
@@ -42,15 +41,8 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     target = wanted - _left_out(snapshot, intent, revisions)
     staying = [vm for vm in snapshot.members if not is_deleting(vm)]
     counted = count_unavailable(snapshot, staying, min_ready_of(snapshot).number)
-    since = {
-        vm.metadata.name: start
-        for vm in staying
-        if revisions is not None
-        and is_updated(snapshot, revisions, vm)
-        and (start := stuck_since(snapshot, vm)) is not None
-    }
+    since = {vm.metadata.name: start for vm in staying if (start := stuck_since(snapshot, vm)) is not None}
     updated = status.updated_replicas or 0
-    deadline = parse_deadline(owner.metadata).after
     return Situation(
         identity=identity_of(POOLS, snapshot.pools.group, owner.metadata),
         created=owner.metadata.creation_timestamp,
@@ -72,7 +64,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         failures=failures_of((owner.status or PoolStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
-        stalled=stall_of(plan, members, since, deadline=deadline, now=snapshot.now, all_updated=updated >= target > 0),
+        stalled=stall_of(status.conditions, members, since, snapshot.now),
     )
 
 

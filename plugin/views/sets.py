@@ -4,29 +4,23 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import datetime
 
-from controller.apimachinery.conditions import find_true, with_timezone
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
-from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
-from controller.kubevirt.progress import INVALID_ANNOTATION, parse_deadline
+from controller.kubevirt.progress import INVALID_ANNOTATION
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_running, node_of, phase_of, unready_since
-from controller.replicaset.back_off import failing_since
+from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.rollout import parse_rollout, rolls_out
+from controller.replicaset.rollout import parse_rollout, rolls_out, stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import is_updated
 from informers.meta import labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
 from plugin.views.situation import Member, Situation, failures_of, identity_of, is_observed, stall_of
-
-STARTING_PHASES = frozenset({"", "Pending", "Scheduling", "Scheduled", "WaitingForSync"})
 
 
 def situation_of_set(snapshot: Snapshot) -> Situation:
@@ -42,21 +36,9 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         _member(vmi, hashed) for vmi in sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
     )
     updated = status.updated_replicas or 0
-    since = {
-        vmi.metadata.name: _unready_since(vmi, snapshot.now)
-        for vmi in active
-        if is_updated(vmi, hashed) and not is_ready(vmi)
-    }
+    since = {vmi.metadata.name: stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
     by_hand = _by_hand(snapshot, intent, active) if updated < len(active) else ""
     rollout = parse_rollout(snapshot, wanted) if intent is not None else None
-    stalled = stall_of(
-        plan,
-        members,
-        since,
-        deadline=parse_deadline(owner.metadata).after,
-        now=snapshot.now,
-        all_updated=updated >= wanted > 0,
-    )
     return Situation(
         identity=identity_of(REPLICA_SETS, snapshot.replicasets.group, owner.metadata),
         created=owner.metadata.creation_timestamp,
@@ -69,7 +51,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         most_unavailable=None if rollout is None or isinstance(rollout, FieldError) else rollout.max_unavailable,
         revision=hashed,
         old_revision=_old_hash(active, hashed),
-        status=_status(snapshot, status, wanted, active),
+        status=status.printable_status or "",
         members=members,
         plan=plan,
         is_observed=is_observed(owner.metadata, (owner.status or ReplicaSetStatus()).observed_generation),
@@ -78,19 +60,13 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         failures=failures_of((owner.status or ReplicaSetStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=by_hand,
-        stalled=stalled,
+        stalled=stall_of(status.conditions, members, since, snapshot.now),
     )
 
 
 def _created(vmi: VirtualMachineInstance) -> float:
     created = vmi.metadata.creation_timestamp
     return created.timestamp() if created is not None else 0.0
-
-
-def _unready_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
-    since = failing_since(vmi, now)
-    changed = unready_since(vmi) if is_running(vmi) else None
-    return max(since, changed) if changed is not None else with_timezone(since) or now
 
 
 def _hash_of(vmi: VirtualMachineInstance) -> str:
@@ -113,24 +89,6 @@ def _by_hand(snapshot: Snapshot, intent: Intent | None, active: Sequence[Virtual
         return f"{outdated} VMIs are outdated, and without the annotation {ROLLING_UPDATE} they stay so"
     wrong = parse_rollout(snapshot, intent.wanted)
     return f"{INVALID_ANNOTATION}: {wrong.message}" if isinstance(wrong, FieldError) else ""
-
-
-def _status(snapshot: Snapshot, status: ReplicaSetStatus, wanted: int, active: Sequence[VirtualMachineInstance]) -> str:
-    """Return one word with the meaning of a pool's `printableStatus`."""
-    if snapshot.owner.spec.paused:
-        return "Paused"
-    if isinstance(parse_intent(snapshot.owner), FieldError):
-        return "Degraded"
-    if any(find_true(status.conditions, each) is not None for each in (REPLICA_FAILURE, REPLICA_BACK_OFF)):
-        return "Degraded"
-    if len(active) != wanted:
-        return "Scaling"
-    if rolls_out(snapshot.owner) and (status.updated_replicas or 0) < len(active):
-        return "Updating"
-    unready = [vmi for vmi in active if not is_ready(vmi)]
-    if unready:
-        return "Scaling" if all(phase_of(vmi) in STARTING_PHASES for vmi in unready) else "Degraded"
-    return "Running" if active else "Stopped"
 
 
 def _member(vmi: VirtualMachineInstance, current: str) -> Member:

@@ -6,22 +6,21 @@ The values come from the controller's own functions, so they are the controller'
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from datetime import datetime, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from msgspec import Struct
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
-from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
+from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.runtime.plan import Plan
 from informers.meta import ObjectMeta
 from plugin.views.ages import short
 from plugin.views.tables import printable
 
-ROLLOUT_STALLED: Final = "RolloutStalled"
 FAILURES: Final = frozenset({REPLICA_FAILURE, REPLICA_BACK_OFF, VIRTUAL_MACHINE_FAILURE})
 
 
@@ -132,28 +131,26 @@ def is_observed(meta: ObjectMeta, observed: int | None) -> bool:
     return observed is None or meta.generation is None or observed >= meta.generation
 
 
-def stall_of(
-    plan: Plan,
-    members: Iterable[Member],
-    since: dict[str, datetime],
-    *,
-    deadline: timedelta,
-    now: datetime,
-    all_updated: bool,
-) -> str:
-    """Return which member of the new template is stalled, and for how long. Before the deadline, return "".
+def stall_message(conditions: Iterable[Condition] | None) -> str:
+    """Return the message of the condition `Stalled`, or "" if the condition is absent."""
+    stalled = find_true(conditions, STALLED)
+    return printable(stalled.message or stalled.reason or STALLED) if stalled is not None else ""
 
-    `since` maps each updated member that is not ready to the time when this state began. While members wait for an
-    update, only the controller's notice about a stalled rollout counts. After the update of all members, the controller
-    sends no such notice, and the deadline counts.
+
+def stall_of(
+    conditions: Iterable[Condition] | None, members: Iterable[Member], since: Mapping[str, datetime], now: datetime
+) -> str:
+    """Return what the condition `Stalled` says, or "" if the condition is absent.
+
+    `since` maps each member that is not ready to the time when this state began. If the condition names such a member,
+    the text has the waiting time and the state of the member.
     """
-    notice = next((each for each in plan.notices if each.reason == ROLLOUT_STALLED), None)
-    if not since:
-        return f"stalled: {notice.message}" if notice else ""
-    name = min(since, key=lambda each: (since[each], each))
-    waited = now - since[name]
-    if notice is None and not (all_updated and waited >= deadline):
+    message = stall_message(conditions)
+    if not message:
         return ""
-    worst = next(each for each in members if each.name == name)
-    problem = f" ({worst.problem})" if worst.problem else ""
-    return f"stalled for {short(waited.total_seconds())}: {name} {worst.status}{problem}"
+    named = next((each for each in members if message.startswith(f"{each.name}: ") and each.name in since), None)
+    if named is None:
+        return f"stalled: {message}"
+    problem = f" ({named.problem})" if named.problem else ""
+    waited = now - since[named.name]
+    return f"stalled for {short(waited.total_seconds())}: {named.name} {named.status}{problem}"

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 from controller.kinds import Kind
+from controller.kubevirt.kstatus import word_of
 from controller.pool.snapshot import Snapshot as PoolSnapshot
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import Situation, failures_of, identity_of, is_observed
+from plugin.views.situation import Situation, failures_of, identity_of, is_observed, stall_message
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
@@ -38,6 +39,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         (getattr(status, name) if status is not None else None)
         for name in ("replicas", "ready_replicas", "updated_replicas")
     )
+    conditions = status.conditions if status is not None else None
     return Situation(
         identity=identity_of(kind, group, meta),
         created=meta.creation_timestamp,
@@ -53,7 +55,8 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         is_observed=is_observed(meta, status.observed_generation if status is not None else None),
         is_paused=bool(owner.spec.paused),
         is_deleting=meta.deletion_timestamp is not None,
-        failures=failures_of(status.conditions if status is not None else None),
+        failures=failures_of(conditions),
+        stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
     )
 
 
@@ -64,9 +67,13 @@ def _revision(owner: Any, field: str) -> str:
 
 
 def _word(status: Any, wanted: int, total: int, ready: int, *, paused: bool) -> str:
-    said = getattr(status, "printable_status", None)
+    """Return the word of the status. KubeVirt's CRDs have no field for the word, so the conditions are read too."""
+    conditions = status.conditions if status is not None else None
+    said = word_of(getattr(status, "printable_status", None), conditions)
     if said:
-        return str(said)
+        return said
+    if stall_message(conditions):
+        return "Degraded"
     if paused:
         return "Paused"
     if status is None or total != wanted:

@@ -8,7 +8,7 @@ from structlog.testing import capture_logs
 
 from informers.errors import TransportError
 from informers.resource import Resource
-from informers.store import Change, Removed, Updated
+from informers.store import Added, Change, Removed, Updated
 from tests.informers.scripted import RecordedInstruments, ScriptedClient, error, following, make_informer, stream
 from tests.informers.subjects import (
     COLOR,
@@ -167,6 +167,41 @@ async def test_a_transform_changes_the_stored_objects():
     async with following(informer):
         await asyncio.sleep(1)
     assert [obj.data for obj in informer.store.values()] == [None, None]
+
+
+async def test_an_object_that_the_transform_rejects_is_not_stored():
+    client = ScriptedClient(
+        page(config_map("a", 1, color="red"), config_map("b", 2), version=5),
+        stream(
+            line("MODIFIED", config_map("b", 6, color="red"))
+            + line("MODIFIED", config_map("a", 7))
+            + line("DELETED", config_map("c", 8))
+        ),
+    )
+    informer = make_informer(client, transform=lambda obj: obj if obj.data and "color" in obj.data else None)
+    changes: list[Change[ConfigMap]] = []
+    informer.add_handler(changes.append)
+    async with following(informer):
+        await asyncio.sleep(1)
+    assert [obj.metadata.name for obj in informer.store.values()] == ["b"]
+    assert [type(change) for change in changes] == [Added, Added, Removed]
+    assert changes[2].last_known.metadata.name == "a"
+    assert informer.store.version() == "8"
+
+
+async def test_a_rejected_object_of_a_streaming_list_replaces_its_earlier_state():
+    client = ScriptedClient(
+        stream(
+            line("ADDED", config_map("a", 1, color="red"))
+            + line("MODIFIED", config_map("a", 2))
+            + bookmark(5, initial_end=True)
+        ),
+        streaming=True,
+    )
+    informer = make_informer(client, transform=lambda obj: obj if obj.data and "color" in obj.data else None)
+    async with following(informer):
+        await informer.synced.wait()
+    assert len(informer.store) == 0
 
 
 async def test_a_resync_sends_the_current_state_of_every_object_again():

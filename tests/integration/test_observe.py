@@ -62,7 +62,7 @@ def test_observe_mode_logs_the_planned_actions_and_writes_nothing(
     ]
     assert written == []
     assert set(idle_namespace.vmis()) == {"orphan"}
-    assert idle_namespace.status() == {}
+    assert idle_namespace.status() == {"observedGeneration": -1}
     assert idle_namespace.events() == []
     assert (
         Kubectl(idle_namespace.plane.kubeconfig)("get", "lease", "vmherd", "-n", NAMESPACE, check=False).returncode == 1

@@ -134,3 +134,23 @@ def test_a_process_outside_the_cluster_does_not_start_beside_a_leader_with_anoth
         assert "already leads with the lease vmherd in namespace vmherd-system" in last
         assert laptop.lines(msg="became leader") == []
     assert old.working
+
+
+def test_a_leader_outside_the_cluster_stops_writing_within_a_minute_after_a_leader_in_a_pod_begins(
+    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+) -> None:
+    flags = ("--leader-election-namespace", "default")
+    plane, (inside, outside) = idle_namespace.plane, (tmp_path / "pod", tmp_path / "laptop")
+    inside.mkdir()
+    outside.mkdir()
+    with controller_process(plane.kubeconfig, outside, *flags, *SHORT_LEASE) as laptop:
+        assert laptop.health("readyz")[0] == 200
+        with controller_process(plane, inside, *SHORT_LEASE) as in_pod:
+            reason = "already leads with the lease vmherd in namespace vmherd-system"
+            eventually(lambda: reason in laptop.health("readyz")[1], within_s=90, what="the second leader is found")
+            assert "vmherd_second_writer 1.0" in laptop.metrics()
+            idle_namespace.make_set(3)
+            idle_namespace.wait_for(3)
+            assert writers(idle_namespace) == {in_pod.credential}
+            assert in_pod.working
+            assert laptop.working

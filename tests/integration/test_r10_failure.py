@@ -37,7 +37,7 @@ def test_r10_a_full_quota_is_shown_with_the_servers_message_until_it_is_raised(s
     allow(sets, 10)
     sets.wait_for(5)
     eventually(lambda: failure_of(sets) is None, what="ReplicaFailure is removed")
-    assert "conditions" not in sets.status()
+    assert [each["type"] for each in sets.status()["conditions"]] == ["Reconciling"], "the VMIs do not run"
 
 
 def test_r10_a_full_quota_causes_no_hot_loop_and_few_status_writes(sets: ReplicaSetNamespace) -> None:

@@ -148,6 +148,13 @@ def test_p11_if_the_name_is_taken_the_digest_is_appended():
     assert len(name) == len("web-1-") + 8
 
 
+def test_p11_if_the_name_is_like_a_revision_of_kubevirt_the_digest_is_appended():
+    owner = pool("web-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9", replicas=1, generation=1)
+    [name] = revisions_in(plan(snapshot(owner, revisions=[])))
+    assert name.startswith(f"{owner.metadata.name}-1-")
+    assert len(name) == len(f"{owner.metadata.name}-1-") + 8
+
+
 @pytest.mark.parametrize("length", [60, 61, 62, 200])
 def test_p11_the_name_of_a_revision_is_a_valid_label_value(length):
     owner = pool(name="x" * length, generation=10)

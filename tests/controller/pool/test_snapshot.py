@@ -5,8 +5,10 @@ from msgspec.structs import replace
 
 from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
-from controller.pool.snapshot import Limits, take_snapshot, without_foreign_data
-from informers.meta import ObjectKey
+from controller.kubevirt.annotations import POOL_UID
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.pool.snapshot import Limits, kept_revision, take_snapshot
+from informers.meta import ObjectKey, ObjectMeta
 from tests.builders import NOW
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
@@ -110,11 +112,49 @@ def test_a_member_that_a_user_created_has_no_ordinal():
     assert (seen.ordinal_of(from_user), seen.ordinal_of(from_pool)) == (None, 3)
 
 
-@pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine", None])
-def test_p11_the_cache_drops_the_data_of_revisions_that_no_pool_controls(owner_kind):
-    kept = revision(pool(), "web-1")
-    [owner] = kept.metadata.owner_references
+FOREIGN_OWNERS = pytest.mark.parametrize("owner_kind", ["DaemonSet", "StatefulSet", "VirtualMachine", None])
+
+
+def foreign_revision(name: str, owner_kind: str | None) -> ControllerRevision:
+    of_pool = revision(pool(), name, labels={"app": "web"})
+    [owner] = of_pool.metadata.owner_references or ()
     owners = (replace(owner, kind=owner_kind),) if owner_kind else ()
-    foreign = replace(kept, metadata=replace(kept.metadata, owner_references=owners))
-    assert bytes(without_foreign_data(foreign).data) == b""
-    assert bytes(without_foreign_data(kept).data) == bytes(kept.data) != b""
+    return replace(of_pool, metadata=replace(of_pool.metadata, owner_references=owners))
+
+
+@FOREIGN_OWNERS
+@pytest.mark.parametrize(
+    "name",
+    [
+        "web-6b8b4d9f5c",
+        "revision-start-vm-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9-1",
+        "web-0-cx1.medium-v1beta1-19cbcd49-e753-4e8a-9ef8-ebc1097a0ba9-2",
+    ],
+)
+def test_p11_the_cache_does_not_keep_revisions_that_no_pool_controls(name, owner_kind):
+    assert kept_revision(foreign_revision(name, owner_kind)) is None
+
+
+@FOREIGN_OWNERS
+@pytest.mark.parametrize("name", ["web-1", "web-12-0a1b2c3d", "web-12-0a1b2c3d-1"])
+def test_p11_the_cache_keeps_only_the_identity_of_a_foreign_revision_with_a_name_like_a_pools(name, owner_kind):
+    foreign = foreign_revision(name, owner_kind)
+    kept = kept_revision(foreign)
+    assert kept is not None
+    assert kept.metadata == ObjectMeta(
+        name=name, namespace="default", uid=foreign.metadata.uid, resource_version=foreign.metadata.resource_version
+    )
+    assert (bytes(kept.data), kept.revision) == (b"", 0)
+
+
+def test_p11_the_cache_keeps_the_revisions_of_pools():
+    of_pool = revision(pool(), "web-1")
+    assert kept_revision(of_pool) == of_pool
+    assert bytes(of_pool.data) != b""
+
+
+def test_p11_the_cache_keeps_a_former_revision_of_a_pool_without_its_data():
+    former = revision(pool(), "anything", owned=None, labels={POOL_UID: "uid-of-the-pool"})
+    kept = kept_revision(former)
+    assert kept is not None
+    assert (kept.metadata, bytes(kept.data)) == (former.metadata, b"")

@@ -7,7 +7,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true
-from controller.kubevirt.annotations import PARTITION, PROGRESS_DEADLINE, PROTECT, TAKEOVER
+from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER, PROGRESS_DEADLINE, PROTECT, TAKEOVER
 from controller.kubevirt.conditions import without_failure
 from controller.pool.plan import plan
 from controller.pool.snapshot import Limits
@@ -70,6 +70,20 @@ def test_p17_a_pool_at_rest_has_no_condition_and_is_current(fields, machines):
     )
     assert (status.conditions, status.problem) == (None, None)
     assert seen(owner, status).status == "Current"
+
+
+def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_keeps_their_disks():
+    owner = pool(scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    waiting = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, finalizers=()))
+    assert [(each.type, each.reason) for each in waiting.conditions] == [("Reconciling", "Updating")]
+    assert seen(owner, waiting).status == "InProgress"
+    done = status_of(owner, *vms(owner, 0, 1, 2))
+    assert seen(owner, done).status == "Current"
+    unprotected = pool()
+    assert (
+        seen(unprotected, status_of(unprotected, *vms(unprotected, 0, 1, 2, finalizers=(POOL_FINALIZER,)))).status
+        == "Current"
+    )
 
 
 def test_p17_a_paused_pool_has_only_the_condition_of_the_pause():

@@ -4,7 +4,7 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot, take_snapshot
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, OwnerReference
 from informers.store import Store
 from tests.builders import NOW, REPLICASETS, replicaset, vmi
 from tests.fakes import stores
@@ -74,3 +74,11 @@ def test_a_snapshot_does_not_change_with_the_cache():
     )
     vmis.apply(replace(vmi("two", owner=owner, version="9")))
     assert names(seen.members) == {"one"}
+
+
+def test_no_index_contains_the_vmi_of_a_vm():
+    owner = OwnerReference(
+        api_version="kubevirt.io/v1", kind="VirtualMachine", name="vm", uid="uid-vm", controller=True
+    )
+    of_vm = vmi("vm", owners=(owner,))
+    assert [list(function(of_vm)) for function in VMI_INDEXES.values()] == [[] for _ in VMI_INDEXES]

@@ -1,0 +1,209 @@
+"""The objects of a large cluster: VMIs of replica sets, VMs of pools with their VMIs, and revisions of KubeVirt.
+
+Each function returns one object as the API server sends it, as JSON. The `number` of an object gives its name, its UID
+and its owner. Status and metadata are like those that KubeVirt 1.9 writes.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from benchmarks import subject
+
+NAMESPACES = 50
+SET_SIZE = 20
+POOL_SIZE = 20
+
+_NOT_MIGRATABLE = (
+    "cannot migrate VMI which does not use masquerade, bridge with kubevirt.io/allow-pod-bridge-network-live-migration "
+    "VM annotation or a migratable plugin to connect to the pod network"
+)
+
+
+def uid(kind: int, number: int) -> str:
+    return f"{kind:08x}-0000-4000-8000-{number:012x}"
+
+
+def vmi_of_set(number: int) -> bytes:
+    """A running VMI of a replica set with `SET_SIZE` VMIs."""
+    group = number // SET_SIZE
+    owner = _owner("kubevirt.io/v1", "VirtualMachineInstanceReplicaSet", f"fleet-{group:05d}", uid(1, group))
+    labels = {"app": f"fleet-{group:05d}", "vmherd.dev/template-hash": f"{group:010x}"}
+    return _vmi(number, group, f"fleet-{group:05d}-{number:06d}", owner, labels, uid(2, number))
+
+
+def vmi_of_vm(number: int) -> bytes:
+    """The running VMI of the VM with the same number."""
+    group = number // POOL_SIZE
+    name = _vm_name(number)
+    owner = _owner("kubevirt.io/v1", "VirtualMachine", name, uid(4, number))
+    labels = {"app": f"pool-{group:05d}", "kubevirt.io/vm-pool-revision-name": f"pool-{group:05d}-1"}
+    return _vmi(number, group, name, owner, labels, uid(5, number))
+
+
+def vm_of_pool(number: int, *, size: int = POOL_SIZE, namespace: str = "", revision: int = 1) -> bytes:
+    """A running VM of a pool with `size` VMs."""
+    group = number // size
+    pool, name = f"pool-{group:05d}", _vm_name(number, size)
+    owner = _owner("pool.kubevirt.io/v1beta1", "VirtualMachinePool", pool, uid(3, group))
+    metadata = _metadata(number, namespace or f"team-{group % NAMESPACES}", name, uid(4, number)) | {
+        "annotations": {
+            "kubevirt.io/latest-observed-api-version": "v1",
+            "kubevirt.io/storage-observed-api-version": "v1",
+        },
+        "finalizers": ["pool.kubevirt.io/finalizer", "kubevirt.io/virtualMachineControllerFinalize"],
+        "labels": {"app": pool, "kubevirt.io/vm-pool-revision-name": f"{pool}-{revision}"},
+        "ownerReferences": [owner],
+    }
+    disk = f"root-{name.rpartition('-')[2]}"
+    template = {
+        "metadata": {"labels": {"app": pool, "kubevirt.io/vm-pool-revision-name": f"{pool}-{revision}"}},
+        "spec": subject.SPEC
+        | {
+            "architecture": "amd64",
+            "nodeSelector": {"zone": "east"},
+            "volumes": [*subject.SPEC["volumes"], {"name": "root", "dataVolume": {"name": disk}}],
+        },
+    }
+    request = {"storage": {"resources": {"requests": {"storage": "1Gi"}}}, "source": {"blank": {}}}
+    spec = {
+        "runStrategy": "Always",
+        "template": template,
+        "dataVolumeTemplates": [{"metadata": {"name": disk}, "spec": request}],
+    }
+    status = {
+        "conditions": [*_conditions(number), _condition("DataVolumesReady", "True", None, reason="AllDVsReady")],
+        "created": True,
+        "desiredGeneration": 1,
+        "observedGeneration": 1,
+        "printableStatus": "Running",
+        "ready": True,
+        "runStrategy": "Always",
+        "volumeSnapshotStatuses": [
+            {"enabled": False, "name": name, "reason": f"Snapshot is not supported for this volumeSource type [{name}]"}
+            for name in ("containerdisk", "cloudinitdisk")
+        ],
+    }
+    managed = [_managed("vmherd", spec), _managed("virt-controller", status)]
+    return _encode({"metadata": metadata | {"managedFields": managed}, "spec": spec, "status": status})
+
+
+def kubevirt_revision(number: int) -> bytes:
+    """A ControllerRevision in which KubeVirt stores the instance type of a VM."""
+    name, owner_uid = _vm_name(number), uid(4, number)
+    owner = _owner("kubevirt.io/v1", "VirtualMachine", name, owner_uid)
+    metadata = _metadata(number, f"team-{number // POOL_SIZE % NAMESPACES}", "", uid(6, number)) | {
+        "name": f"{name}-cx1.medium-v1beta1-{uid(7, 0)}-1",
+        "labels": {
+            "instancetype.kubevirt.io/object-generation": "1",
+            "instancetype.kubevirt.io/object-kind": "VirtualMachineClusterInstancetype",
+            "instancetype.kubevirt.io/object-name": "cx1.medium",
+            "instancetype.kubevirt.io/object-uid": uid(7, 0),
+            "instancetype.kubevirt.io/object-version": "v1beta1",
+        },
+        "ownerReferences": [owner],
+    }
+    data = {
+        "apiVersion": "instancetype.kubevirt.io/v1beta1",
+        "kind": "VirtualMachineClusterInstancetype",
+        "metadata": {"name": "cx1.medium", "uid": uid(7, 0), "resourceVersion": "1042"},
+        "spec": {
+            "cpu": {"dedicatedCPUPlacement": True, "guest": 1, "isolateEmulatorThread": True, "model": "host-model"},
+            "ioThreadsPolicy": "auto",
+            "memory": {"guest": "2Gi", "hugepages": {"pageSize": "2Mi"}},
+        },
+    }
+    return _encode({"metadata": metadata, "data": data, "revision": 0})
+
+
+def _vmi(number: int, group: int, name: str, owner: dict[str, Any], labels: dict[str, str], uid_: str) -> bytes:
+    node = f"worker-{number % 400}"
+    metadata = _metadata(number, f"team-{group % NAMESPACES}", name, uid_) | {
+        "annotations": {
+            "kubevirt.io/latest-observed-api-version": "v1",
+            "kubevirt.io/storage-observed-api-version": "v1",
+            "kubevirt.io/vm-generation": "1",
+        },
+        "finalizers": ["kubevirt.io/virtualMachineControllerFinalize", "foregroundDeleteVirtualMachine"],
+        "labels": labels | {"kubevirt.io/nodeName": node},
+        "ownerReferences": [owner],
+    }
+    running: dict[str, Any] = json.loads(subject.running_vmi(name))
+    status = running["status"] | {
+        "activePods": {uid(8, number): node},
+        "conditions": _conditions(number),
+        "nodeName": node,
+        "phaseTransitionTimestamps": [
+            {"phase": phase, "phaseTransitionTimestamp": _time(number + after)}
+            for after, phase in enumerate(("Pending", "Scheduling", "Scheduled", "Running"))
+        ],
+    }
+    managed = [_managed("virt-controller", running["spec"]), _managed("virt-handler", status)]
+    return _encode({"metadata": metadata | {"managedFields": managed}, "spec": running["spec"], "status": status})
+
+
+def _vm_name(number: int, size: int = POOL_SIZE) -> str:
+    return f"pool-{number // size:05d}-{number % size}"
+
+
+def _metadata(number: int, namespace: str, name: str, uid_: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "namespace": namespace,
+        "uid": uid_,
+        "resourceVersion": str(1_000_000 + number),
+        "generation": 9,
+        "creationTimestamp": _time(number),
+    }
+
+
+def _owner(api_version: str, kind: str, name: str, uid_: str) -> dict[str, Any]:
+    return {
+        "apiVersion": api_version,
+        "kind": kind,
+        "name": name,
+        "uid": uid_,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+
+
+def _conditions(number: int) -> list[dict[str, Any]]:
+    return [
+        _condition("Ready", "True", _time(number + 5)),
+        _condition("LiveMigratable", "False", None, reason="InterfaceNotLiveMigratable", message=_NOT_MIGRATABLE),
+        _condition("StorageLiveMigratable", "True", None),
+        _condition("AgentConnected", "True", _time(number + 20)),
+    ]
+
+
+def _condition(type_: str, status: str, since: str | None, **more: str) -> dict[str, Any]:
+    return {"type": type_, "status": status, "lastProbeTime": None, "lastTransitionTime": since} | more
+
+
+def _managed(manager: str, content: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "manager": manager,
+        "operation": "Update",
+        "apiVersion": "kubevirt.io/v1",
+        "time": _time(0),
+        "fieldsType": "FieldsV1",
+        "fieldsV1": {"f:status": _fields(content)},
+    }
+
+
+def _fields(value: Any) -> dict[str, Any]:
+    if isinstance(value, dict):
+        return {".": {}} | {f"f:{key}": _fields(item) for key, item in value.items()}
+    return {}
+
+
+def _time(second: int) -> str:
+    return (
+        f"2026-11-{second // 86400 % 28 + 1:02d}T{second // 3600 % 24:02d}:{second // 60 % 60:02d}:{second % 60:02d}Z"
+    )
+
+
+def _encode(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()

@@ -1,0 +1,77 @@
+"""Evaluates health checks with the interpreters of Argo CD and Flux: gopher-lua and cel-go.
+
+The Go module `.ci/gitops` pins both. The program is built once for each state of the module, and is kept in the cache.
+`python -m tests.gitops` builds the program from the command line.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from sandbox.binaries import cache_directory
+from sandbox.gobuild import BuildError, find_go
+from tests.cluster import skip_or_fail
+
+MODULE = Path(__file__).resolve().parent.parent / ".ci" / "gitops"
+BUILT_WITHIN_S = 600
+EVALUATED_WITHIN_S = 30
+
+
+def evaluate(tasks: Iterable[Mapping[str, Any]]) -> list[Any]:
+    """Return the result of each task. A task has an `object`, and a script `lua` or an expression `cel`.
+
+    Skip the test if the program cannot be built. In CI, fail the test.
+    """
+    lines = "".join(f"{json.dumps(task)}\n" for task in tasks)
+    try:
+        program = find_or_build()
+    except BuildError as error:
+        skip_or_fail(str(error))
+    done = subprocess.run(
+        [str(program)], input=lines, capture_output=True, text=True, timeout=EVALUATED_WITHIN_S, check=True
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def find_or_build() -> Path:
+    """Return the path of the program. Raises BuildError."""
+    sources = hashlib.sha256(b"".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")))
+    program = cache_directory() / "tools" / f"gitops-{sources.hexdigest()[:12]}"
+    if not os.access(program, os.X_OK):
+        _build(program)
+    return program
+
+
+def _build(target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        built = Path(scratch) / target.name
+        done = subprocess.run(
+            [find_go(), "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(built), "."],
+            cwd=MODULE,
+            env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
+            capture_output=True,
+            text=True,
+            timeout=BUILT_WITHIN_S,
+            check=False,
+        )
+        if done.returncode:
+            raise BuildError(f"{MODULE} cannot be built: {done.stderr.strip()[-2000:]}")
+        # The atomic move comes last: an interrupted build leaves no incomplete program.
+        built.replace(target)
+
+
+if __name__ == "__main__":
+    try:
+        print(find_or_build())
+    except BuildError as error:
+        sys.exit(str(error))

@@ -1,0 +1,140 @@
+"""P17: tools that know only kstatus wait for pools: Helm 4, `kubectl wait`, and the rules of kstatus themselves."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charts.helm import HelmMissing, find_helm
+from sandbox.kubectl import kubectl_path
+from tests.cluster import skip_or_fail
+from tests.helm import Helm
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import BEHAVIOR, POOL_LABELS, READY_AFTER, PoolNamespace, vm_template
+from tests.kstatus import kstatus_of
+
+pytestmark = pytest.mark.cluster
+
+DEADLINE = {"vmherd.dev/progress-deadline-seconds": "4"}
+BAD_IMAGE = {BEHAVIOR: "image-error", READY_AFTER: "100ms"}
+SLOW = {READY_AFTER: "1s"}
+
+
+@contextmanager
+def versions(pools: PoolNamespace) -> Iterator[list[dict[str, Any]]]:
+    """Collect all versions of the pool while the block runs."""
+    command = [kubectl_path(), f"--kubeconfig={pools.plane.kubeconfig}", f"--namespace={pools.namespace}"]
+    seen: list[dict[str, Any]] = []
+    with subprocess.Popen(
+        [*command, "get", "vmpool", "--watch", "--output=json"], stdout=subprocess.PIPE, text=True
+    ) as watch:
+        assert watch.stdout is not None
+        try:
+            yield seen
+        finally:
+            watch.terminate()
+            text, decoder = watch.stdout.read().lstrip(), json.JSONDecoder()
+            while text:
+                try:
+                    item, end = decoder.raw_decode(text)
+                except json.JSONDecodeError:
+                    break  # the last version is incomplete
+                seen.append(item)
+                text = text[end:].lstrip()
+
+
+def is_finished(pool: dict[str, Any]) -> bool:
+    """Return True if the pool's VMs are as its spec asks."""
+    status = pool["status"]
+    counts = [status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")]
+    return counts == [pool["spec"]["replicas"]] * 3
+
+
+def test_p17_kstatus_never_takes_an_unfinished_pool_for_current(pools: PoolNamespace) -> None:
+    with versions(pools) as seen:
+        pools.make_pool(2, template=vm_template(vmi_annotations=SLOW))
+        pools.wait_ready(2)
+        pools.change_template(vm_template(vmi_annotations=SLOW, memory="128M"))
+        pools.wait_ready(2)
+        pools.scale(3)
+        pools.wait_ready(3)
+        eventually(lambda: kstatus_of(pools.pool()).status == "Current", what="the pool is current")
+    statuses = [kstatus_of(each).status for each in seen]
+    assert statuses[0] == "InProgress", "a new pool was taken for finished"
+    assert {"InProgress", "Current"} == set(statuses)
+    unfinished = [each for each in seen if kstatus_of(each).status == "Current" and not is_finished(each)]
+    assert unfinished == []
+    assert not any("conditions" in each["status"] for each in seen if kstatus_of(each).status == "Current")
+
+
+def test_p17_the_current_revision_changes_after_the_last_vmi_has_the_new_template(pools: PoolNamespace) -> None:
+    with versions(pools) as seen:
+        pools.make_pool(3, template=vm_template(vmi_annotations=SLOW), maxUnavailable=1)
+        pools.wait_ready(3)
+        pools.change_template(vm_template(vmi_annotations=SLOW, memory="128M"))
+        pools.wait_ready(3)
+    new = [each["status"] for each in seen if each["status"].get("updateRevision") == "pool-2"]
+    assert {status["currentRevision"] for status in new} == {"pool-1", "pool-2"}
+    # A VM that restarts has no VMI for a moment. So the last VM may not count as updated yet.
+    assert all(status["updatedReplicas"] >= 2 for status in new if status["currentRevision"] == "pool-2")
+
+
+def test_p17_kubectl_waits_for_a_pool_and_names_the_vm_of_a_stalled_pool(pools: PoolNamespace) -> None:
+    pools.make_pool(2, template=vm_template(vmi_annotations=BAD_IMAGE), annotations=DEADLINE)
+    pools.kubectl("wait", "vmpool/pool", "--for=condition=Reconciling", "--timeout=30s")
+    pools.kubectl("wait", "vmpool/pool", "--for=condition=Stalled", "--timeout=60s")
+    condition = pools.pool_condition("Stalled") or {}
+    assert condition["reason"] == "ProgressDeadlineExceeded"
+    assert condition["message"].startswith("pool-0: ImagePullBackOff, ")
+    assert pools.pool_status()["problem"] == condition["message"]
+    assert pools.pool_condition("Reconciling") is None
+    row = pools.kubectl("get", "vmpool", "--output=wide", "--no-headers").stdout
+    assert "Degraded" in row
+    assert "pool-0: ImagePullBackOff, " in row
+    pools.change_template(vm_template())
+    pools.kubectl("wait", "vmpool/pool", "--for=jsonpath={.status.printableStatus}=Running", "--timeout=60s")
+    assert "conditions" not in pools.pool_status()
+
+
+def chart_of(directory: Path, annotations: dict[str, str]) -> Path:
+    """A chart with one pool of two VMs. `annotations` are the annotations of the VMIs."""
+    document = {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "pool", "annotations": DEADLINE},
+        "spec": {
+            "replicas": 2,
+            "selector": {"matchLabels": POOL_LABELS},
+            "virtualMachineTemplate": vm_template(vmi_annotations=annotations),
+        },
+    }
+    (directory / "templates").mkdir(parents=True, exist_ok=True)
+    (directory / "Chart.yaml").write_text("apiVersion: v2\nname: web\nversion: 0.1.0\n")
+    (directory / "templates" / "pool.json").write_text(json.dumps(document))
+    return directory
+
+
+@pytest.mark.e2e
+def test_p17_helm_4_waits_for_the_vms_of_a_pool_and_fails_if_the_pool_is_stalled(
+    pools: PoolNamespace, tmp_path: Path
+) -> None:
+    try:
+        find_helm(4)
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    helm = Helm(4, tmp_path / "home", kubeconfig=pools.plane.kubeconfig, namespace=pools.namespace)
+    chart = tmp_path / "web"
+    helm("install", "web", str(chart_of(chart, SLOW)), "--wait", "--timeout=60s")
+    assert is_finished(pools.pool()), "Helm did not wait"
+    failed = helm("upgrade", "web", str(chart_of(chart, BAD_IMAGE)), "--wait", "--timeout=30s", check=False)
+    assert failed.returncode != 0
+    assert "pool" in failed.stderr
+    assert (pools.pool_condition("Stalled") or {})["message"].startswith("pool-")
+    helm("upgrade", "web", str(chart_of(chart, SLOW)), "--wait", "--timeout=60s")
+    assert is_finished(pools.pool())
