@@ -26,7 +26,7 @@ from controller.kinds import Kind
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
-from controller.runtime.result import Report, facts_of, result_of
+from controller.runtime.result import After, Report, facts_of, result_of
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.status_writer import StatusWriter
 from informers.errors import ApiError
@@ -128,6 +128,8 @@ class RulesReconciler(Generic[S]):
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
+        if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
+            return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
         plan = self._rules.plan(snapshot)
         # Between two awaits no other task runs. So the event loop is blocked for this time. The status takes about as
         # long as the plan.
