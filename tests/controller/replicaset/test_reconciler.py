@@ -4,11 +4,15 @@ status.
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.progress import PROGRESS_DEADLINE_S
 from controller.kubevirt.resources import VMIS
+from controller.replicaset import rules
+from controller.runtime import side_thread
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
@@ -334,3 +338,24 @@ async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():
     simulation.sets.catch_up()
     assert (await simulation.reconcile()).result == AwaitChange()
     assert simulation.sent("get") == 0
+
+
+async def test_only_a_large_set_is_planned_in_another_thread(monkeypatch):
+    monkeypatch.setattr(side_thread, "LARGE", 3)
+    threads: list[int] = []
+
+    def note_thread(function):
+        def noting(*arguments):
+            threads.append(threading.get_ident())
+            return function(*arguments)
+
+        return noting
+
+    monkeypatch.setattr(rules, "plan", note_thread(rules.plan))
+    monkeypatch.setattr(rules, "next_status", note_thread(rules.next_status))
+    for replicas, is_other in ((2, False), (3, True)):
+        simulation = await simulation_at_rest(replicas=replicas)
+        threads.clear()
+        await simulation.reconcile()
+        assert [thread != threading.get_ident() for thread in threads] == [is_other, is_other]
+        assert simulation.owner.status.replicas == replicas
