@@ -44,4 +44,5 @@ ENV PATH=/app/bin:$PATH \
 # A numeric user: Kubernetes can then verify that it is not root.
 USER 65532:65532
 EXPOSE 8080 8081
-ENTRYPOINT ["vmherd", "run"]
+ENTRYPOINT ["vmherd"]
+CMD ["run"]

@@ -6,6 +6,7 @@
     charts/vmherd/files/dashboards/fleet.json  from charts/fleet.json.in and controller/kinds.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
+    charts/vmherd/Chart.yaml             its icon, from charts/icon.svg
     manifests/controller/                from the chart, as Helm renders it
 
 This module writes none of these files; `python -m charts` writes them. The files in manifests/controller/ need the
@@ -19,7 +20,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from charts import base, dashboards, kinds, readme, rules, schema
+from charts import about, base, dashboards, kinds, readme, rules, schema
 from charts.values import read_values
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -44,6 +45,9 @@ def chart_files() -> dict[Path, str]:
             (ROOT / "charts" / "fleet.json.in").read_text()
         ),
         CHART / "values.schema.json": schema.document(values),
+        CHART / "Chart.yaml": about.with_icon(
+            (CHART / "Chart.yaml").read_text(), (ROOT / "charts" / "icon.svg").read_bytes()
+        ),
         CHART / "README.md": readme.text((ROOT / "charts" / "README.md.in").read_text(), values),
     }
 

@@ -23,6 +23,9 @@ COUNT: Schema = {"type": "integer", "minimum": 0}
 POSITIVE: Schema = {"type": "integer", "minimum": 1}
 
 
+PULL_SECRETS: Schema = {"type": "array", "items": {"type": ["object", "string"]}}
+
+
 def one_of(*words: str) -> Schema:
     return {"type": "string", "enum": list(words)}
 
@@ -30,6 +33,19 @@ def one_of(*words: str) -> Schema:
 def pattern(expression: str) -> Schema:
     return {"type": "string", "pattern": expression}
 
+
+ALERT: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {
+        "enabled": {"type": "boolean"},
+        "threshold": {"type": "number", "minimum": 0},
+        "for": pattern(r"^([0-9]+(ms|s|m|h|d))+$"),
+        "severity": {"type": "string", "minLength": 1},
+        "labels": STRING_MAP,
+        "annotations": STRING_MAP,
+    },
+}
 
 MONITOR: Mapping[str, Schema] = {
     "labels": STRING_MAP,
@@ -46,14 +62,19 @@ REFINED: Mapping[str, Schema] = {
     "metrics.prometheusRule.annotations": STRING_MAP,
     "metrics.dashboards.labels": STRING_MAP,
     "metrics.dashboards.annotations": STRING_MAP,
+    "metrics.prometheusRule.alertLabels": STRING_MAP,
+    "metrics.prometheusRule.alerts": {"type": "object", "additionalProperties": ALERT},
+    "metrics.prometheusRule.runbookUrl": pattern("^(https?://.+)?$"),
     "mode": one_of("auto", "standalone", "takeover", "alongside"),
+    "platform": one_of("auto", "kubernetes", "openshift"),
+    "global.imagePullSecrets": PULL_SECRETS,
     "secondWriterCheck.kubevirtNamespace": pattern(f"^({NAMESPACE})?$"),
     "crds.annotations": STRING_MAP,
     "watchNamespaces": {"type": "array", "items": pattern(f"^{NAMESPACE}$"), "uniqueItems": True},
     "image.repository": {"type": "string", "minLength": 1},
     "image.digest": pattern(r"^(sha256:[0-9a-f]{64})?$"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
-    "imagePullSecrets": OBJECTS,
+    "imagePullSecrets": PULL_SECRETS,
     "namespaceOverride": pattern(f"^({NAMESPACE})?$"),
     "commonLabels": STRING_MAP,
     "commonAnnotations": STRING_MAP,
@@ -94,7 +115,10 @@ REFINED: Mapping[str, Schema] = {
     "tolerations": OBJECTS,
     "topologySpreadConstraints": OBJECTS,
     "dnsPolicy": one_of("", "ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"),
+    "hostAliases": OBJECTS,
     "podDisruptionBudget.maxUnavailable": {"oneOf": [COUNT, pattern("^[0-9]+%$")]},
+    "podDisruptionBudget.minAvailable": {"oneOf": [COUNT, pattern("^([0-9]+%)?$")]},
+    "hooks.backoffLimit": COUNT,
     "networkPolicy.metricsFrom": OBJECTS,
     "networkPolicy.apiServerPorts": {"type": "array", "items": PORT, "minItems": 1},
     "networkPolicy.apiServerTo": OBJECTS,
@@ -124,9 +148,13 @@ def document(values: Sequence[Value]) -> str:
     root: Schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_section(values, depth=0)}
     properties = root["properties"]
     if isinstance(properties, dict):
-        # Helm passes these values to every subchart.
-        properties["global"] = {"type": "object"}
+        # Helm passes the global values of a parent chart to every subchart, also those of other charts.
+        properties["global"] = {"type": "object", **_as_dict(properties.get("global")), "additionalProperties": True}
     return json.dumps(root, indent=2) + "\n"
+
+
+def _as_dict(schema: object) -> Schema:
+    return schema if isinstance(schema, dict) else {}
 
 
 def _section(values: Iterable[Value], *, depth: int) -> Schema:

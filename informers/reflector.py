@@ -23,11 +23,11 @@ from informers.client import ApiClient
 from informers.errors import ApiError, TransportError
 from informers.instruments import InformerInstruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
-from informers.nesting import TOO_DEEP, WHY, cut_deep_values
+from informers.pages import decode_page
 from informers.partial import complete
-from informers.resource import Resource, decode_raw_page
+from informers.resource import Resource
 from informers.store import Change, Replacement, Store
-from informers.watch import UNDECODABLE, Undecodable, WatchParser, undecodable
+from informers.watch import UNDECODABLE, WatchParser
 from informers.watch_effects import (
     Advance,
     Apply,
@@ -52,7 +52,6 @@ from informers.watch_state import (
     Failed,
     Input,
     Listing,
-    PageRead,
     Silent,
     State,
     Streaming,
@@ -195,32 +194,9 @@ class Reflector(Generic[T]):
             return Failed(error)
         self._progress()
         try:
-            return self._decode_page(body)
+            return decode_page(self._resource, body)
         except UNDECODABLE as error:
             return Failed(TransportError(f"the list cannot be decoded: {error}", sent=True))
-
-    def _decode_page(self, body: bytes) -> PageRead[T]:
-        try:
-            page = self._resource.decode_page(body)
-        except UNDECODABLE:
-            return self._decode_each(body)
-        return PageRead(page.items or (), page.metadata.resource_version or "", page.metadata.continue_ or "")
-
-    def _decode_each(self, body: bytes) -> PageRead[T]:
-        """Decode each object of a page separately, after the decoding of the whole page failed."""
-        page = decode_raw_page(cut_deep_values(body))
-        objects: list[T] = []
-        rejected: list[Undecodable] = []
-        for item in page.items or ():
-            if TOO_DEEP in bytes(item):
-                rejected.append(undecodable(self._resource, item, WHY))
-                continue
-            try:
-                objects.append(self._resource.decode(item))
-            except UNDECODABLE as error:
-                rejected.append(undecodable(self._resource, item, str(error)))
-        meta = page.metadata
-        return PageRead(tuple(objects), meta.resource_version or "", meta.continue_ or "", tuple(rejected))
 
     async def _follow(self, state: Streaming | Watching) -> State:
         """Open a watch, read its events, and return the next state.

@@ -201,6 +201,7 @@ def _print_ready(home: Home, *, seconds: float, detached: bool) -> None:
         f"the sandbox is ready after {seconds:.1f} s; its logs are in {home.logs}\n\n"
         f"  export KUBECONFIG={shlex.quote(str(home.kubeconfig))}\n"
         f"  {_kubectl()} get vmirs,vmi --all-namespaces\n\n"
+        "It runs no containers. Run the controller with: vmherd run\n\n"
         f"{'Stop it with' if detached else 'Stop it with Ctrl-C or with'}: {down}",
         flush=True,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ from charts.generated import CHART
 from charts.helm import find_helm
 
 TIMEOUT_S = 90
+MODE = {"mode": "standalone"}
 NEWEST = "1.37.1"
 """The version of Kubernetes for `helm template`."""
 
@@ -55,15 +56,19 @@ class Helm:
     def render(
         self, values: Mapping[str, Any] | None = None, *, kinds: tuple[str, ...] = (), kubernetes: str = NEWEST
     ) -> list[dict[str, Any]]:
-        """The objects of the chart, rendered without a cluster. `kinds` are given to Helm as `--api-versions`."""
+        """The objects of the chart, rendered without a cluster. `kinds` are given to Helm as `--api-versions`.
+
+        Without a cluster the chart needs a mode. The default is standalone.
+        """
         flags = ["--kube-version", kubernetes, *(part for kind in kinds for part in ("--api-versions", kind))]
-        done = self("template", "vmherd", str(CHART), *flags, values=values or {})
+        done = self("template", "vmherd", str(CHART), *flags, values={**MODE, **(values or {})})
         return [document for document in yaml.safe_load_all(done.stdout) if document]
 
     def refusal(self, values: Mapping[str, Any], *, kinds: tuple[str, ...] = ()) -> str:
-        """Return Helm's error message for values that the chart refuses."""
+        """Return Helm's error message for values that the chart refuses. The default mode is standalone."""
         flags = [part for kind in kinds for part in ("--api-versions", kind)]
-        done = self("template", "vmherd", str(CHART), "--kube-version", NEWEST, *flags, values=values, check=False)
+        given = {**MODE, **values}
+        done = self("template", "vmherd", str(CHART), "--kube-version", NEWEST, *flags, values=given, check=False)
         assert done.returncode, "it was rendered"
         return done.stderr
 
@@ -81,6 +86,13 @@ def of_kind(objects: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 def only(objects: list[dict[str, Any]], kind: str) -> dict[str, Any]:
     [found] = of_kind(objects, kind)
     return found
+
+
+def run_flags(arguments: Sequence[str]) -> list[str]:
+    """The flags of `vmherd run` in the arguments of the controller's container."""
+    command, *flags = arguments
+    assert command == "run"
+    return flags
 
 
 def container(objects: list[dict[str, Any]]) -> dict[str, Any]:

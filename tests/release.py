@@ -27,6 +27,7 @@ from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.command_line import parse
+from tests.helm import run_flags
 from tests.rbac import roles, service_account
 
 BASE = Path(__file__).resolve().parent.parent / "manifests" / "controller"
@@ -117,7 +118,7 @@ def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], st
     spec = deployment["spec"]["template"]["spec"]
     [container] = spec["containers"]
     environment = {each["name"]: each["value"] for each in container.get("env", ())}
-    return tuple(container["args"]), environment, spec["serviceAccountName"]
+    return tuple(run_flags(container["args"])), environment, spec["serviceAccountName"]
 
 
 def _account_for(plane: ControlPlane, permissions: Iterable[Permission]) -> str:

@@ -3,10 +3,14 @@
 After that, `vmherd run --mode takeover` can reconcile these objects. The command adds one patch to the KubeVirt object,
 and `--undo` removes this patch. virt-operator then restarts virt-controller. The command does not change other patches
 in the KubeVirt object. A second call of the command changes nothing.
+
+If a HyperConverged object manages KubeVirt, its operator would undo the patch. So the command then changes an
+annotation of the HyperConverged object, and the operator patches the KubeVirt object.
 """
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -25,11 +29,16 @@ from controller.commands.takeover_preview import preview
 from controller.config.options import Command, Option, Switch, chosen
 from controller.config.settings import OPTIONS
 from controller.config.types import ANY_NAMESPACE
-from controller.preflight.discovery import Absent, Hidden, find_kubevirt
+from controller.preflight import hyperconverged
+from controller.preflight.discovery import Absent, Hidden, find_kubevirt, is_served
+from controller.preflight.hyperconverged import HyperConverged, Unclear, hyperconvergeds, manager_of
 from controller.preflight.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, take_over, undo_takeover
+from controller.runtime.plan import AnyResource
 from informers.client import ApiClient
-from informers.errors import Conflict
+from informers.errors import Conflict, Forbidden, NotFound
+from informers.meta import ObjectKey
 from informers.objects import PatchType
+from informers.resource import Resource
 
 TRIES: Final = 4
 """The maximum number of attempts to patch the KubeVirt object. An attempt fails if another client changes the object at
@@ -46,6 +55,19 @@ class Settings(Struct, frozen=True, kw_only=True):
     undo: bool = False
     dry_run: bool = False
     force: bool = False
+
+
+class Change(Struct, frozen=True):
+    """The object that the command patches, and the patch. `patch` is None if the object needs no change."""
+
+    resource: AnyResource
+    key: ObjectKey
+    patch: bytes | None
+    type: PatchType
+
+    @property
+    def subject(self) -> str:
+        return f"{self.resource.kind} {self.key}"
 
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
@@ -68,7 +90,8 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
 def command(ctx: click.Context, /, **_: Any) -> None:
     """Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them.
 
-    One patch of the KubeVirt object does this, and --undo removes the patch.
+    One patch of the KubeVirt object does this, and --undo removes the patch. If a HyperConverged object manages
+    KubeVirt, the command puts the patch into an annotation of that object.
     """
     carry_out(Settings(**chosen(ctx)), run)
 
@@ -99,12 +122,47 @@ async def _patch_with_retries(client: ApiClient, settings: Settings) -> None:
 
 
 async def _patch_once(client: ApiClient, settings: Settings) -> None:
-    """Read the KubeVirt object, patch it and print the result. Raises Conflict if the object changed after the read."""
+    """Read the object, patch it and print the result. Raises Conflict if the object changed after the read."""
     kubevirt = await _get_kubevirt(client, settings.kubevirt_namespace)
-    patch = undo_takeover(kubevirt) if settings.undo else take_over(kubevirt)
-    if patch is not None and not settings.dry_run:
-        await client.patch(KUBEVIRTS, kubevirt.metadata.key, patch, content_type=PatchType.JSON.value)
-    print("\n".join(_result_lines(kubevirt, patch, settings)))
+    change = await _change_of(client, kubevirt, undo=settings.undo)
+    if change.patch is not None and not settings.dry_run:
+        await client.patch(change.resource, change.key, change.patch, content_type=change.type.value)
+    print("\n".join(_result_lines(change, settings)))
+
+
+async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Change:
+    """Return the change that stops KubeVirt's loops, or that starts the loops again. Raises CommandFailed."""
+    name = manager_of(kubevirt)
+    if not name:
+        patch = undo_takeover(kubevirt) if undo else take_over(kubevirt)
+        return Change(KUBEVIRTS, kubevirt.metadata.key, patch, PatchType.JSON)
+    key = ObjectKey(kubevirt.metadata.namespace, name)
+    resource = await _served_hyperconvergeds(client)
+    try:
+        manager = resource.decode(await client.get(resource, key))
+        patch = hyperconverged.undo_takeover(manager) if undo else hyperconverged.take_over(manager)
+    except (Unclear, Forbidden, NotFound) as error:
+        raise CommandFailed(_by_hand(key, error, undo=undo)) from error
+    return Change(resource, key, patch, PatchType.MERGE)
+
+
+async def _served_hyperconvergeds(client: ApiClient) -> Resource[HyperConverged]:
+    """Return the resource of HyperConverged objects in the newest version that the API server serves."""
+    *newer, oldest = map(hyperconvergeds, hyperconverged.VERSIONS)
+    for resource in newer:
+        if await is_served(client, resource.group_path, resource.plural):
+            return resource
+    return oldest
+
+
+def _by_hand(key: ObjectKey, error: Exception, *, undo: bool) -> str:
+    """Return one line for the user: what HyperConverged does, the reason of the failure, and the command by hand."""
+    edit = f"kubectl --namespace {key.namespace} edit {hyperconverged.PLURAL}.{hyperconverged.GROUP} {key.name}"
+    what = "remove vmherd's step from" if undo else f"add the step {hyperconverged.step_to_add()} to"
+    return (
+        f"HyperConverged {key} manages KubeVirt and undoes direct patches, and vmherd cannot change its annotation: "
+        f"{error}; {what} the annotation {hyperconverged.ANNOTATION} by hand: {edit}"
+    )
 
 
 async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
@@ -129,16 +187,16 @@ def _now() -> datetime:
     return datetime.now(UTC)  # noqa: TID251 - this command reads the wall clock only here
 
 
-def _result_lines(kubevirt: KubeVirt, patch: bytes | None, settings: Settings) -> list[str]:
+def _result_lines(change: Change, settings: Settings) -> list[str]:
     """Return the lines to print. They say what the command did, and what the user has to do next."""
-    namespace, name = kubevirt.metadata.key
-    subject = f"KubeVirt {namespace}/{name}"
-    if settings.dry_run and patch is not None:
-        command = f"kubectl --namespace {namespace} patch kubevirts.kubevirt.io {name} --type json --patch"
-        return [f"would patch {subject} like this command:", f"{command} '{patch.decode()}'"]
-    if patch is None and settings.undo:
+    (namespace, name), subject = change.key, change.subject
+    if settings.dry_run and change.patch is not None:
+        kind = "json" if change.type is PatchType.JSON else "merge"
+        command = f"kubectl --namespace {namespace} patch {change.resource.name} {name} --type {kind} --patch"
+        return [f"would patch {subject} like this command:", f"{command} {shlex.quote(change.patch.decode())}"]
+    if change.patch is None and settings.undo:
         return [f"{subject} has no patch of ours: nothing to undo"]
-    done = f"{subject} has the patch already" if patch is None else f"patched {subject}"
+    done = f"{subject} has the patch already" if change.patch is None else f"patched {subject}"
     rollout = f"kubectl --namespace {namespace} rollout status deployment {VIRT_CONTROLLER}"
     if settings.undo:
         return [

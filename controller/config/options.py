@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from controller.config.types import NAMESPACES, ON_OFF
+from controller.config.types import DURATION, NAMESPACES, ON_OFF
 
 if TYPE_CHECKING:
     from click.parser import _OptionParser
@@ -96,12 +96,11 @@ class Command(click.Command):
     """A command whose `--help` lists its options under the headings of `groups`."""
 
     def __init__(self, *, groups: Mapping[str, Sequence[Option]], params: Sequence[click.Parameter], **attributes: Any):
-        super().__init__(
-            params=[*params, *chain.from_iterable(groups.values())],
-            epilog="A flag wins over its environment variable. A duration is written as 15s, 1m30s or 500ms; "
-            "a plain number is seconds.",
-            **attributes,
-        )
+        params = [*params, *chain.from_iterable(groups.values())]
+        epilog = "A flag wins over its environment variable."
+        if any(param.type.name == DURATION for param in params):
+            epilog += " A duration is written as 15s, 1m30s or 500ms; a plain number is seconds."
+        super().__init__(params=params, epilog=epilog, **attributes)
         self.groups = groups
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:

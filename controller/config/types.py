@@ -10,7 +10,7 @@ from __future__ import annotations
 import ipaddress
 import re
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import click
 
@@ -74,6 +74,10 @@ class Integer(click.IntRange):
     name = "integer"  # click then calls 'x' "not a valid integer", instead of "not a valid integer range"
 
 
+DURATION: Final = "duration"
+"""The name of the types that `duration` returns."""
+
+
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:
     """Return an option type for durations of at least `least_s` seconds.
 
@@ -89,7 +93,7 @@ def duration(*, least_s: float = 0, whole: bool = False) -> Value:
             raise ValueError(expected)
         return seconds
 
-    return Value("duration", read, show_duration)
+    return Value(DURATION, read, show_duration)
 
 
 def seconds_in(text: str) -> float | None:

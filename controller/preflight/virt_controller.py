@@ -160,7 +160,7 @@ def take_over(kubevirt: KubeVirt) -> bytes | None:
 
     Return None if the KubeVirt object already contains vmherd's patch.
     """
-    if any(map(_is_ours, patches_of(kubevirt))):
+    if any(map(is_ours, patches_of(kubevirt))):
         return None
     ours = stop_patch()
     if kubevirt.spec is None:
@@ -180,7 +180,7 @@ def undo_takeover(kubevirt: KubeVirt) -> bytes | None:
     Return None if the KubeVirt object does not contain vmherd's patch.
     """
     patches = patches_of(kubevirt)
-    indexes = [index for index, patch in enumerate(patches) if _is_ours(patch)]
+    indexes = [index for index, patch in enumerate(patches) if is_ours(patch)]
     if not indexes:
         return None
     if len(indexes) == len(patches):
@@ -194,7 +194,7 @@ def patches_of(kubevirt: KubeVirt) -> tuple[ComponentPatch, ...]:
     return customizations.patches or ()
 
 
-def _is_ours(patch: ComponentPatch) -> bool:
+def is_ours(patch: ComponentPatch) -> bool:
     """Return True if this patch has the same effect as `stop_patch()`. The formatting of the patch does not matter."""
     ours = stop_patch()
     subject = (patch.resource_type.lower(), patch.resource_name.lower(), patch.type)

@@ -69,6 +69,7 @@ class Image:
         self.context = context
         self.environment: dict[str, str] = {}
         self.entrypoint: list[str] = []
+        self.arguments: list[str] = []
         self.user = ""
         self.labels: dict[str, str] = {}
         self._work = root
@@ -133,6 +134,8 @@ class Image:
                 self.user = step.text
             case "ENTRYPOINT":
                 self.entrypoint = step.words
+            case "CMD":
+                self.arguments = step.words
             case _:
                 raise ValueError(f"{step.instruction} is nothing that these tests can carry out")
 

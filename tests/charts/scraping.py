@@ -22,6 +22,7 @@ from sandbox.processes import free_ports
 from tests.charts.monitors import Files, scrape_jobs
 from tests.charts.releases import Site
 from tests.cluster import Kubectl, skip_or_fail
+from tests.helm import run_flags
 from tests.integration.controller_process import ControllerProcess, controller_process
 from tests.monitoring_kinds import KindsMissing, find_definitions
 
@@ -90,7 +91,9 @@ def arguments(site: Site, spec: dict[str, Any], root: Path) -> list[str]:
     """The container's arguments. Its Secrets are mounted below another root, and its ports are on loopback only."""
     [container] = spec["containers"]
     volumes = {volume["name"]: volume["secret"] for volume in spec.get("volumes", ())}
-    given: list[str] = [each.replace("-bind-address=:", f"-bind-address={LOOPBACK}:") for each in container["args"]]
+    given: list[str] = [
+        each.replace("-bind-address=:", f"-bind-address={LOOPBACK}:") for each in run_flags(container["args"])
+    ]
     for mount in container.get("volumeMounts", ()):
         path = mount["mountPath"]
         place = root / path.lstrip("/")

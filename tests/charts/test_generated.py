@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator, Mapping
 from itertools import product
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import yaml
 
-from charts import rules, schema
+from charts import about, rules, schema
 from charts.generated import CHART, ROOT, base_files, chart_files
 from charts.helm import find_helm
 from charts.values import Uncommented, Value, read_values
 from controller.preflight.permissions import permissions_needed
 from tests.cluster import Kubectl
 from tests.command_line import parse
-from tests.helm import Helm, container, of_kind, only
+from tests.helm import Helm, container, of_kind, only, run_flags
 
 
 @pytest.mark.parametrize("path", chart_files(), ids=lambda path: path.name)
@@ -54,7 +56,7 @@ def test_the_roles_of_the_chart_have_exactly_the_permissions_of_the_startup_chec
     helm: Helm, values: Mapping[str, Any]
 ) -> None:
     objects = helm.render(values)
-    asked = permissions_needed(parse(container(objects)["args"], {}))
+    asked = permissions_needed(parse(run_flags(container(objects)["args"]), {}))
     assert set(granted(objects)) == {
         (p.namespace, p.group, f"{p.resource}/{p.subresource}" if p.subresource else p.resource, p.name, p.verb)
         for p in asked
@@ -114,9 +116,29 @@ def test_the_schema_refuses_unknown_names_in_every_section() -> None:
             return []
         return [node, *(section for child in inside.values() for section in sections(child))]
 
-    found = sections(json.loads((CHART / "values.schema.json").read_text()))
+    document = json.loads((CHART / "values.schema.json").read_text())
+    # A parent chart can set global values for other charts.
+    assert document["properties"].pop("global")["additionalProperties"] is True
+    found = sections(document)
     assert len(found) > 10
     assert all(section["additionalProperties"] is False for section in found)
+
+
+def test_a_chart_without_an_icon_is_found() -> None:
+    with pytest.raises(ValueError, match="no line with an icon"):
+        about.with_icon("name: vmherd\n", b"")
+
+
+def test_the_packaged_chart_shows_its_readme_and_its_metadata(helm: Helm, tmp_path: Path) -> None:
+    helm("package", str(CHART), "--destination", str(tmp_path))
+    [package] = tmp_path.glob("vmherd-*.tgz")
+    assert helm("show", "readme", str(package)).stdout.strip() == (CHART / "README.md").read_text().strip()
+    shown = yaml.safe_load(helm("show", "chart", str(package)).stdout)
+    picture = base64.b64decode(shown["icon"].removeprefix(about.PREFIX))
+    assert picture == (ROOT / "charts" / "icon.svg").read_bytes()
+    assert ElementTree.fromstring(picture).tag == "{http://www.w3.org/2000/svg}svg"
+    assert shown["sources"]
+    assert shown["maintainers"][0]["name"]
 
 
 @pytest.mark.cluster

@@ -40,10 +40,18 @@ def test_hadolint_reports_no_problem() -> None:
 def test_the_steps_make_a_program_that_runs(image: Image) -> None:
     for program in ("vmherd", "kubectl-vmherd"):
         assert image.run(program, "--version").stdout.startswith(f"vmherd {version()} ")
-    assert "--replicaset-group" in image.run(*image.entrypoint, "--help").stdout
-    stopped = image.run(*image.entrypoint, "--kubeconfig", "/nowhere", "--metrics-bind-address=0")
+    assert "--replicaset-group" in image.run(*image.entrypoint, *image.arguments, "--help").stdout
+    stopped = image.run(*image.entrypoint, *image.arguments, "--kubeconfig", "/nowhere", "--metrics-bind-address=0")
     assert (stopped.returncode, stopped.stderr.count("\n")) == (1, 1)
     assert "/nowhere" in stopped.stderr
+
+
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("command", ["takeover", "cleanup", "expose"])
+def test_the_image_runs_the_commands_for_a_cluster(image: Image, command: str) -> None:
+    done = image.run(*image.entrypoint, command, "--help")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: vmherd {command} ")
 
 
 @pytest.mark.timeout(400)
@@ -72,7 +80,7 @@ def test_the_image_contains_exactly_the_pinned_packages(image: Image) -> None:
 @pytest.mark.timeout(400)
 def test_the_image_runs_as_a_numeric_user_that_is_not_root_and_has_labels(image: Image) -> None:
     assert re.fullmatch(r"[1-9]\d+:[1-9]\d+", image.user)
-    assert image.entrypoint == ["vmherd", "run"]
+    assert (image.entrypoint, image.arguments) == (["vmherd"], ["run"])
     assert image.labels["org.opencontainers.image.version"] == version()
     assert image.labels["org.opencontainers.image.licenses"] == "Apache-2.0"
     assert image.environment["PYTHONUNBUFFERED"] == "1"

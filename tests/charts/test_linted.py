@@ -13,6 +13,7 @@ import yaml
 from charts.generated import ROOT
 from charts.helm import MAJORS, HelmMissing, find_helm
 from tests import checkov
+from tests.charts.test_pods import HOOKS
 from tests.charts.test_releases import EVERYTHING
 from tests.cluster import Kubectl, skip_or_fail
 from tests.helm import Helm, container
@@ -32,12 +33,17 @@ RIGHT: dict[tuple[str, str], str] = {
     ("CKV_K8S_11", "Pod"): "The test's Pod reads one page and ends: there is no CPU to keep it from.",
     ("CKV_K8S_38", "Deployment"): "Its work is to talk to the API server, for which it needs the token.",
     ("CKV_K8S_8", "Pod"): "Nothing has to restart the test's Pod: it ends by itself, and has a deadline.",
+    ("CKV_K8S_11", "Job"): "A Job does little work and ends: there is no CPU to keep it from.",
+    ("CKV_K8S_38", "Job"): "Its work is to talk to the API server, for which it needs the token.",
     ("CKV_K8S_9", "Pod"): "Nobody sends the test's Pod requests that it could be ready for.",
 }
 """Checks that fail with every set of values. Each entry says why the failure is acceptable."""
 
 CHOSEN: dict[tuple[str, str], str] = {
     ("CKV_K8S_43", "Deployment"): "The builder of the image sets its digest: `image.digest`.",
+    ("CKV_K8S_43", "Job"): "The builder of the image sets its digest: `image.digest`.",
+    ("CKV_K8S_15", "Job"): "It is the controller's image, pulled as that one is.",
+    ("CKV_K8S_40", "Job"): "It is the controller's image, with the same user.",
     ("CKV_K8S_43", "Pod"): "The builder of the image sets its digest: `image.digest`.",
     ("CKV_K8S_15", "Deployment"): "A version's tag stays what it is, and a registry that is away stops no failover.",
     ("CKV_K8S_15", "Pod"): "It is the controller's image, pulled as that one is.",
@@ -89,6 +95,12 @@ def unexcused(objects: list[dict[str, Any]], directory: Path, *excuses: dict[tup
     return [str(each) for each in checkov.findings(objects, directory) if (each.check, each.kind) not in excused]
 
 
+@pytest.mark.parametrize("values", [{}, STRICT], ids=["defaults", "strict"])
+def test_the_jobs_of_the_hooks_pass(linter: None, render: Render, values: dict[str, Any], tmp_path: Path) -> None:
+    objects = render({**values, **HOOKS}, kinds=KUBEVIRT)
+    assert unexcused(objects, tmp_path, RIGHT, ASKED if values else CHOSEN) == []
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_the_defaults_pass(linter: None, render: Render, mode: str, tmp_path: Path) -> None:
     assert unexcused(render({"mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, CHOSEN) == []
@@ -112,7 +124,7 @@ def test_the_kustomize_base_passes(linter: None, tmp_path: Path) -> None:
 
 
 def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: None, render: Render, tmp_path: Path) -> None:
-    objects = render({})
+    objects = render(HOOKS, kinds=KUBEVIRT)
     assert not WEAK.items() & container(objects)["securityContext"].items()
     container(objects)["securityContext"].update(WEAK)
     found = {(each.check, each.kind) for each in checkov.findings([*objects, ALMIGHTY], tmp_path)}

@@ -19,6 +19,7 @@ from informers.client import open_client
 from informers.configuration import load_credentials
 from tests.charts.releases import Site, wait_until
 from tests.command_line import parse
+from tests.helm import run_flags
 from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process, eventually
 from tests.integration.pool_namespace import PoolNamespace
 
@@ -38,7 +39,7 @@ def arguments(site: Site) -> list[str]:
     """The Deployment's arguments without the ports, because a test needs free ports."""
     [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
     assert "env" not in container
-    return [argument for argument in container["args"] if "-bind-address=" not in argument]
+    return [argument for argument in run_flags(container["args"]) if "-bind-address=" not in argument]
 
 
 @contextmanager
@@ -47,9 +48,9 @@ def released(site: Site, directory: Path) -> Iterator[ControllerProcess]:
         yield program
 
 
-def refusals(site: Site, since: int) -> set[tuple[str, str, str, int]]:
-    """The requests of the release's account that the API server refused."""
-    user = f"system:serviceaccount:{site.namespace}:vmherd"
+def refusals(site: Site, since: int, account: str = "vmherd") -> set[tuple[str, str, str, int]]:
+    """The requests of one of the release's accounts that the API server refused."""
+    user = f"system:serviceaccount:{site.namespace}:{account}"
     records = [record for record in site.plane.audit_records(since) if record.username == user]
     assert records, "it asked nothing at all"
     return {(r.verb, r.resource, r.subresource, r.code) for r in records if r.code in (401, 403)}

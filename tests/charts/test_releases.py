@@ -170,6 +170,24 @@ def test_a_takeover_without_kubevirt_is_refused(site: Site) -> None:
     assert "no KubeVirt to take over from" in site.refusal(mode="takeover")
 
 
+def test_definitions_that_were_installed_without_helm_can_be_taken_over(site: Site) -> None:
+    site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
+    site.kubectl.apply(dict(SOUND), dict(SOUND_POOL))
+    assert "invalid ownership metadata" in site.refusal()
+    site.helm("install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], "--take-ownership")
+    assert len(site.definitions()) == 2
+    assert len(site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout.split()) == 2
+
+
+def test_the_notes_warn_of_a_missing_registry_and_of_missing_kinds(site: Site) -> None:
+    metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
+    said = site.install(metrics=metrics)
+    assert "WARNING: image.registry is empty" in said
+    assert "does not have the kinds PrometheusRule, ServiceMonitor, so they are left out" in said
+    assert not {each["kind"] for each in site.objects()} & {"PrometheusRule", "ServiceMonitor"}
+    assert "WARNING" not in site.upgrade(**{"global": {"imageRegistry": "registry.example.com"}})
+
+
 def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:
     site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
     values = {"watchNamespaces": [site.namespace], "crds": {"enabled": False}}

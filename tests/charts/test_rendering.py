@@ -13,7 +13,7 @@ from charts.values import read_values
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from tests.command_line import parse
-from tests.helm import Helm, container, of_kind, only
+from tests.helm import Helm, container, of_kind, only, run_flags
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
 VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}
@@ -24,7 +24,7 @@ def groups(objects: list[dict[str, Any]]) -> list[str]:
 
 
 def settings(objects: list[dict[str, Any]]) -> Config:
-    return parse(container(objects)["args"], {}, pod_namespace="vmherd")
+    return parse(run_flags(container(objects)["args"]), {}, pod_namespace="vmherd")
 
 
 @pytest.mark.parametrize("mode", ["auto", "standalone", "takeover", "alongside"])
@@ -37,8 +37,6 @@ def test_the_linter_reports_no_problem(helm: Helm, mode: str) -> None:
 @pytest.mark.parametrize(
     ("mode", "kinds", "meant", "shipped"),
     [
-        ("auto", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
-        ("auto", (KUBEVIRT,), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
         ("standalone", (), "standalone", ["kubevirt.io", "pool.kubevirt.io"]),
         ("alongside", (), "alongside", ["pool.vmherd.dev", "vmherd.dev"]),
         ("takeover", (KUBEVIRT,), "takeover", []),
@@ -51,6 +49,13 @@ def test_each_mode_ships_its_own_kinds(
     assert only(objects, "Deployment")["metadata"]["annotations"]["vmherd.dev/mode"] == meant
     assert groups(objects) == shipped
     assert settings(objects).mode == meant
+
+
+@pytest.mark.parametrize("kinds", [(), ("apps/v1/Deployment",), ("apps/v1/Deployment", KUBEVIRT)])
+def test_without_a_connection_to_a_cluster_the_mode_auto_is_refused(helm: Helm, kinds: tuple[str, ...]) -> None:
+    said = helm.refusal({"mode": "auto"}, kinds=kinds)
+    assert "Helm cannot ask the cluster" in said
+    assert all(f"--set mode={mode} " in said for mode in ("standalone", "alongside", "takeover"))
 
 
 def test_alongside_the_kinds_have_their_own_short_names(helm: Helm) -> None:
@@ -146,6 +151,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "renewDeadline": "20s",
                     "retryPeriod": "3s",
                 },
+                "terminationGracePeriodSeconds": 90,
                 "settings": {
                     "workers": 3,
                     "burst": 1000000 // 10,
@@ -318,60 +324,6 @@ def test_extra_values_are_rendered_without_changes(helm: Helm) -> None:
     assert only(objects, "ConfigMap")["metadata"]["name"] == "vmherd-extra"
     ours = [each for each in objects if each["kind"] != "ConfigMap"]
     assert all(each["metadata"]["annotations"]["note"] == "x" for each in ours)
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"replicacount": 2}, "replicacount"),
-        ({"image": {"tags": "2"}}, "tags"),
-        ({"metrics": {"serviceMonitor": {"intervall": "1m"}}}, "intervall"),
-        ({"mode": "alone"}, "mode"),
-        ({"replicaCount": "two"}, "replicaCount"),
-        ({"leaderElection": {"leaseDuration": "15"}}, "leaseDuration"),
-        ({"leaderElection": {"leaseDuration": 15}}, "leaseDuration"),
-        ({"watchNamespaces": "team-a"}, "watchNamespaces"),
-        ({"watchNamespaces": ["Team_A"]}, "watchNamespaces"),
-        ({"image": {"digest": "sha256:0"}}, "digest"),
-        ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "maxUnavailable"),
-        ({"extraArgs": [1]}, "extraArgs"),
-    ],
-)
-def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any], said: str) -> None:
-    assert said in helm.refusal(values)
-
-
-@pytest.mark.parametrize(
-    ("values", "kinds", "said"),
-    [
-        ({"mode": "standalone"}, (KUBEVIRT,), "mode=alongside"),
-        ({"mode": "takeover"}, ("apps/v1/Deployment",), "no KubeVirt to take over from"),
-        ({"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, (), "scraped twice"),
-        (
-            {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
-            (),
-            "there would be nothing to scrape",
-        ),
-        ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
-        (
-            {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
-            (),
-            "metrics.podMonitor.authorization is not set",
-        ),
-        ({"rbac": {"userRoles": "namespaces"}}, (), "watchNamespaces is empty"),
-        ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
-    ],
-)
-def test_conflicting_values_are_refused_with_a_message(
-    helm: Helm, values: dict[str, Any], kinds: tuple[str, ...], said: str
-) -> None:
-    assert said in helm.refusal(values, kinds=kinds)
-
-
-def test_an_old_kubernetes_is_refused(helm: Helm) -> None:
-    done = helm("template", "vmherd", str(CHART), "--kube-version", "1.29.5", check=False)
-    assert "incompatible" in done.stderr
-    assert helm.render(kubernetes="1.30.0")
 
 
 def test_the_modes_of_the_chart_are_those_of_the_program() -> None:

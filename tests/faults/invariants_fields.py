@@ -8,8 +8,8 @@ The fields of each kind:
 - a VM: finalizers, ownerReferences, and what the template changed: labels, annotations and spec;
 - a disk: ownerReferences; a revision: nothing.
 
-A member may have the template of any state that the owner had in the window of the write. A VM has the template of its
-revision, and some names in the VM's spec end with the ordinal of the VM (P5).
+A member may have the template of any state that the owner had in the window of the write. A VM may
+also have the template of its revision, and some names in the VM's spec end with the ordinal of the VM (P5).
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def _beyond_template(history: History, change: Change, paths: list[str]) -> list
         return []
     templates = [spec.get("virtualMachineTemplate") or {} for spec in (old, new)]
     changed = [*differences(*(_vm_shape(each) for each in templates)), *REFERENCES]
+    if old.get("nameGeneration") != new.get("nameGeneration"):
+        changed.append(VOLUMES)
     return [path for path in paths if not any(path.startswith(each) or each.startswith(path) for each in changed)]
 
 
@@ -100,6 +102,10 @@ REFERENCES: Final = (
     f"/metadata/labels/{REVISION_LABEL}",
     f"/spec/template/metadata/labels/{REVISION_LABEL}",
 )
+
+
+VOLUMES: Final = "/spec/template/spec/volumes"
+"""The volumes of a VM. `nameGeneration` decides whether their references end with the ordinal."""
 
 
 def _vm_shape(template: Object) -> Object:
@@ -117,7 +123,8 @@ def _wrong_content(history: History, run: Run, step: Step) -> str:
         own = revision_of(history, item, controller_uid(item))
         if own is None:
             return f"{step.change.name} has no revision in the history"
-        templates = [own.get("virtualMachineTemplate") or {}]
+        # A template in another spelling has the earlier revision of the same meaning, such as 64M and 0.064G.
+        templates.append(own.get("virtualMachineTemplate") or {})
         ordinal = ordinal_of(timeline.name, step.change.name)
         fits = any(_has_spec(template, item, f"-{ordinal}") for template in templates)
     else:

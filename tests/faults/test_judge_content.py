@@ -217,6 +217,26 @@ def test_s11_an_update_that_reverts_a_change_of_the_user_is_found() -> None:
     assert_broken(made, "S11", "changes ['/spec/runStrategy']")
 
 
+@pytest.mark.parametrize("appended", [True, False])
+def test_s11_only_a_change_of_name_generation_may_change_volumes(appended: bool) -> None:
+    made = Made()
+    pool_of(made, 1)
+    if appended:
+        made.patch(POOL, "pool", {"spec": {"nameGeneration": {"appendIndexToConfigMapRefs": True}}})
+    update(made, {"template": {"spec": {"domain": {"memory": 2}, "volumes": [{"configMap": {"name": "c-0"}}]}}})
+    (assert_kept if appended else assert_broken)(made, "S11", *(() if appended else ("/spec/template/spec/volumes",)))
+
+
+def test_s11_an_empty_list_equals_an_absent_list() -> None:
+    made = Made()
+    owner = made.create(pool(1))
+    made.create(revision_of(owner), by=OURS)
+    first = vm("pool-0", owner)
+    first["spec"]["template"]["spec"] |= {"volumes": []}
+    made.create(first, by=OURS)
+    assert_kept(made, "S11")
+
+
 def test_s11_a_vmi_that_differs_from_its_template_is_found() -> None:
     made = Made()
     owner = made.create(replica_set(2))

@@ -55,7 +55,7 @@ def test_every_field_of_a_pool_is_explained() -> None:
 
 def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> None:
     kubectl("create", "-f", "-", stdin=pool())
-    kubectl("autoscale", "vmpool", "web", "--min=3", "--max=10", "--cpu-percent=50")
+    kubectl("autoscale", "vmpool", "web", "--min=3", "--max=10", "--cpu=50%")
     spec = kubectl.json("get", "hpa", "web")["spec"]
     target = spec["scaleTargetRef"]
     assert (target["kind"], target["name"]) == ("VirtualMachinePool", "web")

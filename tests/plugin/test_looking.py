@@ -9,7 +9,7 @@ import msgspec
 import pytest
 import yaml
 
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from controller.leaderelection.lease import LEASES
 from informers.meta import ObjectKey
 from plugin.cli import main
@@ -28,6 +28,13 @@ def lease(cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f"
     spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
     metadata = {"name": LEASE.name, "namespace": LEASE.namespace, "uid": "lease"}
     cluster.server.put(LEASES, {"metadata": metadata, "spec": spec})
+
+
+def test_revisions_of_other_owners_are_left_out(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    foreign = pool_builders.revision(pool_builders.pool("other", uid="another"), "other", owned=False)
+    cluster.put(CONTROLLER_REVISIONS, foreign)
+    assert len(shell.output("tree vmpool/web").splitlines()) == 4
 
 
 def test_the_list_has_one_line_for_each_object(cluster: Cluster, shell: Shell):

@@ -1,4 +1,4 @@
-{{/* The mode, the names that depend on it, and the checks of the values. */}}
+{{/* The mode, and the facts about the cluster that it depends on. */}}
 
 {{/* "true" if Helm is connected to a cluster. `helm template` knows only groups and versions, no kinds. */}}
 {{- define "vmherd.hasCluster" -}}
@@ -17,11 +17,31 @@
 {{- end }}
 {{- end }}
 
+{{/* "true" if Helm can read objects of the cluster. Without a cluster, `lookup` returns an empty dict also for a list. */}}
+{{- define "vmherd.isConnected" -}}
+{{- if lookup "apps/v1" "Deployment" (include "vmherd.namespace" .) "" }}true{{ end }}
+{{- end }}
+
+{{- define "vmherd.isOpenShift" -}}
+{{- if eq .Values.platform "openshift" }}true
+{{- else if and (eq .Values.platform "auto") (.Capabilities.APIVersions.Has "security.openshift.io/v1") }}true
+{{- end }}
+{{- end }}
+
+{{/* The mode of the release. With mode auto, the result is stored in .Values, because it costs requests. */}}
 {{- define "vmherd.mode" -}}
-{{- if ne .Values.mode "auto" }}
+{{- if eq .Values.mode "auto" }}
+{{- $_ := set .Values "mode" (include "vmherd.automaticMode" .) }}
+{{- end }}
 {{- .Values.mode }}
-{{- else if include "vmherd.formerMode" . }}
+{{- end }}
+
+{{- define "vmherd.automaticMode" -}}
+{{- if include "vmherd.formerMode" . }}
 {{- include "vmherd.formerMode" . }}
+{{- else if not (include "vmherd.isConnected" .) }}
+{{- $_ := fail "\n\nThe mode is auto, but Helm cannot ask the cluster, for example in `helm template`, in `--dry-run=client`, or in Argo CD.\nSo it is unknown whether the cluster has KubeVirt, and which mode the release had before. Choose the mode:\n  --set mode=standalone   for a cluster without KubeVirt\n  --set mode=alongside    beside KubeVirt, with the kinds of vmherd.dev\n  --set mode=takeover     instead of KubeVirt's two controllers for these kinds\n" }}
+{{- "standalone" }}
 {{- else if include "vmherd.hasKubeVirt" . }}
 {{- "alongside" }}
 {{- else }}
@@ -31,33 +51,4 @@
 
 {{- define "vmherd.shipsCrds" -}}
 {{- if and .Values.crds.enabled (ne (include "vmherd.mode" .) "takeover") }}true{{ end }}
-{{- end }}
-
-{{/* Fail for invalid combinations of values. Two controllers on one object would undo each other's changes. */}}
-{{- define "vmherd.check" -}}
-{{- $mode := include "vmherd.mode" . }}
-{{- if and (eq $mode "standalone") (include "vmherd.hasKubeVirt" .) }}
-{{- fail "\n\nThe mode is standalone, but this cluster has KubeVirt. Its virt-controller also reconciles replica sets and pools.\nUse --set mode=alongside to serve the same kinds in the group vmherd.dev,\nor --set mode=takeover to disable these controllers in virt-controller and replace them with vmherd.\n" }}
-{{- end }}
-{{- if and (eq $mode "takeover") (include "vmherd.hasCluster" .) (not (include "vmherd.hasKubeVirt" .)) }}
-{{- fail "\n\nThe mode is takeover, but this cluster has no KubeVirt to take over from.\nUse --set mode=standalone, or install KubeVirt first.\n" }}
-{{- end }}
-{{- if and (gt (int .Values.replicaCount) 1) (not .Values.leaderElection.enabled) }}
-{{- fail "\n\nleaderElection.enabled is false, but replicaCount is more than 1: all Pods would reconcile at the same time.\n" }}
-{{- end }}
-{{- if and .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled }}
-{{- fail "\n\nmetrics.serviceMonitor and metrics.podMonitor are both enabled: every Pod would be scraped twice.\n" }}
-{{- end }}
-{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.service.enabled) }}
-{{- fail "\n\nmetrics.serviceMonitor is enabled, but metrics.service is not: there would be nothing to scrape.\n" }}
-{{- end }}
-{{- if and (or .Values.metrics.serviceMonitor.enabled .Values.metrics.podMonitor.enabled) (not .Values.metrics.enabled) }}
-{{- fail "\n\nA monitor is enabled, but metrics.enabled is false: there is nothing to scrape.\n" }}
-{{- end }}
-{{- if and .Values.metrics.podMonitor.enabled .Values.metrics.secure.enabled (not .Values.metrics.podMonitor.authorization) }}
-{{- fail "\n\nmetrics.secure and metrics.podMonitor are enabled, but metrics.podMonitor.authorization is not set.\n" }}
-{{- end }}
-{{- if and (eq .Values.rbac.userRoles "namespaces") (not .Values.watchNamespaces) }}
-{{- fail "\n\nrbac.userRoles is namespaces, but watchNamespaces is empty.\n" }}
-{{- end }}
 {{- end }}

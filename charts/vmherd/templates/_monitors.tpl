@@ -1,3 +1,23 @@
+{{/* "true" if a kind of the Prometheus operator is enabled and not known to be missing in the cluster. The argument is a
+list: the root, the values of the object, and its kind. */}}
+{{- define "vmherd.monitored" -}}
+{{- $root := index . 0 -}}
+{{- $missing := and (include "vmherd.hasCluster" $root) (not ($root.Capabilities.APIVersions.Has (printf "monitoring.coreos.com/v1/%s" (index . 2)))) }}
+{{- if and (index . 1).enabled (not $missing) }}true{{ end }}
+{{- end }}
+
+{{/* The enabled kinds of the Prometheus operator that the cluster does not have. */}}
+{{- define "vmherd.leftOut" -}}
+{{- $kinds := list }}
+{{- range $name, $kind := dict "serviceMonitor" "ServiceMonitor" "podMonitor" "PodMonitor" "prometheusRule" "PrometheusRule" }}
+{{- $values := index $.Values.metrics $name }}
+{{- if and $values.enabled (not (include "vmherd.monitored" (list $ $values $kind))) }}
+{{- $kinds = append $kinds $kind }}
+{{- end }}
+{{- end }}
+{{- join ", " $kinds }}
+{{- end }}
+
 {{/* The endpoint of a monitor. The argument is a list: the root, and the values of the monitor. */}}
 {{- define "vmherd.endpoint" -}}
 {{- $root := index . 0 -}}

@@ -75,9 +75,14 @@ annotations:
 {{- end }}
 {{- end }}
 
+{{- define "vmherd.registry" -}}
+{{- default .Values.image.registry .Values.global.imageRegistry }}
+{{- end }}
+
 {{- define "vmherd.image" -}}
+{{- with include "vmherd.registry" . }}{{ . }}/{{ end }}
 {{- with .Values.image }}
-{{- with .registry }}{{ . }}/{{ end }}{{ .repository }}
+{{- .repository }}
 {{- if .digest }}@{{ .digest }}{{ else }}:{{ default $.Chart.AppVersion .tag }}{{ end }}
 {{- end }}
 {{- end }}

@@ -83,6 +83,37 @@
   verbs: [create]
 {{- end }}
 
+{{- define "vmherd.rules.stop" }}
+- apiGroups: [kubevirt.io]
+  resources: [kubevirts]
+  verbs: [list, patch]
+- apiGroups: [hco.kubevirt.io]
+  resources: [hyperconvergeds]
+  verbs: [get, patch]
+{{- end }}
+
+{{- define "vmherd.rules.cleanup" }}
+- apiGroups: [{{ include "vmherd.poolGroup" . }}]
+  resources: [virtualmachinepools]
+  verbs: [list, patch]
+- apiGroups: [kubevirt.io]
+  resources: [virtualmachines]
+  verbs: [list, patch]
+- apiGroups: [cdi.kubevirt.io]
+  resources: [datavolumes]
+  verbs: [get, patch]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims]
+  verbs: [get, patch]
+{{- end }}
+
+{{- define "vmherd.rules.held" }}
+- apiGroups: [coordination.k8s.io]
+  resources: [leases]
+  resourceNames: [{{ include "vmherd.leaseName" . }}]
+  verbs: [list]
+{{- end }}
+
 {{- define "vmherd.rules.view" }}
 - apiGroups: [{{ include "vmherd.replicasetGroup" . }}]
   resources: [virtualmachineinstancereplicasets]

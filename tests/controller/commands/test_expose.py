@@ -304,3 +304,13 @@ def test_help_says_what_can_be_exposed(capsys):
     assert out.startswith("Usage: vmherd expose [OPTIONS] TYPE NAME\n\n  Create a Service. TYPE is vmirs or vmpool")
     assert "VMHERD_PORT" not in out
     assert "-n, --namespace NAMESPACE" in out
+
+
+@pytest.mark.parametrize(("command", "explained"), [("expose", False), ("takeover", False), ("run", True)])
+def test_only_the_help_of_a_command_with_durations_explains_durations(
+    command: str, explained: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([command, "--help"]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "A flag wins over its environment variable." in said
+    assert ("A duration is written as 15s" in said) is explained

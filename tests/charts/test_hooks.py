@@ -1,0 +1,114 @@
+"""The Jobs of the chart's hooks on the real API server.
+
+No Pod runs in the cluster. So the test runs the Job's command with a token of the Job's account, and then writes the
+status of a finished Job.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from charts.generated import CHART
+from tests.charts.releases import NO_WAIT, Site, kubevirt_definition, wait_until
+from tests.charts.test_live import refusals, released
+from tests.helm import MODE
+from tests.integration.controller_process import eventually
+from tests.integration.kubevirt_installation import vmherd
+from tests.integration.pool_namespace import FINALIZER, PoolNamespace, finalizers_of, simulator
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [3, 4], indirect=True)]
+
+TIME = "2026-01-01T00:00:00Z"
+CONDITIONS = [
+    {"type": each, "status": "True", "lastTransitionTime": TIME} for each in ("SuccessCriteriaMet", "Complete")
+]
+FINISHED = {"startTime": TIME, "completionTime": TIME, "succeeded": 1, "conditions": CONDITIONS}
+
+
+@contextmanager
+def helm_runs(site: Site, *arguments: str, values: dict[str, Any] | None = None) -> Iterator[subprocess.Popen[str]]:
+    """Run Helm while the block runs. At the end Helm must have succeeded."""
+    command = [str(site.helm._program), *arguments, "--namespace", site.namespace, "--timeout=90s"]
+    with subprocess.Popen(
+        [*command, "--values=-"] if values is not None else command,
+        env=site.helm._environment(),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        assert running.stdin is not None
+        running.stdin.write(json.dumps(values or {}))
+        running.stdin.close()
+        yield running
+        assert running.stdout is not None
+        said = running.stdout.read()
+        assert running.wait(timeout=100) == 0, said
+
+
+def carry_out(site: Site, job: str, directory: Path) -> str:
+    """Wait for the Job, run its command as its account, and finish the Job. Return the output of the command."""
+    wait_until(lambda: site.kubectl("get", "job", job, check=False).returncode == 0, what=job, within_s=60)
+    spec = site.kubectl.json("get", "job", job)["spec"]["template"]["spec"]
+    account = spec["serviceAccountName"]
+    token = site.kubectl("create", "token", account).stdout.strip()
+    kubeconfig = site.plane.write_kubeconfig(directory / f"{job}.kubeconfig", account, token=token)
+    since = site.plane.audit_position()
+    done = vmherd(kubeconfig, *spec["containers"][0]["args"])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert refusals(site, since, account) == set()
+    site.kubectl("patch", "job", job, "--subresource=status", "--type=merge", "-p", json.dumps({"status": FINISHED}))
+    return done.stdout
+
+
+def left_of_hooks(site: Site) -> list[str]:
+    kinds = "jobs,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings"
+    found = site.kubectl("get", kinds, "-o", "name").stdout.split()
+    return [name for name in found if "/vmherd-kv-" in name or "/vmherd-cleanup" in name]
+
+
+@pytest.mark.parametrize("watched", [False, True], ids=["everywhere", "watchNamespaces"])
+def test_an_uninstallation_with_the_cleanup_job_leaves_no_finalizers(
+    site: Site, tmp_path: Path, *, watched: bool
+) -> None:
+    values = {**MODE, "hooks": {"cleanup": {"enabled": True}}}
+    values |= {"watchNamespaces": [site.namespace]} if watched else {}
+    assert "After `helm uninstall`, a Job" in site.install(**values)
+    pools = PoolNamespace(site.plane, site.namespace)
+    with simulator(site.plane), released(site, tmp_path) as program:
+        pools.make_pool(1)
+        pools.wait_for_ordinals(0)
+        assert program.stop() == 0
+    with helm_runs(site, "uninstall", "vmherd"):
+        said = carry_out(site, "vmherd-cleanup", tmp_path)
+    assert "objects cleaned up" in said
+    assert FINALIZER not in finalizers_of(pools.pool())
+    assert FINALIZER not in finalizers_of(pools.vms()["pool-0"])
+    assert left_of_hooks(site) == []
+
+
+def test_the_takeover_jobs_stop_and_start_the_loops_of_kubevirt(site: Site, tmp_path: Path) -> None:
+    site.kubectl.apply(kubevirt_definition())
+    site.kubectl("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io")
+    kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
+    eventually(lambda: site.kubectl("apply", "-f", "-", stdin=kubevirt, check=False).returncode == 0, what="KubeVirt")
+
+    def patches() -> list[dict[str, str]]:
+        spec = site.kubectl.json("get", "kubevirt", "kubevirt")["spec"]
+        return list((spec.get("customizeComponents") or {}).get("patches") or ())
+
+    values = {"mode": "takeover", "hooks": {"takeover": {"enabled": True}}}
+    with helm_runs(site, "install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], values=values):
+        carry_out(site, "vmherd-kv-stop", tmp_path)
+    assert [patch["resourceName"] for patch in patches()] == ["virt-controller"]
+    with helm_runs(site, "uninstall", "vmherd"):
+        carry_out(site, "vmherd-kv-start", tmp_path)
+    assert patches() == []
+    assert left_of_hooks(site) == []

@@ -1,0 +1,82 @@
+"""The chart on OpenShift: an admission policy imitates the SecurityContextConstraints "restricted-v2"."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.controlplane import ControlPlane
+from tests.charts.releases import Site
+from tests.charts.test_pods import HOOKS, USERS, pod_specs
+from tests.cluster import Kubectl
+from tests.integration.controller_process import eventually
+
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
+
+POLICY = Path(__file__).with_name("restricted-v2.yaml")
+RANGE = "1000700000/10000"
+FIXED = {"podSecurityContext": {"runAsNonRoot": True, **USERS}}
+METRICS = {"metrics": {"secure": {"enabled": True, "certificateSecret": "certificate"}}}
+
+
+@pytest.fixture(scope="module")
+def policy(plane: ControlPlane) -> Iterator[None]:
+    kubectl = Kubectl(plane.kubeconfig)
+    kubectl("apply", "-f", str(POLICY))
+    yield
+    kubectl("delete", "-f", str(POLICY))
+
+
+def refusals(site: Site, values: dict[str, Any]) -> list[str]:
+    """For each Pod of the chart, the error message of the API server, or "" if the API server accepts the Pod."""
+    return [answer(site, spec) for spec in pod_specs(site.helm.render({**HOOKS, **values}))]
+
+
+def answer(site: Site, spec: dict[str, Any]) -> str:
+    # The account of a Pod must exist.
+    spec = {**spec, "serviceAccountName": "default"}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "pod"}, "spec": spec}
+    return site.kubectl("create", "--dry-run=server", "-f", "-", stdin=pod, check=False).stderr
+
+
+@pytest.fixture
+def project(site: Site, policy: None) -> Site:
+    """A namespace as OpenShift makes it, with ranges for users and groups."""
+    ranges = [f"openshift.io/sa.scc.{name}={RANGE}" for name in ("uid-range", "supplemental-groups")]
+    site.kubectl("annotate", "namespace", site.namespace, *ranges)
+    site.kubectl("label", "namespace", site.namespace, "openshift=imitated")
+    context = {"runAsUser": 65532, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}}
+    limits = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    spec = {"securityContext": context, "containers": [{"name": "a", "image": "a", "securityContext": limits}]}
+    eventually(lambda: "not in the range" in answer(site, spec), what="the policy is in force", within_s=60)
+    return site
+
+
+@pytest.mark.parametrize("values", [{}, FIXED, METRICS], ids=["defaults", "fixed users", "a mounted certificate"])
+def test_every_pod_of_the_chart_is_admitted(project: Site, values: dict[str, Any]) -> None:
+    assert refusals(project, {**values, "platform": "openshift"}) == [""] * 5
+
+
+def test_without_the_platform_a_fixed_user_is_refused(project: Site) -> None:
+    assert all("runAsUser is not in the range of the namespace" in each for each in refusals(project, FIXED))
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"podSecurityContext": {"fsGroup": 65532}}, "fsGroup is not in the range"),
+        ({"hostNetwork": True}, "namespaces or ports of the node"),
+        ({"securityContext": {"allowPrivilegeEscalation": True}}, "may escalate its privileges"),
+        ({"securityContext": {"capabilities": {"add": ["NET_ADMIN"]}}}, "adds capabilities"),
+        ({"podSecurityContext": {"seccompProfile": {"type": "Unconfined"}}}, "seccomp profile"),
+        ({"extraVolumes": [{"name": "node", "hostPath": {"path": "/"}}]}, "a volume has a type"),
+    ],
+)
+def test_the_imitation_refuses_what_restricted_v2_refuses(project: Site, values: dict[str, Any], said: str) -> None:
+    # The namespace must not refuse the Pod first.
+    enforced = "pod-security.kubernetes.io/enforce"
+    project.kubectl("label", "namespace", project.namespace, f"{enforced}=privileged", "--overwrite")
+    assert said in refusals(project, values)[0]

@@ -1,0 +1,94 @@
+"""The values that the chart refuses, each with a message."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from charts.generated import CHART
+from tests.charts.test_rendering import KUBEVIRT
+from tests.helm import MODE, Helm
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"replicacount": 2}, "replicacount"),
+        ({"image": {"tags": "2"}}, "tags"),
+        ({"metrics": {"serviceMonitor": {"intervall": "1m"}}}, "intervall"),
+        ({"mode": "alone"}, "mode"),
+        ({"replicaCount": "two"}, "replicaCount"),
+        ({"leaderElection": {"leaseDuration": "15"}}, "leaseDuration"),
+        ({"leaderElection": {"leaseDuration": 15}}, "leaseDuration"),
+        ({"watchNamespaces": "team-a"}, "watchNamespaces"),
+        ({"watchNamespaces": ["Team_A"]}, "watchNamespaces"),
+        ({"image": {"digest": "sha256:0"}}, "digest"),
+        ({"podDisruptionBudget": {"maxUnavailable": "half"}}, "maxUnavailable"),
+        ({"extraArgs": [1]}, "extraArgs"),
+        ({"platform": "rancher"}, "platform"),
+        ({"global": {"imageRegistry": 1}}, "imageRegistry"),
+        ({"metrics": {"prometheusRule": {"alerts": {"VmherdDown": {"enable": False}}}}}, "enable"),
+        ({"metrics": {"prometheusRule": {"runbookUrl": "runbooks"}}}, "runbookUrl"),
+        ({"podDisruptionBudget": {"minAvailable": "half"}}, "minAvailable"),
+    ],
+)
+def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any], said: str) -> None:
+    assert said in helm.refusal(values)
+
+
+@pytest.mark.parametrize(
+    ("values", "kinds", "said"),
+    [
+        ({"mode": "standalone"}, (KUBEVIRT,), "mode=alongside"),
+        ({"mode": "takeover"}, ("apps/v1/Deployment",), "no KubeVirt to take over from"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}}}, (), "scraped twice"),
+        (
+            {"metrics": {"serviceMonitor": {"enabled": True}, "service": {"enabled": False}}},
+            (),
+            "there would be nothing to scrape",
+        ),
+        ({"metrics": {"podMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}, "enabled": False}}, (), "nothing to scrape"),
+        ({"metrics": {"prometheusRule": {"enabled": True}, "enabled": False}}, (), "metrics.prometheusRule is enabled"),
+        ({"metrics": {"dashboards": {"enabled": True}, "enabled": False}}, (), "metrics.dashboards is enabled"),
+        ({"leaderElection": {"leaseDuration": "10s"}}, (), "leaseDuration is 10s, but it must be longer"),
+        ({"leaderElection": {"leaseDuration": "1m", "renewDeadline": "1m0.5s"}}, (), "leaseDuration is 1m, but"),
+        ({"leaderElection": {"retryPeriod": "9s"}}, (), "renewDeadline is 10s, but it must be longer"),
+        ({"settings": {"shutdownGrace": "40s"}}, (), "terminationGracePeriodSeconds is 40, but"),
+        ({"dnsPolicy": "None"}, (), "dnsConfig.nameservers is empty"),
+        ({"hooks": {"takeover": {"enabled": True}}}, (), "hooks.takeover is enabled, but the mode is standalone"),
+        (
+            {"mode": "takeover", "observe": True, "hooks": {"takeover": {"enabled": True}}},
+            (),
+            "observe and hooks.takeover",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDwon": {}}}}},
+            (),
+            "there is no such alert. The alerts are VmherdReplicasMismatch",
+        ),
+        (
+            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDown": {"threshold": 3}}}}},
+            (),
+            "this alert has no threshold",
+        ),
+        (
+            {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
+            (),
+            "metrics.podMonitor.authorization is not set",
+        ),
+        ({"rbac": {"userRoles": "namespaces"}}, (), "watchNamespaces is empty"),
+        ({"serviceAccount": {"create": False}}, (), "serviceAccount.name is needed"),
+    ],
+)
+def test_conflicting_values_are_refused_with_a_message(
+    helm: Helm, values: dict[str, Any], kinds: tuple[str, ...], said: str
+) -> None:
+    assert said in helm.refusal(values, kinds=kinds)
+
+
+def test_an_old_kubernetes_is_refused(helm: Helm) -> None:
+    done = helm("template", "vmherd", str(CHART), "--kube-version", "1.29.5", values=MODE, check=False)
+    assert "incompatible" in done.stderr
+    assert helm.render(kubernetes="1.30.0")
