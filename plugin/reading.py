@@ -152,7 +152,9 @@ class Reader:
         try:
             async for raw in self.pages(resource, namespace):
                 each = resource.decode(raw)
-                store.apply(cache.transform(each) if cache.transform else each)
+                kept = cache.transform(each) if cache.transform else each
+                if kept is not None:
+                    store.apply(kept)
         except Forbidden as error:
             self.missing[resource.name] = str(error)
         if self._once:
