@@ -26,7 +26,7 @@ from controller.kinds import Kind
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
-from controller.runtime.result import Report, facts_of, result_of
+from controller.runtime.result import After, Report, facts_of, result_of
 from controller.runtime.side_thread import SideThread
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.status_writer import StatusWriter
@@ -134,6 +134,8 @@ class RulesReconciler(Generic[S]):
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
+        if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
+            return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
         snapshot_s = clock() - started
         plan, plan_s = await self._thread.call(self._rules.plan, snapshot, members=len(snapshot.members))
         # The event loop waits for the snapshot. It waits for the plan too, or shares its time with the plan. The status
