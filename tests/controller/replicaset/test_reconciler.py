@@ -4,11 +4,15 @@ status.
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.progress import PROGRESS_DEADLINE_S
 from controller.kubevirt.resources import VMIS
+from controller.replicaset import rules
+from controller.runtime import side_thread
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from controller.runtime.status_writer import ABSENT_S
 from informers.errors import TransportError
@@ -352,3 +356,24 @@ async def test_r9_the_vmis_of_a_set_that_is_gone_are_not_created_again_and_again
     assert (await simulation.reconcile()).result == After(ABSENT_S)
     simulation.process.catch_up()
     assert (await simulation.reconcile()).result == AwaitChange()
+
+
+async def test_only_a_large_set_is_planned_in_another_thread(monkeypatch):
+    monkeypatch.setattr(side_thread, "LARGE", 3)
+    threads: list[int] = []
+
+    def note_thread(function):
+        def noting(*arguments):
+            threads.append(threading.get_ident())
+            return function(*arguments)
+
+        return noting
+
+    monkeypatch.setattr(rules, "plan", note_thread(rules.plan))
+    monkeypatch.setattr(rules, "next_status", note_thread(rules.next_status))
+    for replicas, is_other in ((2, False), (3, True)):
+        simulation = await simulation_at_rest(replicas=replicas)
+        threads.clear()
+        await simulation.reconcile()
+        assert [thread != threading.get_ident() for thread in threads] == [is_other, is_other]
+        assert simulation.owner.status.replicas == replicas
