@@ -25,53 +25,38 @@ def uid(kind: int, number: int) -> str:
     return f"{kind:08x}-0000-4000-8000-{number:012x}"
 
 
-def vmi_of_set(number: int) -> bytes:
-    """A running VMI of a replica set with `SET_SIZE` VMIs."""
-    group = number // SET_SIZE
+def vmi_of_set(number: int, *, size: int = SET_SIZE) -> bytes:
+    """A running VMI of a replica set with `size` VMIs."""
+    group = number // size
     owner = _owner("kubevirt.io/v1", "VirtualMachineInstanceReplicaSet", f"fleet-{group:05d}", uid(1, group))
     labels = {"app": f"fleet-{group:05d}", "vmherd.dev/template-hash": f"{group:010x}"}
     return _vmi(number, group, f"fleet-{group:05d}-{number:06d}", owner, labels, uid(2, number))
 
 
-def vmi_of_vm(number: int) -> bytes:
+def vmi_of_vm(number: int, *, size: int = POOL_SIZE) -> bytes:
     """The running VMI of the VM with the same number."""
-    group = number // POOL_SIZE
-    name = _vm_name(number)
+    group = number // size
+    name = _vm_name(number, size)
     owner = _owner("kubevirt.io/v1", "VirtualMachine", name, uid(4, number))
     labels = {"app": f"pool-{group:05d}", "kubevirt.io/vm-pool-revision-name": f"pool-{group:05d}-1"}
     return _vmi(number, group, name, owner, labels, uid(5, number))
 
 
-def vm_of_pool(number: int, *, size: int = POOL_SIZE, namespace: str = "", revision: int = 1) -> bytes:
+def vm_of_pool(number: int, *, size: int = POOL_SIZE) -> bytes:
     """A running VM of a pool with `size` VMs."""
     group = number // size
     pool, name = f"pool-{group:05d}", _vm_name(number, size)
     owner = _owner("pool.kubevirt.io/v1beta1", "VirtualMachinePool", pool, uid(3, group))
-    metadata = _metadata(number, namespace or f"team-{group % NAMESPACES}", name, uid(4, number)) | {
+    metadata = _metadata(number, f"team-{group % NAMESPACES}", name, uid(4, number)) | {
         "annotations": {
             "kubevirt.io/latest-observed-api-version": "v1",
             "kubevirt.io/storage-observed-api-version": "v1",
         },
         "finalizers": ["pool.kubevirt.io/finalizer", "kubevirt.io/virtualMachineControllerFinalize"],
-        "labels": {"app": pool, "kubevirt.io/vm-pool-revision-name": f"{pool}-{revision}"},
+        "labels": {"app": pool, "kubevirt.io/vm-pool-revision-name": f"{pool}-1"},
         "ownerReferences": [owner],
     }
-    disk = f"root-{name.rpartition('-')[2]}"
-    template = {
-        "metadata": {"labels": {"app": pool, "kubevirt.io/vm-pool-revision-name": f"{pool}-{revision}"}},
-        "spec": subject.SPEC
-        | {
-            "architecture": "amd64",
-            "nodeSelector": {"zone": "east"},
-            "volumes": [*subject.SPEC["volumes"], {"name": "root", "dataVolume": {"name": disk}}],
-        },
-    }
-    request = {"storage": {"resources": {"requests": {"storage": "1Gi"}}}, "source": {"blank": {}}}
-    spec = {
-        "runStrategy": "Always",
-        "template": template,
-        "dataVolumeTemplates": [{"metadata": {"name": disk}, "spec": request}],
-    }
+    spec = vm_spec(pool, suffix=f"-{name.rpartition('-')[2]}")
     status = {
         "conditions": [*_conditions(number), _condition("DataVolumesReady", "True", None, reason="AllDVsReady")],
         "created": True,
@@ -87,6 +72,55 @@ def vm_of_pool(number: int, *, size: int = POOL_SIZE, namespace: str = "", revis
     }
     managed = [_managed("vmherd", spec), _managed("virt-controller", status)]
     return _encode({"metadata": metadata | {"managedFields": managed}, "spec": spec, "status": status})
+
+
+def vm_spec(pool: str, *, suffix: str = "", image: str = "v1") -> dict[str, Any]:
+    """The spec of a VM. Without `suffix`, it is the spec in the template of the pool."""
+    labels = {"app": pool} | ({"kubevirt.io/vm-pool-revision-name": f"{pool}-1"} if suffix else {})
+    volumes = [*subject.SPEC["volumes"], {"name": "root", "dataVolume": {"name": f"root{suffix}"}}]
+    volumes[0] = {"name": "containerdisk", "containerDisk": {"image": f"kubevirt/cirros:{image}"}}
+    inner = subject.SPEC | {"architecture": "amd64", "nodeSelector": {"zone": "east"}, "volumes": volumes}
+    request = {"storage": {"resources": {"requests": {"storage": "1Gi"}}}, "source": {"blank": {}}}
+    return {
+        "runStrategy": "Always",
+        "template": {"metadata": {"labels": labels}, "spec": inner},
+        "dataVolumeTemplates": [{"metadata": {"name": f"root{suffix}"}, "spec": request}],
+    }
+
+
+def pool(replicas: int, *, image: str = "v1", generation: int = 1) -> bytes:
+    """The pool with the number 0."""
+    name = "pool-00000"
+    template = {"metadata": {"labels": {"app": name}}, "spec": vm_spec(name, image=image)}
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": {"app": name}},
+        "virtualMachineTemplate": template,
+        "maxUnavailable": "10%",
+    }
+    metadata = _metadata(0, "team-0", name, uid(3, 0)) | {
+        "generation": generation,
+        "finalizers": ["pool.kubevirt.io/finalizer"],
+    }
+    return _encode({"metadata": metadata, "spec": spec})
+
+
+def pool_revision(pool_spec: dict[str, Any]) -> bytes:
+    """The first revision of the pool with the number 0."""
+    owner = _owner("pool.kubevirt.io/v1beta1", "VirtualMachinePool", "pool-00000", uid(3, 0))
+    metadata = _metadata(0, "team-0", "pool-00000-1", uid(9, 0)) | {"ownerReferences": [owner]}
+    return _encode({"metadata": metadata, "data": pool_spec, "revision": 1})
+
+
+def replica_set(replicas: int) -> bytes:
+    """The replica set with the number 0."""
+    labels = {"app": "fleet-00000"}
+    spec = {
+        "replicas": replicas,
+        "selector": {"matchLabels": labels},
+        "template": {"metadata": {"labels": labels}, "spec": subject.SPEC},
+    }
+    return _encode({"metadata": _metadata(0, "team-0", "fleet-00000", uid(1, 0)), "spec": spec})
 
 
 def kubevirt_revision(number: int) -> bytes:

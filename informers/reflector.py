@@ -112,7 +112,7 @@ class Reflector(Generic[T]):
         self._resource = resource
         self._client = client
         self._store = store
-        self._transform = transform
+        self._transform: Callable[[T], T | None] = transform or (lambda obj: obj)
         self._emit = emit
         self._completed = completed
         self._instruments = instruments
@@ -285,11 +285,11 @@ class Reflector(Generic[T]):
                 assert_never(effect)
 
     def _change(self, obj: T, write: Callable[..., Iterable[Change[T]]]) -> None:
-        kept, scope = self._transformed(obj), self.scope
+        kept, scope = self._transform(obj), self.scope
         self._emit_all(self._store.drop(obj.metadata, scope=scope) if kept is None else write(kept, scope=scope))
 
     def _collect(self, replacement: Replacement[T], obj: T) -> None:
-        if (kept := self._transformed(obj)) is None:
+        if (kept := self._transform(obj)) is None:
             replacement.drop(obj.metadata.key)
         else:
             replacement.put(kept)
@@ -337,9 +337,6 @@ class Reflector(Generic[T]):
     def _emit_all(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:
             self._emit(change)
-
-    def _transformed(self, obj: T) -> T | None:
-        return self._transform(obj) if self._transform is not None else obj
 
     def _skip(self, skip: Skip) -> None:
         self._instruments.decode_failed(self._resource.name)

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, VirtualMachineInstance
@@ -98,4 +98,4 @@ def _conditions_of_vm(vm: VirtualMachine) -> Iterable[Condition] | None:
 
 
 def _is_true(conditions: Iterable[Condition] | None, name: str) -> bool:
-    return any(each.type == name and each.status == "True" for each in conditions or ())
+    return find_true(conditions, name) is not None

@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 from msgspec import Raw, Struct
+from msgspec.structs import force_setattr
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.owner_references import controller_reference
@@ -39,17 +40,23 @@ class Revisions(Struct, frozen=True, kw_only=True):
 
     `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
     `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
+    `current_names` are the names of all revisions whose template has the same meaning as the present template.
     """
 
     current: str
     template: Template
     current_exists: bool
     templates: Mapping[str, Template]
+    current_names: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        digest = self.template.digest
+        names = frozenset(name for name, template in self.templates.items() if template.digest == digest)
+        force_setattr(self, "current_names", names)
 
     def is_current(self, name: str) -> bool:
         """Return True if the template of the revision `name` has the same meaning as the pool's template (P12)."""
-        template = self.templates.get(name)
-        return template is not None and template.digest == self.template.digest
+        return name in self.current_names
 
 
 def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:

@@ -9,8 +9,10 @@ covers the names and specs of the dataVolumeTemplates.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
+from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -30,6 +32,12 @@ from controller.kubevirt.normal_form import (
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta
+
+REMEMBERED: Final = 512
+"""The number of remembered templates. Each reconciliation needs the templates of the pool and of its revisions."""
+
+REMEMBERED_SIZE: Final = 16 * 1024
+"""The maximum size, in bytes, of a remembered template."""
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -67,13 +75,27 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
     machine_spec = bytes(wire.spec)
     if len(machine_spec) > TEMPLATE_LIMIT:
         return FieldError(too_large("spec.virtualMachineTemplate.spec", len(machine_spec)))
+    texts = (tuple(labels.items()), tuple(annotations.items()))
+    size = len(machine_spec) + sum(len(name) + len(value) for items in texts for name, value in items)
+    parse = _parse_remembered if size <= REMEMBERED_SIZE else _parse
+    return parse(machine_spec, *texts, _index_rules(spec), index_sysprep)
+
+
+def _parse(
+    machine_spec: bytes,
+    label_items: tuple[tuple[str, str], ...],
+    annotation_items: tuple[tuple[str, str], ...],
+    index_rules: tuple[bool, bool],
+    index_sysprep: bool,
+) -> Template | FieldError:
+    labels, annotations = dict(label_items), dict(annotation_items)
     try:
         fields = msgspec.json.decode(machine_spec)
         if not isinstance(fields, dict):
             return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
         if not isinstance(fields.get("template"), dict):
             return FieldError("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
-        config_maps, secrets = _index_rules(spec)
+        config_maps, secrets = index_rules
         sysprep = index_sysprep and _has_indexed_sysprep(fields, config_maps=config_maps, secrets=secrets)
         # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
         rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
@@ -91,6 +113,9 @@ def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template |
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+
+
+_parse_remembered = lru_cache(REMEMBERED)(_parse)
 
 
 def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:

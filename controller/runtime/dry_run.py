@@ -23,6 +23,7 @@ from controller.kinds import Kind
 from controller.runtime.plan import Action, Patch, Plan, label_of
 from controller.runtime.reconciler import Rules, S
 from controller.runtime.result import After, AwaitChange, Report
+from controller.runtime.side_thread import SideThread
 from controller.runtime.status import status_patch
 from informers.errors import GateClosed
 from informers.meta import ObjectKey
@@ -74,6 +75,7 @@ class DryRunReconciler(Generic[S]):
         self._known_status = known_status
         self._now = now
         self._instruments = instruments
+        self._thread = SideThread()
         self._reported: dict[ObjectKey, DryRunReport] = {}
         """The last report of each object. An object whose last report is empty has no entry."""
 
@@ -84,8 +86,9 @@ class DryRunReconciler(Generic[S]):
             plan = self._rules.plan_absent(key)
             report = dry_run_report(plan, status=False)
         else:
-            plan = self._rules.plan(snapshot)
-            status = self._rules.next_status(snapshot, ())
+            members = len(snapshot.members)
+            plan, _ = await self._thread.call(self._rules.plan, snapshot, members=members)
+            status, _ = await self._thread.call(self._rules.next_status, snapshot, (), members=members)
             patch = status_patch(snapshot.owner, status, known=self._known_status)
             report = dry_run_report(plan, status=patch is not None)
         result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))

@@ -5,7 +5,7 @@ A reconciliation has these steps:
 
 1. Ask the server about each write whose answer was lost.
 2. Take a snapshot of the caches.
-3. Make the plan, and carry it out.
+3. Make the plan, and carry it out. The plan of a large set or pool is made in another thread (see `side_thread`).
 4. Take a second snapshot, because the caches have changed in the meantime.
 5. Write the status if the new status differs from the old status.
 6. Return a report. The report says when the key is reconciled again.
@@ -14,7 +14,7 @@ A reconciliation has these steps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sized
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -26,7 +26,8 @@ from controller.kinds import Kind
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
-from controller.runtime.result import Report, facts_of, result_of
+from controller.runtime.result import After, Report, facts_of, result_of
+from controller.runtime.side_thread import SideThread
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.status_writer import StatusWriter
 from informers.errors import ApiError
@@ -42,11 +43,15 @@ GONE = ""
 class Snapshot(Protocol):
     """The input of a plan: the set or pool and the related objects, as the caches show them.
 
-    `settled` is true if the caches show all writes of this controller for the set or pool (R9).
+    `members` are the VMs or VMIs of the set or pool. `settled` is true if the caches show all writes of this controller
+    for the set or pool (R9).
     """
 
     @property
     def owner(self) -> KubeObject: ...
+
+    @property
+    def members(self) -> Sized: ...
 
     @property
     def settled(self) -> bool: ...
@@ -120,6 +125,7 @@ class RulesReconciler(Generic[S]):
         self._now = now
         self._instruments = instruments
         self._known_status = known_status
+        self._thread = SideThread()
 
     async def reconcile(self, key: ObjectKey) -> Report:
         other_error = await self._resolve_lost_writes(key)
@@ -128,10 +134,13 @@ class RulesReconciler(Generic[S]):
         snapshot = self._take_snapshot(key)
         if snapshot is None:
             return await self._reconcile_absent(key, other_error)
-        plan = self._rules.plan(snapshot)
-        # Between two awaits no other task runs. So the event loop is blocked for this time. The status takes about as
-        # long as the plan.
-        blocked_s = 2 * (clock() - started)
+        if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
+            return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
+        snapshot_s = clock() - started
+        plan, plan_s = await self._thread.call(self._rules.plan, snapshot, members=len(snapshot.members))
+        # The event loop waits for the snapshot. It waits for the plan too, or shares its time with the plan. The status
+        # takes about as long as the plan.
+        blocked_s = 2 * (snapshot_s + plan_s)
         self._report_plan(snapshot, plan)
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
@@ -196,7 +205,8 @@ class RulesReconciler(Generic[S]):
         Return False if another reconciliation must write the status later.
         """
         owner: Any = snapshot.owner
-        status, meta = self._rules.next_status(snapshot, outcomes), snapshot.owner.metadata
+        members, meta = len(snapshot.members), snapshot.owner.metadata
+        status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, members=members)
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True

@@ -7,12 +7,22 @@ status.
 
 from __future__ import annotations
 
+import asyncio
+from typing import Final
+
 from controller.runtime.cache_check import CacheCheck
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Done, Patch
 from informers.errors import Conflict, NotFound
 from informers.meta import ObjectKey
 from informers.objects import ObjectClient, PatchType, read_meta
+
+ABSENT_S: Final = 30.0
+"""After the server has answered 404, the set or pool is left alone for this time in seconds.
+
+Before the end of this time, the cache shows the deletion, or the cache check lists again. So the time ends only if the
+set or pool exists, for example if its definition was missing for a while.
+"""
 
 
 class StatusWriter:
@@ -34,6 +44,8 @@ class StatusWriter:
         self._resource = resource
         self._expectations = expectations
         self._check = check or CacheCheck(client)
+        self._absent: dict[ObjectKey, tuple[str, float]] = {}
+        """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
 
     def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
         """Return True if the cache shows the last status write of this set or pool.
@@ -41,6 +53,19 @@ class StatusWriter:
         Return True also if that write is at least five minutes old.
         """
         return self._expectations.settled(key, owner_uid)
+
+    def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
+        """Return the number of seconds for which the set or pool is left alone, because the server does not have it.
+
+        The cache shows a deleted set or pool until its event arrives. The garbage collector deletes its members at
+        once, and the controller would create them again and again.
+        """
+        uid, until = self._absent.get(key, ("", 0.0))
+        left_s = until - asyncio.get_running_loop().time()
+        if uid == owner_uid and left_s > 0:
+            return left_s
+        self._absent.pop(key, None)
+        return 0.0
 
     async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
         """Send a merge patch of the status, and return True if the server accepted the patch.
@@ -56,11 +81,14 @@ class StatusWriter:
             answer = await self._client.patch(
                 self._resource, key, body, content_type=PatchType.MERGE.value, subresource="status"
             )
-        except (NotFound, Conflict):
+        except (NotFound, Conflict) as error:
             self._check.doubt(self._resource, key)
+            if isinstance(error, NotFound):
+                self._absent[key] = (owner_uid, asyncio.get_running_loop().time() + ABSENT_S)
             return False
         self._expectations.record(key, owner_uid, [Done(patch, read_meta(answer).resource_version)])
         return True
 
     def forget(self, key: ObjectKey) -> None:
         self._expectations.forget(key)
+        self._absent.pop(key, None)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
 from msgspec.structs import replace
 
-from tests.faults.history import Observation, Request, Type
+from tests.faults.history import Observation, Request, Type, answered_uid, removes
 from tests.faults.states import uid_of, version_of
 
 
@@ -19,6 +19,7 @@ def complete(observations: Iterable[Observation], requests: Iterable[Request]) -
     found = {(each.kind, uid_of(each.object), each.revision): each for each in observations}
     removed = {(kind, uid): revision for (kind, uid, revision), each in found.items() if each.type == "DELETED"}
     epoch = min((each.epoch for each in found.values()), default=0)
+    requests = tuple(requests)
     for write in requests:
         answer = write.answer or {}
         if not write.kind or not write.revision or answer.get("kind") != write.kind:
@@ -31,7 +32,19 @@ def complete(observations: Iterable[Observation], requests: Iterable[Request]) -
         found[write.kind, uid, write.revision] = Observation(
             write.revision, write.kind, type_, answer, write.answered, epoch
         )
-    return tuple(sorted(_placed(list(found.values())), key=lambda each: (each.epoch, each.revision)))
+    known = [*found.values(), *_removals(found.values(), removed.keys(), requests)]
+    return tuple(sorted(_placed(known), key=lambda each: (each.epoch, each.revision)))
+
+
+def _removals(
+    observations: Iterable[Observation], removed: Container[tuple[str, str]], requests: Iterable[Request]
+) -> Iterator[Observation]:
+    """Yield the removals of objects that the observer never saw: they were created and removed between two lists."""
+    last = {(each.kind, uid_of(each.object)): each for each in sorted(observations, key=lambda each: each.revision)}
+    for write in requests:
+        place = write.kind, answered_uid(write)
+        if removes(write) and place in last and place not in removed:
+            yield replace(last.pop(place), type="DELETED", time=write.answered)
 
 
 def _placed(observations: Sequence[Observation]) -> Iterator[Observation]:

@@ -243,6 +243,12 @@ class History(Struct, frozen=True, dict=True):
             found[each.kind, each.uid].append(each)
         return {key: tuple(changes) for key, changes in found.items()}
 
+    def is_after_hole(self, change: Change) -> bool:
+        """Return True if the observer may have missed a state of the object just before the change."""
+        seen = version_of(change.before) if change.before is not None else 0
+        holes = (hole for hole in self.holes if hole.kind == change.kind)
+        return any(hole.after < change.revision and hole.until > seen for hole in holes)
+
     def effect(self, write: Request) -> Change | None:
         """Return the change that a write made.
 
@@ -284,9 +290,9 @@ class _Authors:
         self._by_uid: dict[tuple[str, str], list[Request]] = defaultdict(list)
         self._by_name: dict[tuple[str, str], list[Request]] = defaultdict(list)
         for write in writes:
-            if write.kind and write.revision and not _only_tests(write) and not _removes(write):
+            if write.kind and write.revision and not _only_tests(write) and not _removes_by_patch(write):
                 self._by_revision[write.kind, write.revision].append(write)
-            if write.kind and write.succeeded and (uid := _answered_uid(write)):
+            if write.kind and write.succeeded and (uid := answered_uid(write)):
                 self._by_uid[write.kind, uid].append(write)
             if write.kind and write.code >= 500:
                 self._by_name[write.kind, write.name].append(write)
@@ -305,7 +311,7 @@ class _Authors:
         kind, item = observation.kind, observation.object
         # A write that changed nothing has the version of an earlier write. After a restore of etcd, versions repeat.
         exact = (each for each in self._by_revision[kind, observation.revision] if id(each) not in self._used)
-        if (found := next((each for each in exact if _answered_uid(each) == uid_of(item)), None)) is not None:
+        if (found := next((each for each in exact if answered_uid(each) == uid_of(item)), None)) is not None:
             return found
         if observation.type == "DELETED":
             mine = [each for each in self._by_uid[kind, uid_of(item)] if id(each) not in self._used]
@@ -329,7 +335,7 @@ def _only_tests(write: Request) -> bool:
     return write.verb == "patch" and isinstance(write.body, list) and all(op.get("op") == "test" for op in write.body)
 
 
-def _removes(write: Request) -> bool:
+def _removes_by_patch(write: Request) -> bool:
     """Return True if the write removed the last finalizer. The answer then has the resourceVersion of the change before
     this write.
     """
@@ -337,11 +343,16 @@ def _removes(write: Request) -> bool:
     return write.verb == "patch" and "deletionTimestamp" in metadata and not metadata.get("finalizers")
 
 
+def removes(write: Request) -> bool:
+    """Return True if the answer shows that the write removed the object."""
+    return write.succeeded and (_removes_by_patch(write) or (write.verb == "delete" and not write.revision))
+
+
 def _deletes(observation: Observation) -> bool:
     return observation.type == "DELETED" or "deletionTimestamp" in observation.object["metadata"]
 
 
-def _answered_uid(write: Request) -> str:
+def answered_uid(write: Request) -> str:
     """Return the UID in the answer.
 
     If a delete request removes the object at once, the answer is a Status that contains the UID.

@@ -277,6 +277,8 @@ def s12_no_edit_of_another_writer_is_lost(history: History, run: Run) -> Iterato
             yield Violation("S12", problem, (shown(write.body),)) if problem else None
     for change in history.changes:
         if change.ours and change.before is not None and change.after is not None and change.author is not None:
+            if history.is_after_hole(change):
+                continue
             problem = _overwritten(change)
             yield Violation("S12", problem, described(change)) if problem else None
 

@@ -252,10 +252,7 @@ def _unconditional(write: Request) -> str:
 
 
 def _is_member(history: History, run: Run, change: Change) -> bool:
-    """Return True if the object belongs to a set or a pool that existed in the window.
-
-    The reference to the owner is that of the moment. But the owner can vanish without a change of the object.
-    """
+    """Return True if the object belongs to a set or a pool that existed in the window (see S4)."""
     item = change.before or {"metadata": {}}
     if change.kind == REVISION and not controller_uid(item):
         return bool(labels_of(item).get(POOL_UID_LABEL))
@@ -276,6 +273,8 @@ def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:
 def s5_adoption_and_release_follow_owner_and_labels(history: History, run: Run) -> Iterator[Finding]:
     for change in history.changes:
         if not change.ours or change.before is None or change.after is None or change.kind not in (VM, VMI):
+            continue
+        if history.is_after_hole(change):  # then the state before the change is not known
             continue
         before, after = ({each["uid"] for each in references_of(item)} for item in (change.before, change.after))
         for uid in after - before:

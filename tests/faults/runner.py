@@ -34,6 +34,9 @@ AFTERMATH_S = 15.0
 RECOVERED_S = 18.0
 """The time after a fault of a process until all Events are sent. The last retry of an Event waits 16 seconds."""
 
+STRUCK_WITHIN_S = 120.0
+"""The longest time until a fault of a process is over. A run does not rest before."""
+
 AFTER_A_RESTORE = ("L1", "L2", "Q1", "S6")
 """The invariants that are checked after a restore. A restore removes objects and changes. The other invariants do not
 expect this removal.
@@ -93,6 +96,7 @@ class Run:
         self._version = ""
         self._violations: list[Violation] = []
         self._rest: Interval | None = None
+        self._acting = False
 
     @property
     def name(self) -> str:
@@ -142,6 +146,7 @@ class Run:
         return "" if ready else f"the given objects do not come to rest: {self._user.objects.counts()}"
 
     async def _act(self) -> Trace:
+        self._acting = True
         before = self._bench.view.events(self._namespace)
         rules = self._herd.arm(*(self._injection.rules(self._version) if self._injection else ()))
         releasing = asyncio.create_task(self._release(rules))
@@ -262,9 +267,9 @@ class Run:
     async def _quiet(self, holds: Callable[[Objects], bool]) -> bool:
         """Wait until the condition holds at rest: for a while, nothing changes and the controller sends no request."""
         loop = asyncio.get_running_loop()
-        give_up = loop.time() + QUIET_WITHIN_S + max(0.0, self._recovered_at() - time.time())
+        began = time.time()
         stillness, requests, looked_at = Stillness(QUIET_S), -1, 0.0
-        while loop.time() < give_up:
+        while time.time() < max(began, min(self._recovered_at(), began + STRUCK_WITHIN_S)) + QUIET_WITHIN_S:
             await asyncio.sleep(LOOK_S)
             before, requests = requests, self._requests()
             busy = requests != before or self._bench.view.changed_at(self._namespace) > looked_at
@@ -285,8 +290,8 @@ class Run:
 
         Before that time, a request may wait for its retry, and a new controller may still read its first lists.
         """
-        if self._wave:
-            return self._wave.ended + RECOVERED_S
+        if self._wave and self._acting:
+            return self._wave.ended + RECOVERED_S if self._wave.ended else float("inf")
         fault = FAULTS.get(self._injection.fault) if self._injection else None
         fired = max((each.time for each in self._herd.decisions() if each.rule), default=0.0)
         return fired + (fault.recovers_s if fault else 0.0)

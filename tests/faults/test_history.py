@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from tests.faults.audit_tail import AuditTail
 from tests.faults.completion import complete
-from tests.faults.history import History, Observation, Request
+from tests.faults.history import History, Hole, Observation, Request
 from tests.faults.made_history import COLLECTOR, OURS, SIMULATOR, Made, ready, replica_set, vm, vmi
 from tests.faults.states import SET, VM, VMI, is_ready, name_of
 
@@ -173,6 +173,25 @@ def test_a_removal_that_a_list_shows_comes_before_the_next_object_with_this_name
     changes = History(complete(seen, made.requests), tuple(made.requests)).changes
     assert [each.after is None for each in changes] == [False, True, False]
     assert changes[0].uid == changes[1].uid != changes[2].uid
+
+
+def test_an_object_that_the_observer_never_saw_is_removed_by_the_delete_of_the_audit_log() -> None:
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.delete(VMI, "herd-a", by=OURS)
+    history = History(complete((), made.requests), tuple(made.requests))
+    assert [each.after is None for each in history.changes] == [False, True]
+    assert history.effect(made.requests[1]) is history.changes[1]
+
+
+def test_a_change_directly_after_a_hole_has_an_uncertain_state_before() -> None:
+    made = Made()
+    made.create(vmi("herd-a"))
+    made.patch(VMI, "herd-a", ready())
+    for holes, uncertain in (((), False), ((Hole(VMI, 1, 2, ""),), True), ((Hole(VMI, 2, 9, ""),), False)):
+        history = History(tuple(made.observations), tuple(made.requests), holes)
+        assert history.is_after_hole(history.changes[1]) is uncertain
+    assert not History(tuple(made.observations), (), (Hole(VM, 1, 2, ""),)).is_after_hole(history.changes[1])
 
 
 def test_a_state_from_an_answer_belongs_to_the_epoch_of_its_namespace() -> None:

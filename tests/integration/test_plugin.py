@@ -92,7 +92,7 @@ def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespac
     [broken] = [each["name"] for each in tree if "problem" in each]
     assert f"{broken} " in stalled
     lines = run(pools, "tree vmpool/pool").splitlines()
-    assert lines[1].split()[:4] == ["vmpool/pool", lines[1].split()[1], "Updating", "1/2"]
+    assert lines[1].split()[:4] == ["vmpool/pool", lines[1].split()[1], "Degraded", "1/2"]
     assert sum(f"waits for {broken}" in line for line in lines) == 1
     reasons = run(pools, "why vmpool/pool")
     assert f"  cause    {broken}: " in reasons

@@ -277,3 +277,12 @@ def test_p11_after_many_changes_the_current_revision_and_the_history_remain():
     assert len(simulation.revisions) == 3
     current = simulation.pool["status"]["updateRevision"]
     assert simulation.revisions[current]["data"]["virtualMachineTemplate"]["spec"] == vm_spec(image="v2")
+
+
+def test_p12_every_revision_with_the_meaning_of_the_present_template_is_current():
+    owner = template_of(4)
+    known = [revision(template_of(number), f"web-{number}", number=number) for number in (1, 2, 4)]
+    found = revisions_of(snapshot(owner, revisions=known))
+    same = {name for name, template in found.templates.items() if template.digest == found.template.digest}
+    assert {name for name in ("web-1", "web-2", "web-4", "web-5", "") if found.is_current(name)} == same
+    assert "web-4" in same

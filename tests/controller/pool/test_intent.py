@@ -8,6 +8,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.int_or_percent import Amount
 from controller.pool.intent import parse_intent
 from controller.pool.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
+from controller.pool.template import REMEMBERED_SIZE
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec
 
 
@@ -217,3 +218,15 @@ def test_p13_the_digests_show_which_part_changed(fields, same):
     """
     before, after = digests(spec=vm_spec(disks=["a"])), digests(**{"spec": vm_spec(disks=["a"]), **fields})
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == same
+
+
+def test_a_template_is_parsed_once_for_all_equal_specs():
+    assert intent_of(pool(replicas=1)).template is intent_of(pool(replicas=2, generation=2)).template
+    assert intent_of(pool(spec=vm_spec(image="v2"))).template is not intent_of(pool()).template
+
+
+def test_a_large_template_is_not_remembered():
+    annotations = {"example.org/large": "x" * REMEMBERED_SIZE}
+    one, other = (intent_of(pool(template_annotations=annotations)).template for _ in range(2))
+    assert one == other
+    assert one is not other

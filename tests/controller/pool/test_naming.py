@@ -35,6 +35,17 @@ def test_every_generated_name_can_be_parsed(pool, ordinal):
     assert ordinal_of(name_of(pool, ordinal), pool) == ordinal
 
 
+TEXTS = st.text(alphabet="w-019\u0663", max_size=6)
+
+
+@given(TEXTS, TEXTS)
+def test_the_ordinal_is_the_one_in_the_parsed_name(name, pool):
+    for each in (name, pool + name, f"{pool}-{name}"):
+        parsed = parse_name(each)
+        expected = parsed[1] if parsed is not None and parsed[0] == pool else None
+        assert ordinal_of(each, pool) == expected
+
+
 def test_a_name_of_another_pool_has_no_ordinal():
     assert ordinal_of("web-1-0", "web") is None
     assert ordinal_of("web-1-0", "web-1") == 0

@@ -4,12 +4,17 @@ status.
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.progress import PROGRESS_DEADLINE_S
 from controller.kubevirt.resources import VMIS
+from controller.replicaset import rules
+from controller.runtime import side_thread
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
+from controller.runtime.status_writer import ABSENT_S
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document, vmi_document
@@ -334,3 +339,41 @@ async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():
     simulation.sets.catch_up()
     assert (await simulation.reconcile()).result == AwaitChange()
     assert simulation.sent("get") == 0
+
+
+async def test_r9_the_vmis_of_a_set_that_is_gone_are_not_created_again_and_again():
+    """The cache shows the deletion of the set late. The garbage collector deletes each VMI of the set at once."""
+    simulation = await simulation_at_rest()
+    simulation.server.remove(REPLICASETS, KEY)
+    for _ in range(10):
+        simulation.vmis.catch_up()
+        for vmi in tuple(simulation.vmis.store.values()):
+            simulation.server.remove(VMIS, vmi.metadata.key)
+        simulation.vmis.catch_up()
+        await simulation.reconcile()
+    assert simulation.sent("create") == 3
+    assert simulation.sent("patch", REPLICASETS) == 1
+    assert (await simulation.reconcile()).result == After(ABSENT_S)
+    simulation.process.catch_up()
+    assert (await simulation.reconcile()).result == AwaitChange()
+
+
+async def test_only_a_large_set_is_planned_in_another_thread(monkeypatch):
+    monkeypatch.setattr(side_thread, "LARGE", 3)
+    threads: list[int] = []
+
+    def note_thread(function):
+        def noting(*arguments):
+            threads.append(threading.get_ident())
+            return function(*arguments)
+
+        return noting
+
+    monkeypatch.setattr(rules, "plan", note_thread(rules.plan))
+    monkeypatch.setattr(rules, "next_status", note_thread(rules.next_status))
+    for replicas, is_other in ((2, False), (3, True)):
+        simulation = await simulation_at_rest(replicas=replicas)
+        threads.clear()
+        await simulation.reconcile()
+        assert [thread != threading.get_ident() for thread in threads] == [is_other, is_other]
+        assert simulation.owner.status.replicas == replicas

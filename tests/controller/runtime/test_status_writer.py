@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from controller.runtime.expectations import Expectations
-from controller.runtime.status_writer import StatusWriter
+from controller.runtime.status_writer import ABSENT_S, StatusWriter
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS
@@ -104,3 +104,19 @@ async def test_r11_other_errors_of_a_status_write_are_raised(fault: Fault):
     with pytest.raises(ApiError):
         await setup.write(3)
     assert setup.may_write()
+
+
+async def test_r11_a_set_that_the_server_does_not_have_is_left_alone_for_half_a_minute():
+    setup = StatusWriterSetup()
+    uid = setup.cache.store.get(KEY).metadata.uid
+    assert setup.writer.absent_s(KEY, uid) == 0.0
+    setup.server.remove(REPLICASETS, KEY)
+    assert not await setup.write(3)
+    assert setup.writer.absent_s(KEY, uid) == ABSENT_S
+    assert setup.writer.absent_s(KEY, "another-uid") == 0.0
+    assert not await setup.write(3)
+    await asyncio.sleep(ABSENT_S)
+    assert setup.writer.absent_s(KEY, uid) == 0.0
+    assert not await setup.write(3)
+    setup.writer.forget(KEY)
+    assert setup.writer.absent_s(KEY, uid) == 0.0

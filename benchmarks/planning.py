@@ -1,0 +1,126 @@
+"""Measures the CPU time of one reconciliation of a very large pool or set, without its requests.
+
+    python -m benchmarks.planning [--members 10000] [--profile CASE]
+
+During this time no other task runs. So the time should be at most 50 ms.
+"""
+
+from __future__ import annotations
+
+import argparse
+import cProfile
+import json
+import pstats
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Any
+
+from benchmarks import fleet
+from controller.kinds import POOLS, REPLICA_SETS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.rules import PoolRules, UnreadyMemory
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
+from controller.replicaset.rules import ReplicaSetRules
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from informers.resource import Resource
+from informers.store import Store
+
+NOW = datetime(2026, 11, 20, tzinfo=UTC)
+ROUNDS = 5
+
+Steps = dict[str, Callable[[], Any]]
+
+
+def measure_planning(members: int) -> dict[str, dict[str, float]]:
+    """Return the CPU time in milliseconds of each step of each case."""
+    return {name: {step: _best_ms(call) for step, call in steps.items()} for name, steps in _cases(members).items()}
+
+
+def _cases(members: int) -> dict[str, Steps]:
+    pool = {
+        "pool, nothing to do": (fleet.pool(members), members),
+        "pool, all outdated": (fleet.pool(members, image="v2", generation=2), members),
+        "pool, to 0": (fleet.pool(0), members),
+        "pool, one more": (fleet.pool(members + 1), members),
+    }
+    machines = [VMS.decode(fleet.vm_of_pool(number, size=members)) for number in range(members)]
+    instances = [VMIS.decode(fleet.vmi_of_vm(number, size=members)) for number in range(members)]
+    cases = {name: _steps_of_pool(body, machines, instances) for name, (body, _) in pool.items()}
+    of_set = [VMIS.decode(fleet.vmi_of_set(number, size=members)) for number in range(members)]
+    cases["set, nothing to do"] = _steps_of_set(fleet.replica_set(members), of_set)
+    cases["set, to 0"] = _steps_of_set(fleet.replica_set(0), of_set)
+    return cases
+
+
+def _steps_of_pool(body: bytes, machines: list[Any], instances: list[Any]) -> Steps:
+    resource = POOLS.resource()
+    owner = resource.decode(body)
+    first = json.loads(fleet.pool(len(machines)))
+    stores = Stores(
+        _store(resource, [owner]),
+        _store(VMS, machines, VM_INDEXES),
+        _store(VMIS, instances),
+        _store(
+            CONTROLLER_REVISIONS,
+            [CONTROLLER_REVISIONS.decode(fleet.pool_revision(first["spec"]))],
+            REVISION_INDEXES,
+        ),
+    )
+    return _steps(PoolRules(stores, resource, Limits(), UnreadyMemory()), owner)
+
+
+def _steps_of_set(body: bytes, vmis: list[Any]) -> Steps:
+    resource = REPLICA_SETS.resource()
+    owner = resource.decode(body)
+    sets = _store(resource, [owner], REPLICASET_INDEXES)
+    return _steps(ReplicaSetRules(sets, _store(VMIS, vmis, VMI_INDEXES), resource, VMIS, 250), owner)
+
+
+def _steps(rules: Any, owner: Any) -> Steps:
+    key = owner.metadata.key
+    snapshot = rules.take_snapshot(key, now=NOW, settled=True)
+    assert snapshot is not None
+    return {
+        "snapshot": lambda: rules.take_snapshot(key, now=NOW, settled=True),
+        "plan": lambda: rules.plan(snapshot),
+        "status": lambda: rules.next_status(snapshot, ()),
+    }
+
+
+def _store(resource: Resource[Any], objects: list[Any], indexes: Any = None) -> Store[Any]:
+    store: Store[Any] = Store(indexes=indexes)
+    for each in objects:
+        store.apply(each)
+    return store
+
+
+def _best_ms(call: Callable[[], Any]) -> float:
+    best = float("inf")
+    for _ in range(ROUNDS):
+        started = time.process_time()
+        call()
+        best = min(best, time.process_time() - started)
+    return best * 1000
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        prog="python -m benchmarks.planning", description="Measure the CPU time of the plan of a very large object."
+    )
+    parser.add_argument("--members", type=int, default=10_000, help="VMs of the pool, VMIs of the set (default 10000)")
+    parser.add_argument("--profile", metavar="CASE", help="print the profile of one case instead")
+    arguments = parser.parse_args()
+    if arguments.profile:
+        for step, call in _cases(arguments.members)[arguments.profile].items():
+            profile = cProfile.Profile()
+            profile.runcall(call)
+            print(step)
+            pstats.Stats(profile).sort_stats("tottime").print_stats(12)
+        return
+    for name, steps in measure_planning(arguments.members).items():
+        print(f"{name:22}" + "".join(f"  {step} {ms:7.1f} ms" for step, ms in steps.items()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,39 @@
+"""Plans of large sets and pools are made in another thread, so that the event loop does not wait for them.
+
+Plans and statuses are pure functions of an immutable snapshot. So another thread can compute them. Python runs one
+thread at a time, and changes the thread every few milliseconds. So the event loop continues with short delays. There is
+only one such thread for each kind, because each further thread would delay the event loop more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final, TypeVar
+
+R = TypeVar("R")
+
+LARGE: Final = 1000
+"""The number of members from which a set or pool is large. The plan of a smaller one takes a few milliseconds."""
+
+
+class SideThread:
+    """A thread that is started when the first function needs it."""
+
+    def __init__(self) -> None:
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
+
+    async def call(self, function: Callable[..., R], *arguments: object, members: int) -> tuple[R, float]:
+        """Return the result of a pure function, and the time in seconds that the function has used.
+
+        The thread is used only if the number of members is large.
+        """
+        loop = asyncio.get_running_loop()
+
+        def timed() -> tuple[R, float]:
+            started = loop.time()
+            result = function(*arguments)
+            return result, loop.time() - started
+
+        return timed() if members < LARGE else await loop.run_in_executor(self._thread, timed)
