@@ -23,7 +23,6 @@ from controller.config.settings import Config
 from controller.leaderelection.lease import LEASES, Lease
 from controller.preflight.permissions import Permission, missing_permissions
 from controller.runtime.requests import Requests
-from informers.errors import Forbidden
 
 log = structlog.get_logger()
 
@@ -109,7 +108,8 @@ class OtherLeaders:
         self._client = client
         self._config = config
         self._before: dict[str, Lease] = {}
-        self._may_look = not config.in_pod and config.elects
+        self._may_look: bool | None = None if not config.in_pod and config.elects else False
+        """None means that this object has not asked for the permission yet."""
 
     async def find(self) -> OtherLeader | None:
         """Return a live holder of a lease of the same name in another namespace, or None.
@@ -117,13 +117,11 @@ class OtherLeaders:
         A lease that has not changed since the last call has no live holder. Raise ApiError or msgspec.DecodeError if a
         request fails.
         """
+        if self._may_look is None:
+            self._may_look = not await missing_permissions(self._client, (LIST_LEASES,))
         if not self._may_look:
             return None
-        try:
-            held = await _held_leases(self._client, self._config.leader_election_id)
-        except Forbidden:
-            self._may_look = False
-            return None
+        held = await _held_leases(self._client, self._config.leader_election_id)
         others = _without(self._config.leader_election_namespace, held)
         before, self._before = self._before, others
         if not any(_has_changed(before.get(namespace), lease) for namespace, lease in others.items()):
