@@ -142,9 +142,15 @@ _decode = msgspec.json.Decoder(AuditRecord).decode
 
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
-    """Yield the records of the log from position `since` (in bytes). An incomplete last line is skipped."""
+    """Yield the records of the log from position `since` (in bytes). An incomplete last line is skipped.
+
+    The position may be in the middle of a line, because the server writes a line in pieces. Then the reading begins
+    with the next line.
+    """
     with log.open("rb") as lines:
-        lines.seek(since)
+        if since:
+            lines.seek(since - 1)
+            lines.readline()
         for line in lines:
             if line.endswith(b"\n"):
                 yield _decode(line)

@@ -58,7 +58,8 @@ class Event(NamedTuple):
 class FakeApiServer(Answering):
     """An API server in memory. The field `serves` has the resources that the method `request` finds by their path.
 
-    `has_status` lists the resources with a status subresource. `finalizers` are added to each created object of a
+    `has_status` lists the resources with a status subresource. `default_status` has the default of the field `status`
+    in the CRD of a resource. `finalizers` are added to each created object of a
     resource, as some admission plugins do. The function `now` gives the time for timestamps.
     """
 
@@ -68,6 +69,7 @@ class FakeApiServer(Answering):
         latency_s: float = 0.01,
         serves: Iterable[AnyResource] = (),
         has_status: Iterable[AnyResource] = (),
+        default_status: Mapping[AnyResource, Document] | None = None,
         finalizers: Mapping[AnyResource, list[str]] | None = None,
         now: Callable[[], datetime] = lambda: CREATED,
     ) -> None:
@@ -96,6 +98,10 @@ class FakeApiServer(Answering):
         self._now = now
         self._served = {(each.group_path, each.plural): each for each in serves}
         self._has_status = frozenset(has_status)
+        self._default_status = dict(default_status or {})
+        self._unstored_defaults: set[tuple[AnyResource, ObjectKey]] = set()
+        """The objects whose default status is only shown. Their next write stores it, even if it changes nothing."""
+
         self.finalizers = dict(finalizers or {})
         self._objects: dict[AnyResource, dict[ObjectKey, Document]] = {}
 
@@ -309,8 +315,14 @@ class FakeApiServer(Answering):
 
     def _store(self, resource: AnyResource, key: ObjectKey, held: Document | None, new: Document) -> Document:
         new = stored(held, new, has_status=resource in self._has_status)
-        if new == held:
+        default = self._default_status.get(resource)
+        if default is not None:
+            new = {"status": default, **new}
+        if new == held and (resource, key) not in self._unstored_defaults:
             return new
+        self._unstored_defaults.discard((resource, key))
+        if held is None and default is not None:
+            self._unstored_defaults.add((resource, key))
         self.version += 1
         shown = {**new, "metadata": {**new["metadata"], "resourceVersion": str(self.version)}}
         gone = "deletionTimestamp" in new["metadata"] and "finalizers" not in new["metadata"]

@@ -37,7 +37,14 @@ SPECS: dict[AnyResource, Document] = {
     },
     LEASES: {"holderIdentity": "a", "leaseTransitions": 1},
 }
+DEFAULT_STATUS: dict[AnyResource, Document] = {REPLICASETS: {"observedGeneration": -1}}
+"""The default in the CRD of the sandbox."""
+
 COMPARED = ("name", "labels", "annotations", "finalizers", "ownerReferences", "deletionGracePeriodSeconds")
+
+
+def fake_server() -> FakeApiServer:
+    return FakeApiServer(latency_s=0, has_status=[REPLICASETS, VMS], default_status=DEFAULT_STATUS)
 
 
 class Recorder:
@@ -292,7 +299,7 @@ TABLE = [
 async def test_the_fake_answers_as_the_real_server_does(
     scene: Scene, resource: AnyResource, control_plane: ControlPlane, namespace: str
 ) -> None:
-    fake = Recorder(FakeApiServer(latency_s=0, has_status=[REPLICASETS, VMS]), namespace, resource)
+    fake = Recorder(fake_server(), namespace, resource)
     await scene(fake)
     credentials = await load_credentials(str(control_plane.kubeconfig))
     async with open_client(credentials, user_agent="vmherd-tests") as client:

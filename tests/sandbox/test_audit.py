@@ -36,6 +36,16 @@ def test_a_record_without_bodies_has_empty_bodies(tmp_path: Path) -> None:
     assert (bytes(record.request_object), bytes(record.response_object)) == (b"", b"")
 
 
+def test_a_position_in_the_middle_of_a_line_skips_the_rest_of_that_line(tmp_path: Path) -> None:
+    """The server writes a line in pieces. A request of that line was answered before the position was taken."""
+    first, second = (json.dumps({**RECORD, "verb": verb}) + "\n" for verb in ("create", "delete"))
+    log = tmp_path / "audit.jsonl"
+    log.write_text(first + second)
+    for position in (1, len(first) - 1, len(first)):
+        assert [record.verb for record in read_records(log, position)] == ["delete"]
+    assert [record.verb for record in read_records(log)] == ["create", "delete"]
+
+
 @pytest.mark.parametrize("level", get_args(AuditLevel))
 def test_no_level_records_the_content_of_secrets_or_tokens(level: AuditLevel) -> None:
     *_, credentials, _writes, _reads = policy(level)["rules"]
