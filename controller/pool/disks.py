@@ -12,10 +12,10 @@ restores a removed owner reference.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.finalizers import addition_patch
+from controller.apimachinery.finalizers import addition_patch, exact_removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -26,7 +26,7 @@ from controller.pool.revisions import template_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
 from controller.runtime.plan import Patch, RemoveOwnerReference, Stage
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 
 
@@ -77,14 +77,19 @@ def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     """Return a stage that adds the pool finalizer to these VMs. A later reconciliation can then delete the VMs and keep
     their disks.
     """
+    return _finalizer_patches(vms, addition_patch, "its disks must be kept when it is deleted")
+
+
+def remove_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+    """Return a stage that removes the pool finalizer from VMs that stay, if the pool keeps no disks."""
+    return _finalizer_patches(vms, exact_removal_patch, "its pool keeps no disks")
+
+
+def _finalizer_patches(
+    vms: Iterable[VirtualMachine], body: Callable[[ObjectMeta, str], bytes], why: str
+) -> tuple[Stage, ...]:
     patches = tuple(
-        Patch(
-            resource=VMS,
-            key=vm.metadata.key,
-            body=addition_patch(vm.metadata, POOL_FINALIZER),
-            type=PatchType.MERGE,
-            why="its disks must be kept when it is deleted",
-        )
+        Patch(resource=VMS, key=vm.metadata.key, body=body(vm.metadata, POOL_FINALIZER), type=PatchType.MERGE, why=why)
         for vm in vms
     )
     return (Stage(patches, essential=False),) if patches else ()

@@ -13,16 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.apimachinery.finalizers import exact_removal_patch
-from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.claims import by_name
-from controller.pool.disks import add_finalizers, is_safe_to_delete
+from controller.pool.disks import add_finalizers, is_safe_to_delete, remove_finalizers
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Create, Patch, Plan, Stage
-from informers.objects import PatchType
+from controller.runtime.plan import Create, Plan
 
 
 def plan_member_finalizers(
@@ -53,18 +50,4 @@ def plan_member_finalizers(
     free = by_name(vm for vm in wrong if vm.metadata.key not in written)
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
-    return Plan(stages=add_finalizers(batch) if preserve else _removals(batch), held=held)
-
-
-def _removals(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    patches = tuple(
-        Patch(
-            resource=VMS,
-            key=vm.metadata.key,
-            body=exact_removal_patch(vm.metadata, POOL_FINALIZER),
-            type=PatchType.MERGE,
-            why="its pool keeps no disks",
-        )
-        for vm in vms
-    )
-    return (Stage(patches, essential=False),) if patches else ()
+    return Plan(stages=add_finalizers(batch) if preserve else remove_finalizers(batch), held=held)

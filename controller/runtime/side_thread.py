@@ -1,8 +1,10 @@
 """Plans of large sets and pools are made in another thread, so that the event loop does not wait for them.
 
-Plans and statuses are pure functions of an immutable snapshot. So another thread can compute them. Python runs one
-thread at a time, and changes the thread every few milliseconds. So the event loop continues with short delays. There is
-only one such thread for each kind, because each further thread would delay the event loop more.
+Plans and statuses are pure functions of an immutable snapshot. So another thread can compute them. They use the cache
+only to ask whether a name is in use. That is one look-up in a dictionary, which is safe in every thread.
+
+Python runs one thread at a time, and changes the thread every few milliseconds. So the event loop continues with short
+delays. There is only one such thread for each kind, because each further thread would delay the event loop more.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process
-from tests.integration.idle_plane import idle_namespace, idle_plane
+from tests.integration.idle_plane import idle_namespace, idle_plane, proxied, proxy
 from tests.integration.pool_namespace import pool_controller, pool_plane, pools
 
 __all__ = [
@@ -21,6 +21,8 @@ __all__ = [
     "pool_controller",
     "pool_plane",
     "pools",
+    "proxied",
+    "proxy",
     "running",
     "sets",
 ]

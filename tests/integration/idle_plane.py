@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections import Counter
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +13,13 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.integration.controller_process import GROUP_VERSION, ReplicaSetNamespace
+from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
+from tests.integration.controller_process import (
+    GROUP_VERSION,
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+)
 from tests.release import NAMESPACE
 
 SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
@@ -35,6 +42,19 @@ def idle_namespace(idle_plane: ControlPlane) -> Iterator[ReplicaSetNamespace]:
         Admin(idle_plane.kubeconfig).send("DELETE", path_of_sets(name))
         with contextlib.suppress(Rejected):  # not every test runs a controller that acquires the lease
             Admin(idle_plane.kubeconfig).send("DELETE", LEASE)
+
+
+@pytest.fixture
+def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
+    with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
+        yield proxy
+
+
+@pytest.fixture
+def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+    """A controller whose requests go through the proxy. The test's own requests go directly to the API server."""
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
+        yield program
 
 
 def path_of_sets(namespace: str) -> str:

@@ -6,7 +6,6 @@ happened.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import get_args
 
@@ -31,7 +30,7 @@ from tests.faults.actions import (
     Reset,
 )
 from tests.faults.rules import Match, Rule
-from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
+from tests.faults.threads import ThreadedProxy
 from tests.integration.controller_process import (
     ControllerProcess,
     ReplicaSetNamespace,
@@ -39,7 +38,7 @@ from tests.integration.controller_process import (
     eventually,
     stays,
 )
-from tests.integration.idle_plane import SHORT_LEASE, created
+from tests.integration.idle_plane import created
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -71,18 +70,6 @@ BROKEN_WATCHES: tuple[Action, ...] = (
     FailWatch(500),
     FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1),
 )
-
-
-@pytest.fixture
-def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
-    with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
-        yield program
 
 
 def replaced(sets: ReplicaSetNamespace, victim: str) -> bool:

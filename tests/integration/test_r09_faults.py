@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.actions import CutWatch, HoldWatch, LoseAnswer, Refuse
 from tests.faults.rules import Match, Rule
-from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
+from tests.faults.threads import ThreadedProxy
 from tests.integration.controller_process import (
     ControllerProcess,
     ReplicaSetNamespace,
@@ -18,24 +17,11 @@ from tests.integration.controller_process import (
     eventually,
     stays,
 )
-from tests.integration.idle_plane import SHORT_LEASE, created, deleted
+from tests.integration.idle_plane import created, deleted
 
 pytestmark = pytest.mark.cluster
 
 VMIS = "virtualmachineinstances"
-
-
-@pytest.fixture
-def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
-    with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
-    """A controller whose requests go through the proxy. The test's own requests go directly to the API server."""
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
-        yield program
 
 
 def change_template(sets: ReplicaSetNamespace, note: str) -> None:

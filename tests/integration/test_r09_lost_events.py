@@ -4,26 +4,19 @@ objects again.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.faults.actions import OmitEvents
 from tests.faults.rules import Match, Rule
-from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
+from tests.faults.threads import ThreadedProxy
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
 from tests.integration.idle_plane import SHORT_LEASE, created
 
 pytestmark = pytest.mark.cluster
 
 ALL = 1_000_000
-
-
-@pytest.fixture
-def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
-    with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
-        yield proxy
 
 
 def test_r9_vmis_whose_added_events_are_lost_are_counted_after_a_new_list(
