@@ -217,9 +217,9 @@ class RulesReconciler(Generic[S]):
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True
-        if not self._status_writer.may_write(key, meta.uid):
+        if not self._status_writer.may_write(key, meta):
             return False
-        if not await self._status_writer.write(key, meta.uid, body):
+        if not await self._status_writer.write(key, meta, body):
             return False
         self._publish(meta, self._rules.transition_notices(owner.status, status))
         return True
