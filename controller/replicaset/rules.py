@@ -13,7 +13,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import delete_left_over
-from controller.replicaset.rollout import rolls_out
+from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.snapshot import Snapshot, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
@@ -74,3 +74,6 @@ class ReplicaSetRules(NamedTuple):
 
     def rolls_out(self, owner: ReplicaSet) -> bool:
         return rolls_out(owner)
+
+    def max_unavailable(self, owner: ReplicaSet) -> int | None:
+        return max_unavailable(owner)

@@ -12,12 +12,13 @@ from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.revisions import kept_revision
+from controller.kubevirt.vmis import became_ready_at, was_never_ready
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.plan import AnyResource
-from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
+from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
 from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
 from informers.store import StoreView
@@ -40,7 +41,7 @@ def rules_of(
     Sets keep no history if the user has switched it off, if `stores` has no revisions, or in a dry run.
     """
     cached = stores.get(CONTROLLER_REVISIONS)
-    keeps = config.replicaset_history and not config.observe and cached is not None
+    keeps = config.replicaset_history and not config.observe
     revisions = RevisionCache(cached, config.revision_history) if keeps and cached is not None else None
     return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst, config.max_replicas, revisions)
 
@@ -54,5 +55,6 @@ def assemble(parts: Parts) -> Assembly:
     selectors = SelectorCache()
     vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors)))
     revisions.add_handler(wakes(queue, replicasets_of_revision))
+    vmis.add_handler(times_readiness(parts, REPLICA_SETS, sets.store, is_new=was_never_ready, ready_at=became_ready_at))
     rules = rules_of(parts.config, resource, sets.store, parts.stores)
     return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[vmis, revisions])
