@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else OK
 
 
-def _version_line() -> str:
+def version_line() -> str:
     from controller.version import version  # noqa: PLC0415  this import is slow: it imports `importlib.metadata`
 
     return f"vmherd {version()} (Python {sys.version.split()[0]})"
@@ -84,7 +84,7 @@ def _version_line() -> str:
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(_version_line())
+        click.echo(version_line())
         ctx.exit()
 
 
@@ -117,4 +117,4 @@ for lazy in (
 @vmherd.command("version", short_help="print the version")
 def print_version() -> None:
     """Print the version."""
-    click.echo(_version_line())
+    click.echo(version_line())
