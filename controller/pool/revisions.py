@@ -143,6 +143,12 @@ def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     return _deletes(left_over[: snapshot.limits.burst], "its pool is being deleted")
 
 
+def plan_left_behind(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+    """Plan the deletion of at most `burst` revisions whose pool no longer exists."""
+    batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
+    return Plan(stages=_deletes(batch, "its pool does not exist any more"))
+
+
 def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
     deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
     return (Stage(deletes, essential=False),) if deletes else ()

@@ -27,6 +27,7 @@ from informers.store import StoreView
 
 POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
+FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
@@ -53,9 +54,17 @@ def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
     return (uid,) if uid and controller_of(revision.metadata) is None else ()
 
 
+def by_former_pool_namespace(revision: ControllerRevision) -> Iterable[str]:
+    """If a pool created the revision and no controller owns the revision, return its namespace. Otherwise return
+    nothing.
+    """
+    return (revision.metadata.namespace for _ in by_former_pool_uid(revision))
+
+
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     FORMER_POOL_UID: by_former_pool_uid,
+    FORMER_POOL_NAMESPACE: by_former_pool_namespace,
 }
 
 
@@ -203,6 +212,18 @@ def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
+
+
+def revisions_left_behind(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
+    """Return the revisions of a pool that no longer exists, if no controller owns them.
+
+    The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and
+    the cache showed the removal of the owner reference only after the pool was gone.
+    """
+    former = stores.revisions.by_index(FORMER_POOL_NAMESPACE, pool.namespace)
+    named = [each for each in former if each.metadata.name.startswith(f"{pool.name}-")]
+    existing = {each.metadata.uid for each in stores.pools.values()} if named else set()
+    return tuple(each for each in named if labels_of(each.metadata)[POOL_UID] not in existing)
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
