@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicaset.plan import plan
+from controller.replicaset.plan import plan, reads
 from controller.replicaset.rollout import rolls_out
-from controller.replicaset.snapshot import Snapshot, take_snapshot
+from controller.replicaset.snapshot import Snapshot, VMIRosters, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
 from informers.meta import ObjectKey
@@ -31,6 +31,7 @@ class ReplicaSetRules(NamedTuple):
     vmi_resource: Resource[VirtualMachineInstance]
     burst: int
     max_replicas: int = 0
+    rosters: VMIRosters | None = None
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         return take_snapshot(
@@ -43,13 +44,19 @@ class ReplicaSetRules(NamedTuple):
             replicaset_resource=self.resource,
             vmi_resource=self.vmi_resource,
             max_replicas=self.max_replicas,
+            rosters=self.rosters,
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
+    def reads(self, snapshot: Snapshot) -> int:
+        return reads(snapshot)
+
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return an empty plan. A deleted set needs no writes, because the garbage collector deletes its VMIs (R15)."""
+        if self.rosters is not None:
+            self.rosters.forget(key)
         return Plan()
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:

@@ -12,7 +12,7 @@ from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
 from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
@@ -31,7 +31,10 @@ def rules_of(
     stores: Mapping[AnyResource, StoreView[Any]],
 ) -> ReplicaSetRules:
     """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`."""
-    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst, config.max_replicas)
+    vmis = stores[VMIS]
+    return ReplicaSetRules(
+        owners, vmis, resource, VMIS, config.burst, max_replicas=config.max_replicas, rosters=VMIRosters(vmis)
+    )
 
 
 def assemble(parts: Parts) -> Assembly:
