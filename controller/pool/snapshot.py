@@ -10,18 +10,17 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
-from controller.kubevirt.annotations import POOL_UID, without_foreign_annotations
 from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.revisions import by_former_pool_uid
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.pool.naming import is_revision_name, ordinal_of, parse_name
+from controller.pool.naming import ordinal_of, parse_name
 from controller.pool.unready_periods import UnreadyPeriod, next_periods
-from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
 
@@ -45,42 +44,10 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
 }
 
 
-def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
-    """If no controller owns the revision, return the UID of the pool that created the revision. Otherwise return
-    nothing.
-    """
-    uid = labels_of(revision.metadata).get(POOL_UID)
-    return (uid,) if uid and controller_of(revision.metadata) is None else ()
-
-
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     FORMER_POOL_UID: by_former_pool_uid,
 }
-
-
-def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
-    """Return the revision for the cache, or None if the cache does not need the revision.
-
-    Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
-    If no pool controls the revision, only a part of it is kept:
-
-    - Of a former revision of a pool, the metadata are kept.
-    - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
-      name.
-    """
-    meta = revision.metadata
-    owner = controller_of(meta)
-    if owner is not None and owner.kind == POOL_KIND:
-        return without_foreign_annotations(revision)
-    if any(by_former_pool_uid(revision)):
-        return replace(without_foreign_annotations(revision), data=Raw())
-    if not is_revision_name(meta.name):
-        return None
-    identity = ObjectMeta(
-        name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-    )
-    return ControllerRevision(metadata=identity)
 
 
 class Stores(NamedTuple):
