@@ -64,17 +64,18 @@ def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any,
     resource = POOLS.resource()
     owner = resource.decode(fleet.pool(members) if body is None else body)
     first = json.loads(fleet.pool(members))
+    vmis = _store(VMIS, instances)
     stores = Stores(
         _store(resource, [owner]),
         _store(VMS, machines, VM_INDEXES),
-        _store(VMIS, instances),
+        vmis,
         _store(
             CONTROLLER_REVISIONS,
             [CONTROLLER_REVISIONS.decode(fleet.pool_revision(first["spec"]))],
             REVISION_INDEXES,
         ),
     )
-    return PoolRules(stores, resource, Limits(), UnreadyMemory()), owner, stores.vmis
+    return PoolRules(stores, resource, Limits(), UnreadyMemory()), owner, vmis
 
 
 def set_rules(members: int, body: bytes | None = None) -> tuple[ReplicaSetRules, Any, Store[Any]]:
