@@ -187,6 +187,8 @@ def _build(
         metrics.show_queue(assembly.controller.queue)
         if config.object_metrics:
             metrics.show_replicas(assembly.figures)
+    if client.write_slots is not None:
+        metrics.show_writes(client.write_slots)
     clock = asyncio.get_running_loop().time
     debug = {
         "tasks": describe_tasks,

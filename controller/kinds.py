@@ -125,8 +125,10 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     finalizer.
     """
 
-    has_tally: bool = False
-    """True if metrics count the started, stopped and healed VMs of each object of the kind."""
+    tallied: Resource[Any] | None = None
+    """The resource of the VMs or VMIs that metrics count for each object of the kind, or None if there are no such
+    metrics. The counters are the started and stopped VMs or VMIs, and the healed VMs.
+    """
 
     has_kubevirt_gauges: bool = False
     """True if metrics also show the replica gauges under the names that KubeVirt has proposed for the kind."""
@@ -184,6 +186,7 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     loop_flag="--rs-controller-threads",
     known_status=_KUBEVIRT_STATUS,
     vmi_template=template_of_replicaset,
+    tallied=resources.VMIS,
 )
 
 POOLS: Final[Kind[Pool]] = Kind(
@@ -227,7 +230,7 @@ POOLS: Final[Kind[Pool]] = Kind(
     vmi_template=template_of_pool,
     finalizer=POOL_FINALIZER,
     finalized=resources.VMS,
-    has_tally=True,
+    tallied=resources.VMS,
     has_kubevirt_gauges=True,
 )
 

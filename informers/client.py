@@ -100,7 +100,7 @@ class ApiClient:
         self._connector = connector
         self._credentials = credentials
         self._instruments = instruments
-        self._slots = FairSlots(max_inflight) if max_inflight else nullcontext()
+        self.write_slots = FairSlots(max_inflight) if max_inflight else None
         self._bucket = bucket
         self._host = urlsplit(credentials.host).netloc
 
@@ -151,6 +151,7 @@ class ApiClient:
                     raise
                 if tries >= MAX_TRIES:
                     raise
+                self._instruments.request_retried(verb=method, host=self._host, code=str(error.code))
             await asyncio.sleep(wait_s)
 
     async def get(self, resource: Resource[Any], key: ObjectKey, *, subresource: str = "") -> bytes:
@@ -268,7 +269,7 @@ class ApiClient:
 
     async def _send_in_turn(self, request: _Request, token: str | None, started: float) -> _Answer:
         """Wait until the limits allow the request, and send it. `started` is the beginning of the reported duration."""
-        async with _NO_LIMIT if request.method == "GET" else self._slots:
+        async with _NO_LIMIT if request.method == "GET" or self.write_slots is None else self.write_slots:
             if self._bucket is not None:
                 await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))
             tls = self._credentials.ssl

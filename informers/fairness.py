@@ -31,9 +31,31 @@ class FairSlots:
 
     def __init__(self, size: int) -> None:
         self._free = self._size = size
+        self._waiters = 0
+        self._waited_s = 0.0
+        self._waited_since = 0.0
         self._held_by_key: Counter[Flow] = Counter()
         self._held_by_group: Counter[str] = Counter()
         self._waiting: dict[str, Keys] = {}
+
+    @property
+    def size(self) -> int:
+        return self._size
+
+    @property
+    def running(self) -> int:
+        """The number of slots in use."""
+        return self._size - self._free
+
+    @property
+    def waiting(self) -> int:
+        """The number of requests that wait for a slot."""
+        return self._waiters
+
+    def waited_s(self) -> float:
+        """Return the total time during which at least one request waited, in seconds. Call it on the event loop."""
+        open_s = asyncio.get_running_loop().time() - self._waited_since if self._waiters else 0.0
+        return self._waited_s + open_s
 
     async def __aenter__(self) -> None:
         flow = FLOW.get()
@@ -43,15 +65,28 @@ class FairSlots:
         group, key = flow
         turn: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(group, {}).setdefault(key, deque()).append(turn)
+        self._begin_wait()
         try:
             await turn
         except asyncio.CancelledError:
             if turn.done() and not turn.cancelled():
                 self._give_back(flow)
             raise
+        finally:
+            self._end_wait()
 
     async def __aexit__(self, *_: object) -> None:
         self._give_back(FLOW.get())
+
+    def _begin_wait(self) -> None:
+        if not self._waiters:
+            self._waited_since = asyncio.get_running_loop().time()
+        self._waiters += 1
+
+    def _end_wait(self) -> None:
+        self._waiters -= 1
+        if not self._waiters:
+            self._waited_s += asyncio.get_running_loop().time() - self._waited_since
 
     def _may_take(self, flow: Flow) -> bool:
         return self._free > 0 and self._group_has_room(flow[0]) and self._key_has_room(flow)

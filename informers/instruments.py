@@ -17,6 +17,9 @@ class ClientInstruments(Protocol):
         of the request; for a watch, the time until the headers of the answer arrived.
         """
 
+    def request_retried(self, *, verb: str, host: str, code: str) -> None:
+        """Report that the client will send a request again after an answer with this HTTP code."""
+
 
 class InformerInstruments(Protocol):
     """The methods that an informer calls.
@@ -75,6 +78,8 @@ class NoInstruments:
     """Instruments for clients, informers and work queues that do nothing."""
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None: ...
+
+    def request_retried(self, *, verb: str, host: str, code: str) -> None: ...
 
     def listed(self, resource: str, *, reason: str) -> None: ...
 

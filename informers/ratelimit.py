@@ -38,13 +38,17 @@ class RateLimiter(Protocol[K_contra]):
         """Return the number of attempts for the key since the last `forget` of the key."""
 
 
+LONGEST_ITEM_DELAY_S = 1000.0
+"""The longest delay of a key that fails again and again, in seconds."""
+
+
 class ItemBackoff(RateLimiter[K]):
     """A rate limiter that computes the delay of each key separately.
 
     The first delay is `initial_s` seconds. Each further attempt doubles the delay, up to `maximum_s` seconds.
     """
 
-    def __init__(self, *, initial_s: float = 0.005, maximum_s: float = 1000.0) -> None:
+    def __init__(self, *, initial_s: float = 0.005, maximum_s: float = LONGEST_ITEM_DELAY_S) -> None:
         self._initial_s = initial_s
         self._maximum_s = maximum_s
         self._attempts: dict[K, int] = {}

@@ -103,7 +103,10 @@ class Reader:
         """Return the situation of an object. If the user may not read all objects in the snapshot, use only the
         object's status.
         """
-        snapshot = await self.snapshot(target)
+        return self.situation_in(target, await self.snapshot(target))
+
+    def situation_in(self, target: Target, snapshot: Any) -> Situation:
+        """Return the situation of an object in this snapshot. Without a snapshot, use only the object's status."""
         if snapshot is None:
             return situation_from_status(target.kind, target.resource.group, target.owner)
         return situation_of(target.kind, target.resource.group, snapshot)

@@ -140,9 +140,15 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
 
 _decode = msgspec.json.Decoder(AuditRecord).decode
 
+_START = b'{"kind":"Event","apiVersion":"audit.k8s.io/'
+"""The first bytes of each record."""
+
 
 def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
-    """Yield the records of the log from position `since` (in bytes). An incomplete last line is skipped.
+    """Yield the records of the log from position `since` (in bytes). An incomplete record is skipped.
+
+    If a server is killed, its last record may be incomplete. The next server writes its first record into the same
+    line.
 
     The position may be in the middle of a line, because the server writes a line in pieces. Then the reading begins
     with the next line.
@@ -153,4 +159,4 @@ def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
             lines.readline()
         for line in lines:
             if line.endswith(b"\n"):
-                yield _decode(line)
+                yield _decode(line[max(0, line.rfind(_START)) :])

@@ -13,7 +13,7 @@ from controller.kinds import KINDS
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import VMS
 from controller.metrics.registry import Metrics, SetFigures
-from controller.runtime.plan import Cause, Delete, Done
+from controller.runtime.plan import Cause, Delete, Done, Notice
 from informers.meta import ObjectKey
 from tests.builders import NOW
 
@@ -32,6 +32,16 @@ class HangingQueue:
         return now - 90
 
 
+class UsedSlots:
+    """All slots for writes are in use, and a write waits."""
+
+    size = running = 50
+    waiting = 1
+
+    def waited_s(self) -> float:
+        return 2.5
+
+
 def talkative(kind: str) -> SetFigures:
     """The metric values of an object, with a value in every field."""
     return SetFigures(
@@ -40,7 +50,8 @@ def talkative(kind: str) -> SetFigures:
         namespace="n",
         name="a",
         uid="u",
-        desired=1,
+        desired=2,
+        max_unavailable=1,
         current=1,
         ready=1,
         updated=1,
@@ -49,7 +60,7 @@ def talkative(kind: str) -> SetFigures:
         generation=1,
         observed_generation=1,
         created=NOW,
-        printable_status="Paused" if kind == POOL else "",
+        printable_status="Paused",
         conditions=(
             Condition(type="ReplicaPaused", status="True", reason="Paused"),
             Condition(type="ReplicaBackOff", status="True", reason="CrashLoopBackOff"),
@@ -69,10 +80,14 @@ def exercise(metrics: Metrics, *, figures: Callable[[], Iterable[SetFigures]] = 
     metrics.acted("replicaset", action="create", outcome="already_there")
     gone = Done(Delete(resource=VMS, key=ObjectKey("n", "a-0"), uid="u", why="it failed", cause=Cause.HEALING))
     metrics.carried_out("pool", "VirtualMachinePool", ObjectKey("n", "a"), [gone])
+    metrics.became_ready("VirtualMachinePool", after_s=40)
+    metrics.planned("VirtualMachinePool", ObjectKey("n", "a"), [Notice(reason="HealingHeld", message="why")])
+    metrics.show_writes(UsedSlots())
     metrics.stale_pass("replicaset")
     metrics.gave_up("replicaset")
     metrics.request_finished(verb="GET", host="api:6443", code="200", seconds=0.003)
     metrics.request_finished(verb="POST", host="api:6443", code="<error>", seconds=30)
+    metrics.request_retried(verb="POST", host="api:6443", code="429")
     metrics.depth("replicaset", 4)
     metrics.added("replicaset")
     metrics.retried("replicaset")

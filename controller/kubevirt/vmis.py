@@ -10,6 +10,9 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
+EARLY_PHASES: Final = frozenset({"", "Pending", "Scheduling", "Scheduled"})
+"""The phases before Running. A VMI does not return to these phases."""
+
 
 def phase_of(vmi: VirtualMachineInstance) -> str:
     """Return the phase of the VMI, or "" if virt-controller has not set a phase yet."""
@@ -89,6 +92,23 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
     if condition is None or condition.status != "True":
         return None
     return with_timezone(condition.last_transition_time or vmi.metadata.creation_timestamp)
+
+
+def was_never_ready(vmi: VirtualMachineInstance) -> bool:
+    """Return True if the phase proves that the VMI was never ready. KubeVirt reports only running VMIs as ready."""
+    return phase_of(vmi) in EARLY_PHASES
+
+
+def became_ready_at(vmi: VirtualMachineInstance) -> datetime | None:
+    """Return the time when the running VMI became ready, or None if the VMI is not ready or the time is unknown.
+
+    KubeVirt copies the time of the Pod's condition. The Pod can be ready before the guest runs.
+    """
+    condition = ready_condition(vmi)
+    if condition is None or condition.status != "True":
+        return None
+    times = (with_timezone(condition.last_transition_time), entered(vmi, "Running"))
+    return max(filter(None, times), default=None)
 
 
 def unready_since(vmi: VirtualMachineInstance) -> datetime | None:

@@ -8,8 +8,10 @@ from enum import Enum, auto
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_condition, with_timezone
+from controller.kubevirt import vmis
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.vm_types import READY, StateChangeRequest, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import NO_LABELS, labels_of
 
 FOREGROUND: Final = "foregroundDeletion"
@@ -63,6 +65,26 @@ def unready_since(vm: VirtualMachine) -> datetime | None:
     if condition is None or condition.status != "False":
         return None
     return with_timezone(condition.last_transition_time or vm.metadata.creation_timestamp)
+
+
+def was_never_ready(vm: VirtualMachine) -> bool:
+    """Return True if KubeVirt has not written the status of the VM yet.
+
+    A later status does not prove that the VM was never ready, because a restarted VM goes through the same states.
+    """
+    return not printable_status_of(vm) and ready_condition(vm) is None
+
+
+def became_ready_at(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> datetime | None:
+    """Return the time when the VM became ready, or None if the VM is not ready or the time is unknown.
+
+    `vmi` is the VMI of the VM. Its guest may run later than the time in the condition.
+    """
+    condition = ready_condition(vm)
+    if condition is None or condition.status != "True":
+        return None
+    started = vmis.entered(vmi, "Running") if vmi is not None else None
+    return max(filter(None, (with_timezone(condition.last_transition_time), started)), default=None)
 
 
 def printable_status_of(vm: VirtualMachine) -> str:

@@ -39,16 +39,27 @@ class Owner(KubeObject, Protocol):
     def status(self) -> _Status | None: ...
 
 
+def _no_limit(_: Any) -> None:
+    return None
+
+
 def figures_of(
-    kind: str, group: str, owners: Iterable[Owner], *, rolls_out: Callable[[Any], bool]
+    kind: str,
+    group: str,
+    owners: Iterable[Owner],
+    *,
+    rolls_out: Callable[[Any], bool],
+    max_unavailable: Callable[[Any], int | None] = _no_limit,
 ) -> Iterable[SetFigures]:
     """Yield the values that the metrics page shows for each replica set or pool.
 
     The sets and pools are immutable, so any thread may iterate the result. The function `rolls_out` returns True if a
-    set or pool replaces all its outdated VMs or VMIs automatically.
+    set or pool replaces all its outdated VMs or VMIs automatically. The function `max_unavailable` returns the number
+    of replicas that may be unavailable at the same time, or None.
     """
     for owner in owners:
         meta, spec, status = owner.metadata, owner.spec, owner.status
+        desired, ready = 1 if spec.replicas is None else spec.replicas, (status and status.ready_replicas) or 0
         yield SetFigures(
             kind=kind,
             group=group,
@@ -57,15 +68,16 @@ def figures_of(
             uid=meta.uid,
             created=meta.creation_timestamp,
             generation=meta.generation,
-            desired=1 if spec.replicas is None else spec.replicas,
+            desired=desired,
             paused=bool(spec.paused),
             rolls_out=rolls_out(owner),
             takeover_held=is_takeover_held(meta),
             current=(status and status.replicas) or 0,
-            ready=(status and status.ready_replicas) or 0,
+            ready=ready,
+            max_unavailable=max_unavailable(owner) if ready < desired else None,
             updated=status.updated_replicas if status else None,
             observed_generation=status.observed_generation if status else None,
             conditions=(status and status.conditions) or (),
-            # The status of a replica set has no printableStatus.
+            # The status of another kind may have no printableStatus.
             printable_status=getattr(status, "printable_status", None) or "",
         )

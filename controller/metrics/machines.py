@@ -28,8 +28,8 @@ from controller.runtime.plan import (
 )
 from informers.meta import ObjectKey
 
-TALLIED: Final = frozenset(kind.kind for kind in KINDS if kind.has_tally)
-"""The kinds with counters for each set or pool."""
+TALLIED: Final = {kind.kind: kind.tallied for kind in KINDS if kind.tallied is not None}
+"""For each kind with counters for each set or pool: the resource of the counted VMs or VMIs."""
 
 RESULTS: Final = ("success", "error", "unknown")
 """The values of the label `result`."""
@@ -73,6 +73,7 @@ class MachineCounts:
 
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
         """Count the outcomes of the planned writes of one reconciliation of this set or pool."""
+        tallied = TALLIED.get(owner_kind)
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)
@@ -80,13 +81,13 @@ class MachineCounts:
             if verb is None or not result or resource not in (VMS, VMIS):
                 continue
             self._counters[verb].labels(controller, resource.kind, result).inc()
-            if resource is VMS and result == "success":
+            if resource is tallied and result == "success":
                 started += verb == "created"
                 stopped += verb == "deleted"
                 healed += isinstance(action, Delete) and action.cause is Cause.HEALING
         if healed:
             self._healings.labels(controller).inc(healed)
-        if owner_kind in TALLIED and started + stopped:
+        if started + stopped:
             before = self._tallies.get((owner_kind, *owner), MachineTally())
             self._tallies[owner_kind, *owner] = MachineTally(
                 before.started + started, before.stopped + stopped, before.healed + healed

@@ -15,12 +15,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from msgspec import Struct
 
 from controller.kinds import KINDS, Kind
 from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
+from controller.kubevirt.resources import VMIS, VMS
+from informers.resource import Resource
 
 
 class ConditionFigure(Protocol):
@@ -35,7 +38,10 @@ class ConditionFigure(Protocol):
 
 
 class SetFigures(Struct, frozen=True, gc=False):
-    """The values that the metrics page shows for one replica set or pool."""
+    """The values that the metrics page shows for one replica set or pool.
+
+    `max_unavailable` is None if the spec has no limit, or if all replicas are ready.
+    """
 
     kind: str
     namespace: str
@@ -49,6 +55,7 @@ class SetFigures(Struct, frozen=True, gc=False):
     paused: bool = False
     rolls_out: bool = False
     takeover_held: bool = False
+    max_unavailable: int | None = None
     generation: int | None = None
     observed_generation: int | None = None
     created: datetime | None = None
@@ -57,7 +64,7 @@ class SetFigures(Struct, frozen=True, gc=False):
 
 
 class MachineTally(NamedTuple):
-    """The numbers of VMs that this process has created, deleted and healed for one set or pool.
+    """The numbers of VMs or VMIs that this process has created, deleted and healed for one set or pool.
 
     A VM is healed if it is deleted because it failed.
     """
@@ -69,6 +76,9 @@ class MachineTally(NamedTuple):
 
 Tallies: TypeAlias = Mapping[tuple[str, str, str], MachineTally]
 """The `MachineTally` (the VM counts) of each set or pool, by kind, namespace and name."""
+
+Held: TypeAlias = Mapping[tuple[str, str, str], frozenset[str]]
+"""The reasons of held writes of each set or pool, by kind, namespace and name. Other sets and pools have no entry."""
 
 FigureSource: TypeAlias = Callable[[], Iterable[SetFigures]]
 """A function that returns the `SetFigures` of all objects of a kind.
@@ -100,6 +110,9 @@ REPLICA_GAUGES: Mapping[str, str] = {
 
 ROLLS_OUT = "1 if every outdated replica is replaced automatically, 0 if outdated replicas may stay."
 TAKEOVER_HELD = "1 while the first update of a pool from KubeVirt waits for permission; no series otherwise."
+UNAVAILABLE = "Replicas that the spec requests and that are not ready; no series if all replicas are ready."
+MAX_UNAVAILABLE = "Replicas that may be unavailable at the same time; no series if all replicas are ready."
+HELD = "1 while the controller holds back writes for this reason; no series otherwise."
 BACK_OFF = "1 while a set waits before it replaces VMIs that fail soon after they start; no series otherwise."
 
 
@@ -139,17 +152,8 @@ STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "create_date_timestamp_seconds": ("When the object was created, in seconds since 1970.", _created),
 }
 
-TALLIES: Mapping[str, tuple[str, Callable[[MachineTally], int]]] = {
-    "vms_started": (
-        "VMs that were created for the object since this process began to reconcile.",
-        attrgetter("started"),
-    ),
-    "vms_stopped": ("VMs of the object that were deleted, for any reason.", attrgetter("stopped")),
-    "auto_healing_operations": (
-        "VMs of the object that autohealing deleted in order to replace them.",
-        attrgetter("healed"),
-    ),
-}
+TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
+"""The word in the names of counters, by the kind of the counted objects."""
 
 
 class _Row(NamedTuple):
@@ -175,7 +179,9 @@ def render(families: Iterable[Family], *, openmetrics: bool) -> str:
     return "".join(parts)
 
 
-def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> Iterator[Family]:
+def families_of(
+    sources: Iterable[Iterable[SetFigures]], tallies: Tallies, held: Held = MappingProxyType({})
+) -> Iterator[Family]:
     """Yield the metrics of all replica sets and pools. Each source yields the figures of some sets or pools."""
     by_kind: dict[str, list[_Row]] = {}
     for source in sources:
@@ -187,19 +193,41 @@ def families_of(sources: Iterable[Iterable[SetFigures]], tallies: Tallies) -> It
         yield Family(f"vmherd_replicas_{field}", "gauge", help_text, lines)
     lines = (line for kind, rows in by_kind.items() for line in _flags("vmherd_rolls_out", kind, rows))
     yield Family("vmherd_rolls_out", "gauge", ROLLS_OUT, lines)
-    held = (row for rows in by_kind.values() for row in rows if row.figures.takeover_held)
-    yield Family(
-        "vmherd_takeover_held", "gauge", TAKEOVER_HELD, (f"vmherd_takeover_held{{{each.labels}}} 1" for each in held)
-    )
-    waiting = (row for rows in by_kind.values() for row in rows if _has(row.figures, REPLICA_BACK_OFF))
-    yield Family("vmherd_back_off", "gauge", BACK_OFF, (f"vmherd_back_off{{{each.labels}}} 1" for each in waiting))
+    yield from _troubles([row for rows in by_kind.values() for row in rows], held)
     for kind in KINDS:
         rows = by_kind.get(kind.kind, ())
         if kind.has_kubevirt_gauges:
             yield from _gauges(kind.metric_prefix, KUBEVIRT_GAUGES, rows)
         yield from _state(kind.metric_prefix, rows)
-        if kind.has_tally:
-            yield from _tallies(kind, rows, tallies)
+        if kind.tallied is not None:
+            yield from _tallies(kind, kind.tallied, rows, tallies)
+
+
+def _troubles(rows: Sequence[_Row], held: Held) -> Iterator[Family]:
+    """Yield the gauges that have a series only for an object in a bad state."""
+    taken = (f"vmherd_takeover_held{{{labels}}} 1" for labels, figures in rows if figures.takeover_held)
+    yield Family("vmherd_takeover_held", "gauge", TAKEOVER_HELD, taken)
+    waiting = (f"vmherd_back_off{{{labels}}} 1" for labels, figures in rows if _has(figures, REPLICA_BACK_OFF))
+    yield Family("vmherd_back_off", "gauge", BACK_OFF, waiting)
+    lacking = [(row, missing) for row in rows if (missing := row.figures.desired - row.figures.ready) > 0]
+    lines = (f"vmherd_replicas_unavailable{{{_with_kind(row)}}} {missing}" for row, missing in lacking)
+    yield Family("vmherd_replicas_unavailable", "gauge", UNAVAILABLE, lines)
+    limits = (
+        f"vmherd_replicas_max_unavailable{{{_with_kind(row)}}} {row.figures.max_unavailable}"
+        for row, _ in lacking
+        if row.figures.max_unavailable is not None
+    )
+    yield Family("vmherd_replicas_max_unavailable", "gauge", MAX_UNAVAILABLE, limits)
+    reasons = (
+        f'vmherd_held{{{_with_kind(row)},reason="{reason}"}} 1'
+        for row in (rows if held else ())
+        for reason in sorted(held.get((row.figures.kind, row.figures.namespace, row.figures.name), ()))
+    )
+    yield Family("vmherd_held", "gauge", HELD, reasons)
+
+
+def _with_kind(row: _Row) -> str:
+    return f'kind="{_escaped(row.figures.kind)}",{row.labels}'
 
 
 def _replicas(kind: str, field: str, rows: Iterable[_Row]) -> Iterator[str]:
@@ -255,8 +283,8 @@ def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
             yield f'{name}{{condition="{_escaped(each.type)}",{labels},reason="{reason}",status="{status}"}} 1'
 
 
-def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterator[Family]:
-    nothing = MachineTally()
+def _tallies(kind: Kind[Any], tallied: Resource[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterator[Family]:
+    nothing, noun = MachineTally(), TALLIED_NOUNS[tallied.kind]
     labelled = [
         (
             f'namespace="{_escaped(figures.namespace)}",{kind.name}_name="{_escaped(figures.name)}"',
@@ -264,7 +292,18 @@ def _tallies(kind: Kind[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterato
         )
         for _, figures in rows
     ]
-    for field, (help_text, number) in TALLIES.items():
+    texts = noun[:-1].upper() + "s"
+    counters: dict[str, tuple[str, Callable[[MachineTally], int]]] = {
+        f"{noun}_started": (
+            f"{texts} that were created for the object since this process began to reconcile.",
+            attrgetter("started"),
+        ),
+        f"{noun}_stopped": (f"{texts} of the object that were deleted, for any reason.", attrgetter("stopped")),
+    }
+    if tallied is VMS:
+        healed = f"{texts} of the object that autohealing deleted in order to replace them."
+        counters["auto_healing_operations"] = (healed, attrgetter("healed"))
+    for field, (help_text, number) in counters.items():
         name = f"{kind.metric_prefix}_{field}"
         lines = [f"{name}_total{{{labels}}} {number(tally)}" for labels, tally in labelled]
         yield Family(name, "counter", help_text, lines)

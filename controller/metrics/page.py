@@ -14,13 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from controller.metrics.objects import FigureSource, SetFigures, Tallies, families_of, render
+from controller.metrics.objects import FigureSource, Held, SetFigures, Tallies, families_of, render
 
-__all__ = ["FigureSource", "Page", "QueueAges", "SetFigures", "gauge", "queue_ages"]
+__all__ = ["FigureSource", "Page", "QueueAges", "SetFigures", "WriteSlots", "gauge", "queue_ages", "writes"]
 
 _END = b"# EOF\n"
 _OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
@@ -37,6 +37,21 @@ class QueueAges(Protocol):
     def longest_s(self, now: float) -> float: ...
 
 
+class WriteSlots(Protocol):
+    """The part of the API client that limits the number of concurrent writes."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def running(self) -> int: ...
+
+    @property
+    def waiting(self) -> int: ...
+
+    def waited_s(self) -> float: ...
+
+
 class Page(Collector):
     """A snapshot of all series: the series in the registry, and the series whose values are read at each scrape."""
 
@@ -46,11 +61,13 @@ class Page(Collector):
         live: Sequence[Metric],
         figures: Sequence[Iterable[SetFigures]],
         tallies: Tallies,
+        held: Held,
     ) -> None:
         self._registry = registry
         self._live = live
         self._figures = figures
         self._tallies = tallies
+        self._held = held
 
     def collect(self) -> Iterator[Metric]:
         """Yield all series except the series of single objects. Any thread may call this method."""
@@ -66,7 +83,7 @@ class Page(Collector):
         # The scheme `underscores` does not change our names.
         encode, content_type = choose_encoder(_OTHER_ESCAPING.sub("escaping=underscores", accept))
         openmetrics = content_type.startswith("application/openmetrics-text")
-        objects = render(families_of(self._figures, self._tallies), openmetrics=openmetrics).encode()
+        objects = render(families_of(self._figures, self._tallies, self._held), openmetrics=openmetrics).encode()
         counted = encode(self)
         if openmetrics:
             return counted.removesuffix(_END) + objects + _END, content_type
@@ -101,3 +118,15 @@ def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
         longest.add_metric([queue.name, queue.name], queue.longest_s(now))
     yield unfinished
     yield longest
+
+
+def writes(slots: WriteSlots) -> Iterator[Metric]:
+    """Yield the use of the slots for concurrent writes."""
+    yield GaugeMetricFamily("vmherd_writes_inflight", "Writes that the API server is answering now.", slots.running)
+    yield GaugeMetricFamily("vmherd_writes_inflight_limit", "Limit for concurrent writes.", slots.size)
+    yield GaugeMetricFamily("vmherd_writes_waiting", "Writes that wait, because of the limit.", slots.waiting)
+    yield CounterMetricFamily(
+        "vmherd_writes_saturated_seconds",
+        "Time during which at least one write waited because of the limit.",
+        slots.waited_s(),
+    )

@@ -28,10 +28,12 @@ from prometheus_client import (
 from prometheus_client.core import GaugeMetricFamily
 
 from controller.events.recorder import DROP_REASONS
+from controller.kinds import KINDS
+from controller.metrics.held import HeldOwners
 from controller.metrics.machines import MachineCounts
-from controller.metrics.page import FigureSource, Page, QueueAges, SetFigures, gauge, queue_ages
+from controller.metrics.page import FigureSource, Page, QueueAges, SetFigures, WriteSlots, gauge, queue_ages, writes
 from controller.metrics.series import ClientSeries, InformerSeries, ProcessSeries, QueueSeries, ReconcileSeries
-from controller.runtime.plan import Outcome
+from controller.runtime.plan import Notice, Outcome
 from informers.meta import ObjectKey
 
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
@@ -95,6 +97,8 @@ class Metrics:
         self._informer_series = InformerSeries(registry)
         self._process_series = ProcessSeries(registry)
         self._machines = MachineCounts(registry)
+        self._held = HeldOwners()
+        self._write_slots: WriteSlots | None = None
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
         self._process_series.build.labels(version, revision, platform.python_version()).set(1)
@@ -129,6 +133,10 @@ class Metrics:
         """
         self._unsettled[controller] = oldest_s
 
+    def show_writes(self, slots: WriteSlots) -> None:
+        """Add the use of the slots for concurrent writes to the page."""
+        self._write_slots = slots
+
     def show_replicas(self, source: FigureSource) -> None:
         """At each scrape, call the source and add the values of the returned objects to the page.
 
@@ -158,9 +166,15 @@ class Metrics:
                 "The longest delay of a timer of the event loop since the last scrape.",
                 worst_lag_s,
             ),
+            *(writes(self._write_slots) if self._write_slots is not None else ()),
         )
-        shown = [source() for source in self._figures] if all(self._leases.values()) else []
-        return Page(self._registry, live, shown, self._machines.tallies())
+        shown = [source() for source in self._figures] if self.is_leading else []
+        return Page(self._registry, live, shown, self._machines.tallies(), self._held.reasons())
+
+    @property
+    def is_leading(self) -> bool:
+        """True unless this process waits for a lease. Only a leading process reports values of objects."""
+        return all(self._leases.values())
 
     def silence_s(self) -> dict[str, float]:
         """For each resource, return the time since a list or watch last delivered data or a bookmark, in seconds."""
@@ -175,6 +189,9 @@ class Metrics:
             self._requests[verb, host, code] = series
         series[0].inc()
         series[1].observe(seconds)
+
+    def request_retried(self, *, verb: str, host: str, code: str) -> None:
+        self._client_series.retries.labels(code, verb, host).inc()
 
     def depth(self, queue: str, items: int) -> None:
         self._queue(queue).depth.set(items)
@@ -236,6 +253,9 @@ class Metrics:
             for outcome in outcomes:
                 series.actions.labels(controller, action, outcome)
         self._machines.start(controller)
+        for kind in KINDS:
+            if kind.name == controller:
+                series.ready.labels(kind.kind)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
         """Change the number of busy workers: +1 when a worker takes a key, and -1 when it has finished."""
@@ -272,8 +292,21 @@ class Metrics:
         self._machines.count(controller, owner_kind, owner, outcomes)
 
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
-        """Remove the counters of a set or pool that was deleted."""
+        """Remove the counters and the held writes of a set or pool that was deleted."""
         self._machines.forget(owner_kind, owner)
+        self._held.forget(owner_kind, owner)
+
+    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None:
+        """Record which writes the newest plan of a set or pool holds back. `notices` are the notices of the plan."""
+        self._held.planned(owner_kind, owner, notices)
+
+    def became_ready(self, owner_kind: str, *, after_s: float) -> None:
+        """Record that a VM or VMI became ready for the first time, `after_s` seconds after its creation.
+
+        A process that waits for the lease records nothing, because the leader observes the same change.
+        """
+        if self.is_leading:
+            self._reconcile_series.ready.labels(owner_kind).observe(after_s)
 
     def stale_pass(self, controller: str) -> None:
         """Count a reconciliation that wrote nothing, because the cache did not show the previous writes yet."""

@@ -26,6 +26,15 @@ RECONCILE_BUCKETS = (
 )
 """The upper limits of the buckets for the duration of a reconciliation, in seconds."""
 
+READY_BUCKETS = (
+    *(1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0),
+    *(60.0, 90.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0),
+)
+"""The upper limits of the buckets for the time from creation to readiness, in seconds.
+
+A container disk boots in seconds. A disk that is imported first can take half an hour.
+"""
+
 
 class ClientSeries:
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -41,6 +50,12 @@ class ClientSeries:
             ("verb", "host"),
             registry=registry,
             buckets=REQUEST_BUCKETS,
+        )
+        self.retries = Counter(
+            "rest_client_request_retries_total",
+            "Requests that were sent again after an answer 429 or 503, by HTTP code, verb and host.",
+            ("code", "verb", "host"),
+            registry=registry,
         )
 
 
@@ -119,6 +134,13 @@ class ReconcileSeries:
         self.gave_up = counter(
             "vmherd_unsettled_timeouts_total",
             "Reconciliations that continued after the cache had not shown a write for five minutes.",
+        )
+        self.ready = Histogram(
+            "vmherd_create_to_ready_seconds",
+            "Time from the creation of a VM or VMI until it is ready for the first time, by the kind of its owner.",
+            ("kind",),
+            registry=registry,
+            buckets=READY_BUCKETS,
         )
 
 

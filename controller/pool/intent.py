@@ -86,6 +86,13 @@ def _with_policies(
     )
 
 
+def max_unavailable(owner: Pool) -> int | None:
+    """Return how many VMs may be unavailable at the same time, or None if the field is invalid."""
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    amount = _parse_max_unavailable(owner.spec.max_unavailable)
+    return None if isinstance(amount, FieldError) else amount.of(wanted)
+
+
 def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:
     amount = parse_amount("100%" if value is None else value)
     if amount is not None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.pool.claims import plan_left_behind
+from controller.pool.intent import max_unavailable
 from controller.pool.plan import plan
 from controller.pool.rollout import rolls_out
 from controller.pool.snapshot import Limits, Snapshot, Stores, strays_of, take_snapshot
@@ -92,3 +93,6 @@ class PoolRules(NamedTuple):
 
     def rolls_out(self, owner: Pool) -> bool:
         return rolls_out(owner)
+
+    def max_unavailable(self, owner: Pool) -> int | None:
+        return max_unavailable(owner)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from controller.config.modes import Mode
@@ -12,11 +13,13 @@ from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import became_ready_at, was_never_ready
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, kept_revision
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.plan import AnyResource
-from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
+from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
 from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
 from informers.store import Change, Removed, StoreView
@@ -51,6 +54,11 @@ def assemble(parts: Parts) -> Assembly:
     vms.add_handler(wakes(queue, pools_of_vm))
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
+
+    def ready_at(vm: VirtualMachine) -> datetime | None:
+        return became_ready_at(vm, vmis.store.get(vm.metadata.key))
+
+    vms.add_handler(times_readiness(parts, POOLS, pools.store, is_new=was_never_ready, ready_at=ready_at))
     rules = rules_of(parts.config, resource, pools.store, parts.stores)
     pools.add_handler(_forgets(rules.memory))
     # A plan also patches the finalizers and the annotations of the pool itself.

@@ -68,6 +68,13 @@ def rolls_out(owner: ReplicaSet) -> bool:
     return ROLLING_UPDATE in annotations_of(owner.metadata)
 
 
+def max_unavailable(owner: ReplicaSet) -> int | None:
+    """Return the `maxUnavailable` of the rolling-update annotation, or None if it is absent or invalid."""
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    amount = _parse_max_unavailable(annotations_of(owner.metadata).get(ROLLING_UPDATE, ""), wanted)
+    return None if isinstance(amount, FieldError) else amount
+
+
 def plan_rollout(
     snapshot: Snapshot,
     intent: Intent,

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.plan import plan
-from controller.replicaset.rollout import rolls_out
+from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.snapshot import Snapshot, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
@@ -63,3 +63,6 @@ class ReplicaSetRules(NamedTuple):
 
     def rolls_out(self, owner: ReplicaSet) -> bool:
         return rolls_out(owner)
+
+    def max_unavailable(self, owner: ReplicaSet) -> int | None:
+        return max_unavailable(owner)

@@ -11,11 +11,12 @@ from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmis import became_ready_at, was_never_ready
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
 from controller.runtime.plan import AnyResource
-from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
+from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
 from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
 from informers.store import StoreView
@@ -42,5 +43,6 @@ def assemble(parts: Parts) -> Assembly:
     sets.add_handler(wakes(queue, replicasets_of_replicaset))
     selectors = SelectorCache()
     vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors)))
+    vmis.add_handler(times_readiness(parts, REPLICA_SETS, sets.store, is_new=was_never_ready, ready_at=became_ready_at))
     rules = rules_of(parts.config, resource, sets.store, parts.stores)
     return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[vmis])

@@ -91,9 +91,14 @@ class Rules(Protocol[S]):
     def rolls_out(self, owner: Any) -> bool:
         """Return True if the controller replaces all outdated VMs or VMIs without a request by the user."""
 
+    def max_unavailable(self, owner: Any) -> int | None:
+        """Return how many replicas may be unavailable at the same time, or None if the spec has no valid limit."""
 
-class StaleInstruments(Protocol):
+
+class ReconcilerInstruments(Protocol):
     def stale_pass(self, controller: str) -> None: ...
+
+    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None: ...
 
 
 class RulesReconciler(Generic[S]):
@@ -112,7 +117,7 @@ class RulesReconciler(Generic[S]):
         status_writer: StatusWriter,
         recorder: EventRecorder,
         now: Callable[[], datetime],
-        instruments: StaleInstruments,
+        instruments: ReconcilerInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
         """Create the reconciler. `known_status` are the status fields in the served schema. None means all fields."""
@@ -196,7 +201,9 @@ class RulesReconciler(Generic[S]):
         for notice in plan.notices:
             if notice.reason == INVALID_SPEC:
                 log.error("invalid spec, no action is taken", why=notice.message)
-        if not snapshot.settled:
+        if snapshot.settled:
+            self._instruments.planned(self._kind.kind, snapshot.owner.metadata.key, plan.notices)
+        else:
             self._instruments.stale_pass(self._kind.name)
 
     async def _write_status(self, key: ObjectKey, snapshot: S, outcomes: tuple[Outcome, ...]) -> bool:
@@ -210,9 +217,9 @@ class RulesReconciler(Generic[S]):
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True
-        if not self._status_writer.may_write(key, meta.uid):
+        if not self._status_writer.may_write(key, meta):
             return False
-        if not await self._status_writer.write(key, meta.uid, body):
+        if not await self._status_writer.write(key, meta, body):
             return False
         self._publish(meta, self._rules.transition_notices(owner.status, status))
         return True

@@ -14,7 +14,7 @@ from controller.runtime.cache_check import CacheCheck
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Done, Patch
 from informers.errors import Conflict, NotFound
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType, read_meta
 
 ABSENT_S: Final = 30.0
@@ -22,6 +22,12 @@ ABSENT_S: Final = 30.0
 
 Before the end of this time, the cache shows the deletion, or the cache check lists again. So the time ends only if the
 set or pool exists, for example if its definition was missing for a while.
+"""
+
+CONFLICT_S: Final = 30.0
+"""After the server has answered 409, no status is written from the same cached version for this time in seconds.
+
+The cached version is old. The cache soon shows a newer version, or the cache check lists again.
 """
 
 
@@ -46,13 +52,20 @@ class StatusWriter:
         self._check = check or CacheCheck(client)
         self._absent: dict[ObjectKey, tuple[str, float]] = {}
         """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
+        self._old: dict[ObjectKey, tuple[str, float]] = {}
+        """The version for which the server answered 409, and the time at which this knowledge expires."""
 
-    def may_write(self, key: ObjectKey, owner_uid: str) -> bool:
-        """Return True if the cache shows the last status write of this set or pool.
+    def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
+        """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
 
-        Return True also if that write is at least five minutes old.
+        Return True also if that write is at least five minutes old. A cached version is old if the server has answered
+        409 to a status of this version.
         """
-        return self._expectations.settled(key, owner_uid)
+        version, until = self._old.get(key, ("", 0.0))
+        if version == owner.resource_version and asyncio.get_running_loop().time() < until:
+            return False
+        self._old.pop(key, None)
+        return self._expectations.settled(key, owner.uid)
 
     def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
         """Return the number of seconds for which the set or pool is left alone, because the server does not have it.
@@ -67,14 +80,15 @@ class StatusWriter:
         self._absent.pop(key, None)
         return 0.0
 
-    async def write(self, key: ObjectKey, owner_uid: str, body: bytes) -> bool:
+    async def write(self, key: ObjectKey, owner: ObjectMeta, body: bytes) -> bool:
         """Send a merge patch of the status, and return True if the server accepted the patch.
 
         Return False if the set or pool has changed or was deleted. Return False also if another object has its name
         now. Raise ApiError for any other error.
 
-        `body` must contain the resourceVersion from which the status was computed. The API server ignores the UID in a
-        patch of a status. Without the resourceVersion, another object of the same name could get this status.
+        `owner` is the cached set or pool from which the status was computed. `body` must contain its resourceVersion.
+        The API server ignores the UID in a patch of a status. Without the resourceVersion, another object of the same
+        name could get this status.
         """
         patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
         try:
@@ -83,12 +97,16 @@ class StatusWriter:
             )
         except (NotFound, Conflict) as error:
             self._check.doubt(self._resource, key)
+            now = asyncio.get_running_loop().time()
             if isinstance(error, NotFound):
-                self._absent[key] = (owner_uid, asyncio.get_running_loop().time() + ABSENT_S)
+                self._absent[key] = (owner.uid, now + ABSENT_S)
+            else:
+                self._old[key] = (owner.resource_version, now + CONFLICT_S)
             return False
-        self._expectations.record(key, owner_uid, [Done(patch, read_meta(answer).resource_version)])
+        self._expectations.record(key, owner.uid, [Done(patch, read_meta(answer).resource_version)])
         return True
 
     def forget(self, key: ObjectKey) -> None:
         self._expectations.forget(key)
         self._absent.pop(key, None)
+        self._old.pop(key, None)

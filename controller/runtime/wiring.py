@@ -15,6 +15,7 @@ from controller.events.recorder import EventRecorder
 from controller.kinds import Kind
 from controller.metrics.figures import figures_of
 from controller.metrics.page import SetFigures
+from controller.metrics.readiness import ReadyTimer
 from controller.metrics.registry import Metrics
 from controller.runtime.cache_check import CacheCheck
 from controller.runtime.controller import Controller
@@ -144,6 +145,23 @@ def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Chang
     return handle
 
 
+def times_readiness(
+    parts: Parts,
+    kind: Kind[Any],
+    owners: StoreView[KubeObject],
+    *,
+    is_new: Callable[[T], bool],
+    ready_at: Callable[[T], datetime | None],
+) -> Callable[[Change[T]], None]:
+    """Return an event handler that measures how long new members of the kind take to become ready."""
+
+    def observe(seconds: float) -> None:
+        parts.metrics.became_ready(kind.kind, after_s=seconds)
+
+    timer: ReadyTimer[T] = ReadyTimer(kind.kind, owners, is_new=is_new, ready_at=ready_at, observe=observe)
+    return timer.handle
+
+
 def assemble(
     parts: Parts,
     kind: Kind[Any],
@@ -170,7 +188,8 @@ def assemble(
         kind.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics, share=parts.share
     )
     owners.add_handler(_removes_metrics(parts, kind.kind))
-    figures = partial(figures_of, kind.kind, rules.resource.group, rolls_out=rules.rolls_out)
+    group = rules.resource.group
+    figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
     return Assembly(controller, owners, lambda: figures(owners.store.values()))
 
 

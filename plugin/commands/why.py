@@ -1,4 +1,4 @@
-"""`kubectl vmherd why` and `plan`: what the controller waits for, and what it would do next."""
+"""`kubectl vmherd why`: why an object is not as its spec asks, and what comes next."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
+from plugin.views.upcoming import upcoming_of
 
 
 @click.command(
@@ -45,8 +46,16 @@ async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) 
     leader = await _leader(session, reader, lease_name)
     answers = []
     for target in targets:
-        situation = await reader.situation(target)
-        reasons = reasons_of(situation, leader, other_writer=await _other_writer(session, reader, target))
+        snapshot = await reader.snapshot(target)
+        situation = reader.situation_in(target, snapshot)
+        reasons = reasons_of(
+            situation,
+            leader,
+            clock.now(),
+            upcoming=upcoming_of(snapshot) if snapshot is not None else (),
+            other_writer=await _other_writer(session, reader, target),
+            flags=f" -n {target.key.namespace}" if session.flags.namespace else "",
+        )
         if session.flags.output:
             answers.append({"name": target.path, "summary": summary_of(situation), "reasons": reasons})
         else:

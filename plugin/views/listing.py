@@ -75,7 +75,7 @@ def tree_lines(situation: Situation, now: datetime, *, width: int = 0) -> list[s
         ready,
         "",
         age(situation.created, now),
-        reason_of(situation) or "; ".join(situation.failures),
+        deletion_of(situation) or reason_of(situation) or "; ".join(situation.failures),
     )
     rows: list[tuple[str, ...]] = [root]
     for number, member in enumerate(situation.members, start=1):
@@ -101,15 +101,21 @@ def reason_of(situation: Situation) -> str:
     return (situation.invalid and f"invalid: {situation.invalid}") or situation.by_hand or situation.stalled
 
 
+def deletion_of(situation: Situation) -> str:
+    """Return that the object is being deleted, with the finalizers that it waits for, or ""."""
+    waits = f", it waits for the finalizers {', '.join(situation.finalizers)}" if situation.finalizers else ""
+    return f"the {situation.identity.noun} is being deleted{waits}" if situation.is_deleting else ""
+
+
 def why_of_member(situation: Situation, member: Member) -> str:
     """Return why the member is not ready or not up to date. The text ends with the member's note."""
-    texts = [member.problem]
+    texts = [member.problem, f"finalizers: {', '.join(member.finalizers)}" if member.finalizers else ""]
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
             texts.append(f"VMI on rev {member.running_revision}")
         blockers = names_in_the_way(situation.members)
         if blockers and member.name not in blockers:
-            texts.append(f"waits for {_listed(blockers)}")
+            texts.append(f"waits for {listed(blockers)}")
     texts.append(member.note)
     return ", ".join(text for text in texts if text)
 
@@ -119,5 +125,5 @@ def names_in_the_way(members: Iterable[Member]) -> list[str]:
     return [each.name for each in members if each.is_updated and not each.is_ready and each.problem]
 
 
-def _listed(names: Sequence[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_takeover_held
+from controller.kubevirt.annotations import PARTITION, PROTECT, REMOVE, is_marked, is_takeover_held
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
@@ -22,26 +23,38 @@ from controller.pool.status import next_status
 from controller.pool.steps import is_updated, vmi_revision_of
 from controller.pool.unready import stuck_since
 from controller.pool.update import pending_steps
+from informers.meta import annotations_of
 from plugin.views.problems import problem_of_vm, status_of_vm
-from plugin.views.situation import Member, Situation, failures_of, identity_of, is_observed, stall_of
+from plugin.views.situation import (
+    PROTECTED,
+    Member,
+    Situation,
+    failures_of,
+    finalizers_of,
+    identity_of,
+    is_observed,
+    not_yet_tried,
+    stall_of,
+)
 
 PLAIN = 10**9
 
 
 def situation_of_pool(snapshot: Snapshot) -> Situation:
     owner = snapshot.owner
-    status = next_status(snapshot, ())
+    plan = plan_pool(snapshot)
+    status = next_status(snapshot, not_yet_tried(plan))
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
     revisions = read_revisions(snapshot, intent.template) if intent is not None else None
-    plan = plan_pool(snapshot)
     vms = sorted(snapshot.members, key=lambda vm: (_ordinal(snapshot, vm), vm.metadata.name))
-    members = tuple(_member(snapshot, revisions, vm) for vm in vms)
+    since = {vm.metadata.name: start for vm in vms if (start := stuck_since(snapshot, vm)) is not None}
+    members = tuple(_member(snapshot, revisions, vm, since.get(vm.metadata.name)) for vm in vms)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
-    target = wanted - _left_out(snapshot, intent, revisions)
+    left_out = _left_out(snapshot, intent, revisions)
     staying = [vm for vm in snapshot.members if not is_deleting(vm)]
     counted = count_unavailable(snapshot, staying, min_ready_of(snapshot).number)
-    since = {vm.metadata.name: start for vm in staying if (start := stuck_since(snapshot, vm)) is not None}
+    target = wanted - left_out
     updated = status.updated_replicas or 0
     return Situation(
         identity=identity_of(POOLS, snapshot.pools.group, owner.metadata),
@@ -53,6 +66,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         target=target,
         unavailable=counted.unavailable + max(wanted - len(staying), 0),
         most_unavailable=intent.most_unavailable if intent is not None else None,
+        percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
         revision=revision_number(snapshot, status.update_revision or ""),
         old_revision=revision_number(snapshot, status.current_revision or ""),
         status=status.printable_status or "",
@@ -61,9 +75,12 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         is_observed=is_observed(owner.metadata, (owner.status or PoolStatus()).observed_generation),
         is_paused=bool(owner.spec.paused),
         is_deleting=owner.metadata.deletion_timestamp is not None,
-        failures=failures_of((owner.status or PoolStatus()).conditions),
+        finalizers=finalizers_of(owner.metadata),
+        failures=failures_of(status.conditions, (owner.status or PoolStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
+        left_out=_why_left_out(snapshot, left_out),
+        takeover_held=is_takeover_held(owner.metadata),
         stalled=stall_of(status.conditions, members, since, snapshot.now),
     )
 
@@ -99,6 +116,14 @@ def _left_out(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | 
     )
 
 
+def _why_left_out(snapshot: Snapshot, number: int) -> str:
+    if not number:
+        return ""
+    partition = annotations_of(snapshot.owner.metadata).get(PARTITION)
+    reason = f"{PARTITION} is {partition}" if partition is not None else "spec.updateStrategy does not select them"
+    return f"update: {number} outdated VMs stay outdated, because {reason}"
+
+
 def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None) -> str:
     if intent is None or revisions is None:
         return ""
@@ -120,7 +145,7 @@ def _staying(snapshot: Snapshot) -> list[VirtualMachine]:
     return [vm for vm in snapshot.members if not is_deleting(vm)]
 
 
-def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine) -> Member:
+def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine, since: datetime | None) -> Member:
     vmi = snapshot.vmi_of(vm)
     return Member(
         kind="vm",
@@ -134,6 +159,8 @@ def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine)
         node=vmis.node_of(vmi) if vmi is not None else "",
         created=vm.metadata.creation_timestamp,
         problem=problem_of_vm(vm, vmi),
+        unready_since=since,
+        finalizers=finalizers_of(vm.metadata),
         note=", ".join(_marks(vm)),
     )
 
@@ -145,6 +172,6 @@ def _revision(snapshot: Snapshot, name: str) -> str:
 
 def _marks(vm: VirtualMachine) -> Iterable[str]:
     if is_marked(vm.metadata, PROTECT):
-        yield "protected"
+        yield PROTECTED
     if is_marked(vm.metadata, REMOVE):
         yield "removed first"

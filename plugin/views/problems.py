@@ -22,7 +22,8 @@ def problem_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str
     """Return the reason why the VM is not ready, or "" if the VM is ready, stopped or terminating."""
     if vms.is_deleting(vm) or vms.is_ready(vm) or not vms.is_meant_to_run(vm):
         return ""
-    return text_of(cause_of_vm(vm, vmi))
+    failures = vms.start_failures_of(vm)
+    return text_of(cause_of_vm(vm, vmi)) or (f"{failures} failed starts in a row" if failures else "")
 
 
 def problem_of_vmi(vmi: VirtualMachineInstance) -> str:

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt.annotations import PROTECT, TAKEOVER
 from controller.leaderelection.lease import Lease
+from controller.pool.takeover import PROCEED
 from controller.runtime.dry_run import dry_run_report
 from controller.runtime.plan import Plan
-from plugin.views.ages import short
-from plugin.views.listing import reason_of
-from plugin.views.situation import Situation
+from plugin.views.ages import age, short
+from plugin.views.listing import deletion_of, listed, reason_of
+from plugin.views.situation import PROTECTED, Member, Situation
+from plugin.views.upcoming import Upcoming
 
 LISTED = 3
 """The largest number of VMs, and of planned actions, that the command `why` lists."""
@@ -43,29 +46,33 @@ def summary_of(situation: Situation) -> str:
     return f"{this.short}/{this.name} {', '.join(counts)}."
 
 
-def reasons_of(situation: Situation, leader: Leader | None, *, other_writer: str = "") -> tuple[Reason, ...]:
+def reasons_of(
+    situation: Situation,
+    leader: Leader | None,
+    now: datetime,
+    *,
+    upcoming: Sequence[Upcoming] = (),
+    other_writer: str = "",
+    flags: str = "",
+) -> tuple[Reason, ...]:
     """Return the reasons, the most important one first. `leader` is None if the user may not read leases.
 
-    `other_writer` is the evidence that KubeVirt's own controller works on the object, or "". If KubeVirt's controller
-    works on the object, vmherd does not.
+    `upcoming` is what vmherd does later. `other_writer` is the evidence that KubeVirt's own controller works on the
+    object, or "". If KubeVirt's controller works on the object, vmherd does not. `flags` are the flags for the commands
+    to try, such as ` -n shop`.
     """
     lines: list[tuple[str, str]] = []
     if other_writer:
         lines.append(("leader", f"not vmherd: {other_writer}"))
     elif leader is not None and not leader.is_alive:
         lines.append(("leader", leader.text))
-    if situation.is_deleting:
-        lines.append(("held", "the object is being deleted"))
-    blocked = reason_of(situation)
-    if blocked:
-        lines.append(("held", blocked))
-    if situation.plan.held and situation.plan.held not in blocked:
-        lines.append(("held", f"{situation.plan.held}{_limit(situation)}"))
-    lines += [("cause", text) for text in (*situation.failures, *_causes(situation))]
-    lines += [("next", text) for text in _next(situation.plan)]
+    lines += [("held", text) for text in _held(situation)]
+    lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
+    if not other_writer:
+        lines += [("next", text) for text in _next(situation.plan, upcoming)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
-    lines += [("try", text) for text in _advice(situation)]
+    lines += [("try", f"{text}{flags}") for text in _advice(situation)]
     return tuple(Reason(topic=topic, text=text) for topic, text in lines)
 
 
@@ -95,37 +102,78 @@ def _time_of(text: str | None) -> datetime | None:
         return None
 
 
+def _held(situation: Situation) -> Iterable[str]:
+    deletion, blocked, held = deletion_of(situation), reason_of(situation), situation.plan.held
+    yield from filter(None, (deletion, blocked, situation.left_out))
+    if held and held not in blocked and not deletion:
+        yield f"{held}{_limit(situation)}"
+
+
+def _failures(situation: Situation) -> Iterable[str]:
+    """Return the failures of the status, without a failure that `held` names already."""
+    blocked = reason_of(situation)
+    return (text for text in situation.failures if text.partition(": ")[2] not in blocked)
+
+
 def _limit(situation: Situation) -> str:
-    if situation.most_unavailable is None or not situation.unavailable:
+    """Return the number of unavailable members and the limit, for the end of a sentence."""
+    most = situation.most_unavailable
+    elsewhere = situation.is_paused or situation.takeover_held or situation.total > situation.wanted
+    if most is None or not situation.unavailable or elsewhere:
         return ""
-    return f" ({situation.unavailable} of {situation.most_unavailable} allowed are unavailable)"
+    names = [each.name for each in situation.members if not each.is_ready and not each.is_deleting]
+    by = f", by {listed(names)}" if names else ""
+    percentage = f" (maxUnavailable {situation.percentage})" if situation.percentage else ""
+    return f": {situation.unavailable} of {most} allowed are unavailable{percentage}{by}"
 
 
-def _causes(situation: Situation) -> Iterable[str]:
+def _causes(situation: Situation, now: datetime) -> Iterable[str]:
+    member = situation.identity.member
     broken = [each for each in situation.members if each.problem]
     for each in broken[:LISTED]:
-        yield f"{each.name}: {each.status} ({each.problem})"
+        since = f" since {age(each.unready_since, now)}" if each.unready_since is not None else ""
+        yield f"{each.name}: {each.status}{since} ({each.problem})"
     if len(broken) > LISTED:
-        yield f"and {len(broken) - LISTED} more {situation.identity.member}s are not ready"
+        yield f"and {len(broken) - LISTED} more {member}s are not ready"
+    for each in [each for each in situation.members if each.finalizers][:LISTED]:
+        yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
+    protected = [each.name for each in _in_the_way_of_scale_in(situation)]
+    if protected:
+        yield f"{listed(protected)}: protected by {PROTECT}"
 
 
-def _next(plan: Plan) -> Iterable[str]:
+def _in_the_way_of_scale_in(situation: Situation) -> list[Member]:
+    staying = [each for each in situation.members if not each.is_deleting]
+    surplus = len(staying) > situation.wanted and not situation.is_deleting
+    return [each for each in staying if PROTECTED in each.note] if surplus and situation.plan.held else []
+
+
+def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
     actions = dry_run_report(plan, status=False).actions
     yield from actions[:LISTED]
     if len(actions) > LISTED:
         yield f"and {len(actions) - LISTED} more writes"
-    if plan.requeue_after_s is not None:
-        yield f"the controller looks again in {short(plan.requeue_after_s)} without any change"
+    yield from (each.text for each in upcoming if each.is_write)
+    others = [each.text for each in upcoming if not each.is_write]
+    if others:
+        yield "; ".join(others)
 
 
 def _advice(situation: Situation) -> Iterable[str]:
+    """Return the commands that a user can try. They do what the object's own texts ask for."""
     this = f"{situation.identity.short}/{situation.identity.name}"
-    keeps_history = situation.identity.member == "VM"
+    if situation.is_deleting:
+        return
     if situation.is_paused:
         yield f"kubectl vmherd rollout resume {this}"
-    elif (
-        keeps_history
-        and situation.updated < situation.target
-        and any(each.is_updated and each.problem for each in situation.members)
-    ):
+        return
+    if situation.takeover_held:
+        yield f"kubectl annotate --overwrite {this} {TAKEOVER}={PROCEED}"
+        return
+    broken = any(each.is_updated and each.problem for each in situation.members)
+    if situation.identity.member == "VM" and situation.updated < situation.target and broken:
         yield f"kubectl vmherd rollout undo {this}"
+    if any("exceeded quota" in each for each in situation.failures):
+        yield "kubectl describe resourcequota"
+    for each in _in_the_way_of_scale_in(situation)[:1]:
+        yield f"kubectl vmherd unprotect {each.kind}/{each.name}"

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from datetime import datetime
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
 from controller.kubevirt.progress import INVALID_ANNOTATION
-from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of
 from controller.replicaset.intent import Intent, parse_intent
@@ -18,25 +19,34 @@ from controller.replicaset.rollout import parse_rollout, rolls_out, stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import is_updated
-from informers.meta import labels_of
+from informers.meta import annotations_of, labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
-from plugin.views.situation import Member, Situation, failures_of, identity_of, is_observed, stall_of
+from plugin.views.situation import (
+    PROTECTED,
+    Member,
+    Situation,
+    failures_of,
+    finalizers_of,
+    identity_of,
+    is_observed,
+    not_yet_tried,
+    stall_of,
+)
 
 
 def situation_of_set(snapshot: Snapshot) -> Situation:
     owner = snapshot.owner
-    status = next_status(snapshot, ())
+    plan = plan_set(snapshot)
+    status = next_status(snapshot, not_yet_tried(plan))
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
-    plan = plan_set(snapshot)
     active = [vmi for vmi in snapshot.members if is_active(vmi)]
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     hashed = intent.template.hash if intent is not None else ""
-    members = tuple(
-        _member(vmi, hashed) for vmi in sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
-    )
-    updated = status.updated_replicas or 0
     since = {vmi.metadata.name: stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
+    ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
+    members = tuple(_member(vmi, hashed, since.get(vmi.metadata.name)) for vmi in ordered)
+    updated = status.updated_replicas or 0
     by_hand = _by_hand(snapshot, intent, active) if updated < len(active) else ""
     rollout = parse_rollout(snapshot, wanted) if intent is not None else None
     return Situation(
@@ -49,6 +59,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         target=wanted,
         unavailable=max(wanted - (status.ready_replicas or 0), 0),
         most_unavailable=None if rollout is None or isinstance(rollout, FieldError) else rollout.max_unavailable,
+        percentage=_percentage(owner),
         revision=hashed,
         old_revision=_old_hash(active, hashed),
         status=status.printable_status or "",
@@ -57,7 +68,8 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         is_observed=is_observed(owner.metadata, (owner.status or ReplicaSetStatus()).observed_generation),
         is_paused=bool(owner.spec.paused),
         is_deleting=owner.metadata.deletion_timestamp is not None,
-        failures=failures_of((owner.status or ReplicaSetStatus()).conditions),
+        finalizers=finalizers_of(owner.metadata),
+        failures=failures_of(status.conditions, (owner.status or ReplicaSetStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=by_hand,
         stalled=stall_of(status.conditions, members, since, snapshot.now),
@@ -91,8 +103,14 @@ def _by_hand(snapshot: Snapshot, intent: Intent | None, active: Sequence[Virtual
     return f"{INVALID_ANNOTATION}: {wrong.message}" if isinstance(wrong, FieldError) else ""
 
 
-def _member(vmi: VirtualMachineInstance, current: str) -> Member:
-    marks = {PROTECT: "protected", REMOVE: "removed first"}
+def _percentage(owner: ReplicaSet) -> str:
+    """Return the limit of the rolling update if it is a percentage, or ""."""
+    amount = annotations_of(owner.metadata).get(ROLLING_UPDATE, "").partition("=")[2].strip()
+    return amount if amount.endswith("%") else ""
+
+
+def _member(vmi: VirtualMachineInstance, current: str, since: datetime | None) -> Member:
+    marks = {PROTECT: PROTECTED, REMOVE: "removed first"}
     return Member(
         kind="vmi",
         name=vmi.metadata.name,
@@ -105,5 +123,7 @@ def _member(vmi: VirtualMachineInstance, current: str) -> Member:
         node=node_of(vmi),
         created=vmi.metadata.creation_timestamp,
         problem=problem_of_vmi(vmi),
+        unready_since=since,
+        finalizers=finalizers_of(vmi.metadata),
         note=", ".join(text for mark, text in marks.items() if is_marked(vmi.metadata, mark)),
     )

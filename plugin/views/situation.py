@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import Struct
@@ -16,10 +17,13 @@ from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
 from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
-from controller.runtime.plan import Plan
+from controller.runtime.plan import Outcome, Plan, Skipped
 from informers.meta import ObjectMeta
 from plugin.views.ages import short
 from plugin.views.tables import printable
+
+PROTECTED: Final = "protected"
+"""The note of a member that its user protects from scale-in."""
 
 FAILURES: Final = frozenset({REPLICA_FAILURE, REPLICA_BACK_OFF, VIRTUAL_MACHINE_FAILURE})
 
@@ -28,7 +32,8 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """A VM of a pool, or a VMI of a set.
 
     `revision` is the member's revision, and `running_revision` is the revision of its VMI. `problem` says why the
-    member is not ready. `note` says how a user has marked the member, for example as protected.
+    member is not ready, and `unready_since` says since when. `finalizers` are the finalizers of a member that is being
+    deleted. `note` says how a user has marked the member, for example as protected.
     """
 
     kind: str
@@ -42,13 +47,18 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     node: str = ""
     created: datetime | None = None
     problem: str = ""
+    unready_since: datetime | None = None
+    finalizers: tuple[str, ...] = ()
     note: str = ""
 
 
 class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The names of an object: `short` is kubectl's short name of its type, and `resource` the long form of kubectl."""
+    """The names of an object: `short` is kubectl's short name of its type, and `resource` the long form of kubectl.
+    `noun` is the kind in a sentence.
+    """
 
     short: str
+    noun: str
     resource: str
     plural: str
     member: str
@@ -67,9 +77,11 @@ class Situation(Struct, frozen=True, kw_only=True):
     """The state of one set or pool.
 
     `target` is the number of members that the rollout will update. A partition or update selectors make it smaller than
-    `wanted`. `most_unavailable` is None if no rollout limits the unavailable members. `by_hand` says why outdated
-    members stay outdated until a user acts. `stalled` says which member does not become ready in time. `failures` are
-    the failures that the status reports, such as a full quota.
+    `wanted`, and `left_out` says so. `most_unavailable` is None if no rollout limits the unavailable members, and
+    `percentage` is this limit if a user wrote it in percent. `by_hand` says why outdated members stay outdated until a
+    user acts. `takeover_held` is True if the first update after a takeover waits for the user. `stalled` says which
+    member does not become ready in time. `failures` are the failures that the status reports, such as a full quota.
+    `finalizers` are those of an object that is being deleted.
     """
 
     identity: Identity
@@ -81,6 +93,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     target: int
     unavailable: int = 0
     most_unavailable: int | None = None
+    percentage: str = ""
     revision: str = ""
     old_revision: str = ""
     status: str = ""
@@ -89,23 +102,27 @@ class Situation(Struct, frozen=True, kw_only=True):
     is_observed: bool = True
     is_paused: bool = False
     is_deleting: bool = False
+    finalizers: tuple[str, ...] = ()
     invalid: str = ""
     by_hand: str = ""
+    left_out: str = ""
+    takeover_held: bool = False
     stalled: str = ""
     failures: tuple[str, ...] = ()
 
     @property
     def revisions(self) -> str:
         """The revision, or the old and the new revision during an update, such as `2->3`."""
-        if self.old_revision and self.old_revision != self.revision:
+        if self.old_revision and self.revision and self.old_revision != self.revision:
             return f"{self.old_revision}->{self.revision}"
-        return self.revision
+        return self.revision or self.old_revision
 
 
 def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
     names = kind.own_short_names if group == kind.own_group else kind.short_names
     return Identity(
         short=names[0],
+        noun=kind.noun,
         resource=f"{kind.singular}.{group}",
         plural=f"{kind.plural}.{group}",
         member="VM" if kind.finalized is not None else "VMI",
@@ -114,13 +131,24 @@ def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
     )
 
 
-def failures_of(conditions: Iterable[Condition] | None) -> tuple[str, ...]:
-    """Return the messages of the failure conditions whose status is "True"."""
-    return tuple(
-        f"{condition.type}: {printable(condition.message or condition.reason or '')}"
-        for condition in conditions or ()
-        if condition.status == "True" and condition.type in FAILURES
-    )
+def failures_of(*conditions: Iterable[Condition] | None) -> tuple[str, ...]:
+    """Return the messages of the failure conditions whose status is "True". The first list with a type counts."""
+    found: dict[str, str] = {}
+    for condition in chain.from_iterable(each or () for each in conditions):
+        if condition.status == "True" and condition.type in FAILURES:
+            text = printable(condition.message or condition.reason or "")
+            found.setdefault(condition.type, f"{condition.type}: {text}")
+    return tuple(found.values())
+
+
+def not_yet_tried(plan: Plan) -> tuple[Outcome, ...]:
+    """Return the outcomes of a plan whose writes were not tried yet. With them, a failure stays in the status."""
+    return tuple(map(Skipped, plan.actions))
+
+
+def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
+    """Return the finalizers that delay the deletion of an object. An object that stays has none."""
+    return tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else ()
 
 
 def is_observed(meta: ObjectMeta, observed: int | None) -> bool:

@@ -10,7 +10,7 @@ from controller.pool.snapshot import Snapshot as PoolSnapshot
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import Situation, failures_of, identity_of, is_observed, stall_message
+from plugin.views.situation import Situation, failures_of, finalizers_of, identity_of, is_observed, stall_message
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
@@ -55,6 +55,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         is_observed=is_observed(meta, status.observed_generation if status is not None else None),
         is_paused=bool(owner.spec.paused),
         is_deleting=meta.deletion_timestamp is not None,
+        finalizers=finalizers_of(meta),
         failures=failures_of(conditions),
         stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
     )

@@ -44,6 +44,9 @@ class Counts(Counter[str]):
     def stale_pass(self, controller: str) -> None:
         self["stale"] += 1
 
+    def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None:
+        self["planned"] += 1
+
 
 class ReconcilerProcess:
     """A controller process. `children` are the caches of the kinds that the controller writes."""

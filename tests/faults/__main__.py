@@ -12,6 +12,7 @@ import os
 import signal
 import sys
 import tempfile
+import traceback
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -97,7 +98,7 @@ async def _on_a_new_plane(
                 loop.add_signal_handler(number, running.cancel)
             await asyncio.wait([running])
             if not running.cancelled() and (error := running.exception()):
-                raise error
+                matrix.failures.append("".join(traceback.format_exception(error)))
             return matrix.summary(), not running.cancelled()
 
 

@@ -321,12 +321,16 @@ async def test_clients_with_the_same_credentials_have_separate_limits(tmp_path: 
 class RequestCounter:
     def __init__(self) -> None:
         self.requests: list[tuple[str, str]] = []
+        self.retries: list[tuple[str, str]] = []
         self.seconds: list[float] = []
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
         assert host.startswith("127.0.0.1:")
         self.requests.append((verb, code))
         self.seconds.append(seconds)
+
+    def request_retried(self, *, verb: str, host: str, code: str) -> None:
+        self.retries.append((verb, code))
 
 
 async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
@@ -338,6 +342,7 @@ async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
             with pytest.raises((NotFound, TransportError)):
                 await request
     assert counted.requests == [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
+    assert counted.retries == [("POST", "429")], "a 404 and a lost connection are not repeated"
     assert all(0 <= seconds < 60 for seconds in counted.seconds)
 
 

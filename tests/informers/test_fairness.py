@@ -128,3 +128,24 @@ async def test_a_waiter_that_is_cancelled_with_its_turn_gives_the_slot_to_the_ne
         await settle()
         assert work.running[-1] == "last"
         await work.end_all()
+
+
+async def test_the_time_counts_only_while_a_request_waits(monkeypatch: pytest.MonkeyPatch):
+    now = [100.0]
+    monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now[0])
+    async with asyncio.TaskGroup() as group:
+        work = Work(2, group)
+        await work.start(*[("", "")] * 2)
+        now[0] += 5
+        assert (work.slots.size, work.slots.running, work.slots.waiting, work.slots.waited_s()) == (2, 2, 0, 0)
+        *_, cancelled = await work.start(*[("", "")] * 2)
+        now[0] += 3
+        assert (work.slots.waiting, work.slots.waited_s()) == (2, 3)
+        cancelled.cancel()
+        await settle()
+        now[0] += 2
+        assert (work.slots.waiting, work.slots.waited_s()) == (1, 5)
+        await work.end_one()
+        now[0] += 9
+        assert (work.slots.running, work.slots.waiting, work.slots.waited_s()) == (2, 0, 5)
+        await work.end_all()

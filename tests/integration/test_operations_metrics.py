@@ -187,6 +187,14 @@ def test_prometheus_accepts_the_whole_page_and_shows_each_object_in_its_namespac
     assert ask('leader_election_master_status{namespace="vmherd-system"}') == [1]
 
 
+def test_each_vm_and_vmi_counts_once_when_it_is_ready_for_the_first_time(watched: Watched) -> None:
+    """The update has restarted all VMs of the pool, and they became ready again. The failing VM is never ready."""
+    ask, ready = watched.prometheus.numbers, "vmherd_create_to_ready_seconds"
+    assert ask(f'{ready}_count{{kind="VirtualMachinePool"}}') == [3]
+    assert ask(f'{ready}_count{{kind="VirtualMachineInstanceReplicaSet"}}') == [2]
+    assert 0 <= ask(f"sum({ready}_sum)")[0] < 60
+
+
 def test_the_series_of_an_object_end_with_the_object(watched: Watched) -> None:
     watched.shop.make_pool(1, name="brief", template=quick())
     names = '__name__=~"vmherd_.*|kubevirt_.*"'

@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import json
-from datetime import timedelta
 
 import msgspec
 import pytest
 import yaml
 
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
-from controller.leaderelection.lease import LEASES
 from informers.meta import ObjectKey
 from plugin.cli import main
 from tests import pool_builders
-from tests.builders import NOW
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster, Shell
+from tests.plugin.states import lease
 
 WEB = ObjectKey("default", "web")
-LEASE = ObjectKey("vmherd-system", "vmherd")
-
-
-def lease(cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f") -> None:
-    """Store a lease that its holder renewed `renewed_s` seconds ago."""
-    renewed = (NOW - timedelta(seconds=renewed_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
-    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
-    metadata = {"name": LEASE.name, "namespace": LEASE.namespace, "uid": "lease"}
-    cluster.server.put(LEASES, {"metadata": metadata, "spec": spec})
 
 
 def test_revisions_of_other_owners_are_left_out(cluster: Cluster, shell: Shell):
@@ -125,9 +114,9 @@ def test_why_names_what_waits_its_cause_the_leader_and_what_to_try(cluster: Clus
     lease(cluster)
     assert shell.output("why vmpool/web").splitlines() == [
         "vmpool/web wants 4, has 4, 3 ready, 2 on revision 3.",
-        "  held     update: 2 virtual machines wait until more are ready (1 of 1 allowed are unavailable)",
-        "  cause    web-1: ImagePullBackOff (Back-off pulling image)",
-        "  next     the controller looks again in 30s without any change",
+        "  held     update: 2 virtual machines wait until more are ready: 1 of 1 allowed are unavailable, by web-1",
+        "  cause    web-1: ImagePullBackOff since 60s (Back-off pulling image)",
+        "  next     RolloutStalled in 9m",
         "  leader   vmherd-7c9f (lease vmherd-system/vmherd, renewed 2s ago)",
         "  try      kubectl vmherd rollout undo vmpool/web",
     ]
@@ -155,7 +144,7 @@ def test_why_says_that_a_broken_vm_will_be_healed(cluster: Cluster, shell: Shell
     cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
     lines = shell.output("why vmpool/web").splitlines()
     assert lines[2].startswith("  held     stalled for 15m: web-1 CrashLoopBackOff")
-    healing = "healing: 1 virtual machines are replaced in a few seconds (1 of 4 allowed are unavailable)"
+    healing = "healing: 1 virtual machines are replaced in a few seconds: 1 of 4 allowed are unavailable, by web-1"
     assert lines[3] == f"  held     {healing}"
 
 

@@ -46,6 +46,16 @@ def test_a_position_in_the_middle_of_a_line_skips_the_rest_of_that_line(tmp_path
     assert [record.verb for record in read_records(log)] == ["create", "delete"]
 
 
+def test_the_incomplete_record_of_a_killed_server_is_skipped(tmp_path: Path) -> None:
+    """A new server continues the line."""
+    kind = {"kind": "Event", "apiVersion": "audit.k8s.io/v1"}
+    cut, whole = (json.dumps({**kind, **RECORD, "verb": verb}, separators=(",", ":")) for verb in ("create", "delete"))
+    log = tmp_path / "audit.jsonl"
+    for length in (1, 20, len(cut) - 1):
+        log.write_text(f"{cut}\n{cut[:length]}{whole}\n{cut}\n")
+        assert [record.verb for record in read_records(log)] == ["create", "delete", "create"]
+
+
 @pytest.mark.parametrize("level", get_args(AuditLevel))
 def test_no_level_records_the_content_of_secrets_or_tokens(level: AuditLevel) -> None:
     *_, credentials, _writes, _reads = policy(level)["rules"]

@@ -26,6 +26,9 @@ class Requests(Counter[str]):
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
         self[f"{verb} {code}"] += 1
 
+    def request_retried(self, *, verb: str, host: str, code: str) -> None:
+        self["retries"] += 1
+
 
 class ClusterEvents:
     """A recorder that writes to the API server, and kubectl to read the Events."""

@@ -117,7 +117,7 @@ def test_a_condition_that_a_status_has_twice_is_shown_once():
     assert lines == ["kubevirt_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
 
 
-def test_the_counters_of_a_pools_vms_start_at_zero_and_a_set_has_none():
+def test_the_counters_of_vms_and_vmis_start_at_zero_and_a_set_heals_nothing():
     page = shown(make(), make(name="idle"), make(SET, name="set"), web=MachineTally(started=9, stopped=4, healed=1))
     counted = {name: value for name, value in page.items() if "_total{" in name}
     assert counted == {
@@ -127,6 +127,8 @@ def test_the_counters_of_a_pools_vms_start_at_zero_and_a_set_has_none():
         "kubevirt_vmpool_vms_started_total{namespace=shop,pool_name=idle}": 0,
         "kubevirt_vmpool_vms_stopped_total{namespace=shop,pool_name=idle}": 0,
         "kubevirt_vmpool_auto_healing_operations_total{namespace=shop,pool_name=idle}": 0,
+        "kubevirt_vmirs_vmis_started_total{namespace=shop,replicaset_name=set}": 0,
+        "kubevirt_vmirs_vmis_stopped_total{namespace=shop,replicaset_name=set}": 0,
     }
 
 

@@ -6,9 +6,10 @@ import asyncio
 
 import msgspec
 import pytest
+from msgspec.structs import replace
 
 from controller.runtime.expectations import Expectations
-from controller.runtime.status_writer import ABSENT_S, StatusWriter
+from controller.runtime.status_writer import ABSENT_S, CONFLICT_S, StatusWriter
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS
@@ -39,10 +40,10 @@ class StatusWriterSetup:
         meta = self.cache.store.get(KEY).metadata
         metadata = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         body = msgspec.json.encode({"metadata": metadata, "status": {"replicas": replicas}})
-        return await self.writer.write(KEY, meta.uid, body)
+        return await self.writer.write(KEY, meta, body)
 
     def may_write(self) -> bool:
-        return self.writer.may_write(KEY, self.cache.store.get(KEY).metadata.uid)
+        return self.writer.may_write(KEY, self.cache.store.get(KEY).metadata)
 
     @property
     def replicas(self) -> int | None:
@@ -65,6 +66,24 @@ async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited(
     setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
     assert not await setup.write(3)
     assert setup.replicas is None
+    setup.cache.catch_up()
+    assert setup.may_write()
+
+
+async def test_r11_after_a_conflict_no_status_is_written_from_the_same_version_for_half_a_minute():
+    setup = StatusWriterSetup()
+    setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
+    assert not await setup.write(3)
+    assert not setup.may_write()
+    await asyncio.sleep(CONFLICT_S)
+    assert setup.may_write()
+
+
+async def test_r11_after_a_conflict_a_forgotten_set_may_get_a_status_at_once():
+    setup = StatusWriterSetup()
+    setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
+    assert not await setup.write(3)
+    setup.writer.forget(KEY)
     assert setup.may_write()
 
 
@@ -85,7 +104,8 @@ async def test_r11_a_status_is_never_written_to_a_new_set_of_the_same_name():
 async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_old_set():
     setup = StatusWriterSetup()
     await setup.write(3)
-    assert setup.writer.may_write(KEY, "uid-of-the-next")
+    new = replace(setup.cache.store.get(KEY).metadata, uid="uid-of-the-next")
+    assert setup.writer.may_write(KEY, new)
 
 
 async def test_nothing_is_awaited_for_a_set_that_was_forgotten():

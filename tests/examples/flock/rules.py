@@ -42,3 +42,6 @@ class FlockRules(NamedTuple):
 
     def rolls_out(self, owner: Flock) -> bool:
         return False
+
+    def max_unavailable(self, owner: Flock) -> int | None:
+        return None

@@ -1,0 +1,205 @@
+"""What the controller does later if no object changes: Events, writes, the stall and the healing, each with its time.
+
+The controller's own functions give these times. The plan of a snapshot says when the controller looks again. Then the
+same functions run on the same snapshot with this later time. So there is no second formula for a deadline or a delay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime, timedelta
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import find_true, with_timezone
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt.conditions import REPLICA_FAILURE, STALLED
+from controller.kubevirt.kstatus import plan_deadline
+from controller.kubevirt.progress import parse_deadline
+from controller.kubevirt.unready_setting import replace_unready_after
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
+from controller.pool.claims import choose_claims
+from controller.pool.failing import FailingVM, failing_vms
+from controller.pool.heal_records import read_records
+from controller.pool.intent import parse_intent as parse_pool
+from controller.pool.plan import plan as plan_pool
+from controller.pool.policies import Healing
+from controller.pool.revisions import read_revisions
+from controller.pool.snapshot import Snapshot as PoolSnapshot
+from controller.pool.state import plan_progress as pool_progress
+from controller.pool.status import next_status as pool_status
+from controller.replicaset.back_off import find_back_off
+from controller.replicaset.intent import parse_intent as parse_set
+from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.scale import split_active_and_spent
+from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from controller.replicaset.state import plan_progress as set_progress
+from controller.replicaset.status import next_status as set_status
+from controller.runtime.dry_run import reported_actions
+from controller.runtime.plan import Action, Plan, join, label_of
+from informers.ratelimit import LONGEST_ITEM_DELAY_S
+from plugin.views.ages import short
+from plugin.views.situation import not_yet_tried
+
+ROUNDS: Final = 12
+"""The largest number of later times at which the plan is made."""
+
+HORIZON_S: Final = 24 * 3600.0
+LISTED: Final = 3
+SHORTEST: Final = timedelta(milliseconds=1)
+
+
+Planner: TypeAlias = Callable[[Any], Plan]
+
+
+class Upcoming(Struct, frozen=True, kw_only=True, rename="camel"):
+    """Something that happens in `seconds` if nothing changes. `seconds` is None if the time is not known."""
+
+    seconds: float | None
+    text: str
+    is_write: bool = False
+
+
+def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
+    """Return what the controller does later with this object, the earliest first."""
+    if snapshot.owner.spec.paused or snapshot.owner.metadata.deletion_timestamp is not None:
+        return ()
+    match snapshot:
+        case PoolSnapshot():
+            found = [*_later(snapshot, plan_pool, pool_status, _pool_deadline(snapshot)), *_healings(snapshot)]
+        case SetSnapshot():
+            found = _later(snapshot, plan_set, set_status, _set_deadline(snapshot))
+        case _:
+            return ()
+    found += _repeated_writes(snapshot.owner.status)
+    return tuple(sorted(found, key=lambda each: (each.seconds is None, each.seconds or 0)))
+
+
+def _later(snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any], Any], deadline: Plan) -> list[Upcoming]:
+    """Return the new Events, the new writes and the stall of the plans at later times.
+
+    The search ends with the first new write, because the write changes an object. `deadline` asks for a reconciliation
+    when the object becomes stalled.
+    """
+    now = plan_of(snapshot)
+    events = {notice.reason for notice in now.notices}
+    actions = set(map(_identity, reported_actions(now)))
+    is_stalled = _is_stalled(status_of(snapshot, not_yet_tried(now)))
+    found: list[Upcoming] = []
+    has_writes = False
+    for at, plan in _plans(snapshot, now, plan_of, deadline):
+        seconds = (at - snapshot.now).total_seconds()
+        added = [each for each in reported_actions(plan) if _identity(each) not in actions]
+        if added and not has_writes:
+            found += _writes(added, seconds)
+            has_writes = True
+        fresh = [each.reason for each in plan.notices if each.reason not in events and not added]
+        found += [Upcoming(seconds=seconds, text=f"{reason} in {short(seconds)}") for reason in dict.fromkeys(fresh)]
+        events.update(fresh)
+        if not is_stalled and _is_stalled(status_of(replace(snapshot, now=at), not_yet_tried(plan))):
+            is_stalled = True
+            found += [] if fresh else [Upcoming(seconds=seconds, text=f"Stalled in {short(seconds)}")]
+    return found
+
+
+def _plans(snapshot: Any, plan: Plan, plan_of: Planner, deadline: Plan) -> Iterator[tuple[datetime, Plan]]:
+    """Yield the plans at the next times at which the controller looks, and the plan at the deadline."""
+    due = deadline.requeue_after_s
+    end = snapshot.now + timedelta(seconds=due) if due is not None else None
+    at = snapshot.now
+    for _ in range(ROUNDS):
+        if plan.requeue_after_s is None or plan.requeue_after_s > HORIZON_S:
+            break
+        at += max(timedelta(seconds=plan.requeue_after_s), SHORTEST)
+        plan = plan_of(replace(snapshot, now=at))
+        yield at, plan
+    if end is not None and end > at:
+        yield end, plan_of(replace(snapshot, now=end))
+
+
+def _identity(action: Action) -> tuple[str, str, object]:
+    return label_of(type(action)), action.resource.plural, action.key
+
+
+def _writes(actions: list[Action], seconds: float) -> Iterable[Upcoming]:
+    for each in actions[:LISTED]:
+        text = f"in {short(seconds)}: {label_of(type(each))} {each.resource.plural} {each.key}: {each.why}"
+        yield Upcoming(seconds=seconds, text=text, is_write=True)
+    if len(actions) > LISTED:
+        text = f"in {short(seconds)}: {len(actions) - LISTED} more writes"
+        yield Upcoming(seconds=seconds, text=text, is_write=True)
+
+
+def _is_stalled(status: Any) -> bool:
+    return find_true(status.conditions, STALLED) is not None
+
+
+def _pool_deadline(snapshot: PoolSnapshot) -> Plan:
+    intent = parse_pool(snapshot.owner)
+    if isinstance(intent, FieldError):
+        return Plan()
+    progress = pool_progress(snapshot, intent, read_revisions(snapshot, intent.template))
+    return join((progress, _failure_deadline(snapshot)))
+
+
+def _set_deadline(snapshot: SetSnapshot) -> Plan:
+    intent = parse_set(snapshot.owner)
+    if isinstance(intent, FieldError):
+        return Plan()
+    kept = split_active_and_spent(snapshot.members)
+    back_off = find_back_off(snapshot.now, intent.template.hash, kept.active, kept.spent)
+    return join((set_progress(snapshot, intent, kept.active, back_off), _failure_deadline(snapshot)))
+
+
+def _failure_deadline(snapshot: Any) -> Plan:
+    """Return a plan that asks for a reconciliation when a failed write makes the object stalled."""
+    status, meta = snapshot.owner.status, snapshot.owner.metadata
+    failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
+    since = with_timezone(failure.last_transition_time) if failure is not None else None
+    return plan_deadline([since], snapshot.now, parse_deadline(meta).after)
+
+
+def _repeated_writes(status: Any) -> Iterator[Upcoming]:
+    if find_true(status.conditions if status is not None else None, REPLICA_FAILURE) is not None:
+        pause = short(LONGEST_ITEM_DELAY_S)
+        yield Upcoming(seconds=None, text=f"the failed write is repeated, after a growing pause of at most {pause}")
+
+
+def _healings(snapshot: PoolSnapshot) -> list[Upcoming]:
+    """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
+    intent, setting = parse_pool(snapshot.owner), replace_unready_after(snapshot.owner.metadata)
+    if isinstance(intent, FieldError) or (intent.healing is None and setting.after is None):
+        return []
+    members = choose_claims(snapshot, intent).kept
+    records = read_records(snapshot, intent)
+    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=setting.after)
+    by_uid = {each.vm.metadata.uid: each for each in failing}
+    found = []
+    for vm in members:
+        text, seconds = _healing(snapshot, intent.healing, vm, by_uid.get(vm.metadata.uid))
+        if text:
+            found.append(Upcoming(seconds=seconds, text=f"healing of {vm.metadata.name} {text}"))
+    found.sort(key=lambda each: (each.seconds is None, each.seconds or 0, each.text))
+    more = len(found) - LISTED
+    return [*found[:LISTED], *([Upcoming(seconds=None, text=f"healing of {more} more VMs")] if more > 0 else [])]
+
+
+def _healing(
+    snapshot: PoolSnapshot, healing: Healing | None, vm: VirtualMachine, failing: FailingVM | None
+) -> tuple[str, float | None]:
+    """Return when this VM will be healed, and the seconds until the time. Return "" if no healing is in sight."""
+    if failing is not None and failing.due <= snapshot.now:
+        return "", None  # the plan has the healing already
+    texts, seconds, failures = [], None, start_failures_of(vm)
+    starts = failures or printable_status_of(vm) in BROKEN_STATES
+    if healing is not None and failures < healing.threshold and starts and not is_ready(vm) and not is_deleting(vm):
+        texts.append(f"at {healing.threshold} failed starts (now {failures})")
+    if failing is not None:
+        seconds = (failing.due - snapshot.now).total_seconds()
+        again = f" ({failing.healed} healings before)" if failing.healed else ""
+        texts.append(f"in {short(seconds)}{again}")
+    whichever = ", whichever comes first" if len(texts) > 1 else ""
+    return " or ".join(texts) + whichever, seconds

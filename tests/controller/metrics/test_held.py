@@ -1,0 +1,138 @@
+"""The sets and pools in a bad state have series, and others have none."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.parser import text_string_to_metric_families
+
+from controller.kubevirt.annotations import ROLLING_UPDATE
+from controller.metrics.figures import figures_of
+from controller.metrics.objects import SetFigures
+from controller.metrics.registry import Metrics
+from controller.pool.intent import max_unavailable as pool_limit
+from controller.replicaset.rollout import max_unavailable as set_limit
+from controller.runtime.plan import Notice
+from informers.meta import ObjectKey
+from tests.builders import replicaset
+from tests.pool_builders import pool
+
+POOL = "VirtualMachinePool"
+SET = "VirtualMachineInstanceReplicaSet"
+WEB = ObjectKey("shop", "web")
+
+
+def held(metrics: Metrics) -> set[tuple[str, str]]:
+    return {(labels["name"], labels["reason"]) for labels in samples(metrics, "vmherd_held")}
+
+
+def samples(metrics: Metrics, name: str) -> list[dict[str, str]]:
+    text = metrics.page().render()[0].decode()
+    return [
+        sample.labels for each in text_string_to_metric_families(text) for sample in each.samples if each.name == name
+    ]
+
+
+def figures(name: str = "web", **changes: Any) -> SetFigures:
+    usual = {"kind": POOL, "namespace": "shop", "desired": 5, "current": 5, "ready": 5, "updated": 5}
+    return SetFigures(name=name, **{**usual, **changes})
+
+
+def values(metrics: Metrics, name: str) -> dict[str, float]:
+    text = metrics.page().render()[0].decode()
+    found = (sample for each in text_string_to_metric_families(text) for sample in each.samples)
+    return {sample.labels["name"]: sample.value for sample in found if sample.name == name}
+
+
+def showing(*shown: SetFigures) -> Metrics:
+    metrics = Metrics(CollectorRegistry())
+    metrics.show_replicas(lambda: shown)
+    return metrics
+
+
+def notices(*reasons: str) -> list[Notice]:
+    return [Notice(reason=reason, message="why") for reason in reasons]
+
+
+def test_a_pool_is_held_until_a_plan_has_no_such_notice():
+    metrics = showing(figures(), figures("other"))
+    metrics.planned(POOL, WEB, notices("HealingHeld", "HealingHeld", "FieldIgnored"))
+    assert held(metrics) == {("web", "HealingHeld")}
+    metrics.planned(POOL, WEB, notices("RolloutStalled", "UpdateHeld"))
+    assert held(metrics) == {("web", "RolloutStalled"), ("web", "UpdateHeld")}
+    metrics.planned(POOL, WEB, [])
+    assert held(metrics) == set()
+
+
+def test_a_set_and_a_pool_of_the_same_name_are_held_separately():
+    metrics = showing(figures(), figures(kind=SET))
+    metrics.planned(SET, WEB, notices("RolloutStalled"))
+    assert [labels["kind"] for labels in samples(metrics, "vmherd_held")] == [SET]
+
+
+def test_a_deleted_object_is_held_no_longer():
+    metrics = showing(figures())
+    metrics.planned(POOL, WEB, notices("HealingHeld"))
+    metrics.owner_gone(POOL, WEB)
+    assert held(metrics) == set()
+
+
+def test_without_series_of_objects_nothing_is_held():
+    metrics = Metrics(CollectorRegistry())
+    metrics.planned(POOL, WEB, notices("HealingHeld"))
+    assert held(metrics) == set()
+
+
+def test_a_process_that_waits_for_the_lease_measures_no_readiness():
+    metrics = Metrics(CollectorRegistry())
+    metrics.leading("vmherd", master=False)
+    metrics.became_ready(POOL, after_s=70)
+    metrics.leading("vmherd", master=True)
+    metrics.became_ready(POOL, after_s=70)
+    text = metrics.page().render()[0].decode()
+    assert f'vmherd_create_to_ready_seconds_count{{kind="{POOL}"}} 1.0' in text
+    assert f'vmherd_create_to_ready_seconds_bucket{{kind="{POOL}",le="60.0"}} 0.0' in text
+    assert f'vmherd_create_to_ready_seconds_bucket{{kind="{POOL}",le="90.0"}} 1.0' in text
+
+
+def test_only_objects_that_lack_ready_replicas_show_them_with_their_limit():
+    metrics = showing(
+        figures(), figures("lacks", ready=2, max_unavailable=1), figures("free", ready=4), figures("more", ready=6)
+    )
+    assert values(metrics, "vmherd_replicas_unavailable") == {"lacks": 3, "free": 1}
+    assert values(metrics, "vmherd_replicas_max_unavailable") == {"lacks": 1}
+
+
+@pytest.mark.parametrize(
+    ("spec", "limit"),
+    [
+        ({}, 8),
+        ({"maxUnavailable": 2}, 2),
+        ({"maxUnavailable": "25%"}, 2),
+        ({"maxUnavailable": "1%"}, 1),
+        ({"maxUnavailable": "none"}, None),
+        ({"replicas": None}, 1),
+    ],
+)
+def test_the_limit_of_a_pool_is_its_max_unavailable(spec: dict[str, Any], limit: int | None):
+    owner = pool(**{"replicas": 8, **spec})
+    [found] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=bool, max_unavailable=pool_limit)
+    assert found.max_unavailable == limit
+
+
+@pytest.mark.parametrize(
+    ("annotations", "limit"),
+    [(None, None), ({ROLLING_UPDATE: "maxUnavailable=25%"}, 2), ({ROLLING_UPDATE: "yes"}, None)],
+)
+def test_the_limit_of_a_set_is_that_of_its_rolling_update(annotations: dict[str, str] | None, limit: int | None):
+    owner = replicaset(replicas=8, annotations=annotations)
+    [found] = figures_of(SET, "kubevirt.io", [owner], rolls_out=bool, max_unavailable=set_limit)
+    assert found.max_unavailable == limit
+
+
+def test_the_limit_is_read_only_while_replicas_lack():
+    owner = pool(replicas=1, status={"replicas": 1, "readyReplicas": 1})
+    [found] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=bool, max_unavailable=lambda _: 1 // 0)
+    assert found.max_unavailable is None

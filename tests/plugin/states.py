@@ -1,0 +1,249 @@
+"""Pools and sets in each state that `tree` and `why` explain. Each state is a function that fills a cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import (
+    HEALED,
+    MIN_READY,
+    PARTITION,
+    POOL_FINALIZER,
+    PROTECT,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+    TAKEOVER,
+    TAKEOVER_HELD,
+    TEMPLATE_HASH,
+)
+from controller.kubevirt.resources import VMIS, VMS
+from controller.leaderelection.lease import LEASES
+from controller.replicaset.back_off import annotation_of
+from controller.replicaset.intent import Intent, parse_intent
+from informers.meta import ObjectKey
+from tests import builders, pool_builders
+from tests.builders import NOW, seconds_ago
+from tests.fakes.rules import wire
+from tests.plugin import herds
+from tests.plugin.cluster import POOL, SET, Cluster
+
+State = Callable[[Cluster], None]
+SET_NAME: Final = "testreplicaset"
+QUOTA: Final = 'virtualmachines.kubevirt.io "web-2" is forbidden: exceeded quota: few, used: 2, limited: 2'
+DENIED: Final = "admission webhook \"policy.example.org\" denied the request: no label 'team'"
+
+
+def lease(cluster: Cluster, *, renewed_s: float = 2, holder: str = "vmherd-7c9f") -> None:
+    """Store a lease that its holder renewed `renewed_s` seconds ago."""
+    renewed = (NOW - timedelta(seconds=renewed_s)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    spec = {"holderIdentity": holder, "leaseDurationSeconds": 15, "renewTime": renewed}
+    metadata = {"name": "vmherd", "namespace": "vmherd-system", "uid": "lease"}
+    cluster.server.put(LEASES, {"metadata": metadata, "spec": spec})
+
+
+def change_pool(cluster: Cluster, **change: Any) -> None:
+    cluster.server.change(POOL, ObjectKey("default", "web"), change)
+
+
+def failure(message: str, *, reason: str, since_s: float) -> dict[str, Any]:
+    condition = {"type": "ReplicaFailure", "status": "True", "reason": reason, "message": message}
+    return {"conditions": [{**condition, "lastTransitionTime": wire(seconds_ago(since_s))}]}
+
+
+def pool_rollout(cluster: Cluster) -> None:
+    herds.pool_in_update(cluster, maxUnavailable="25%", autohealing={})
+
+
+def pool_stalled(cluster: Cluster) -> None:
+    herds.pool_in_update(cluster, stalled=True)
+
+
+def pool_becomes_available(cluster: Cluster) -> None:
+    """An update that waits until its first VM has been ready for two minutes."""
+    herds.pool_in_update(cluster, annotations={MIN_READY: "120"})
+    label = {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "web-3"}}}
+    ready = [{"type": "Ready", "status": "True", "lastTransitionTime": wire(seconds_ago(50))}]
+    for resource in (VMS, VMIS):
+        status = {"conditions": ready, "printableStatus": "Running", "phase": "Running"}
+        cluster.server.change(resource, ObjectKey("default", "web-1"), {**label, "status": status})
+
+
+def pool_failing(cluster: Cluster, *, waits_s: float, failures: int, **fields: Any) -> None:
+    """A pool of four VMs with healing. The VM web-1 does not start."""
+    pool = pool_builders.pool(replicas=4, autohealing={}, **fields)
+    state = {"ready": False, "printable": "CrashLoopBackOff", "failures": failures, "ready_for_s": waits_s}
+    broken = pool_builders.vm("web-1", owner=pool, **state)
+    vms = pool_builders.vms(pool, 0, 2, 3)
+    vmis = [pool_builders.vmi(vm) for vm in vms]
+    cluster.put_pool(pool, [*vms, broken], vmis, [pool_builders.revision(pool)])
+
+
+def pool_before_healing(cluster: Cluster) -> None:
+    pool_failing(cluster, waits_s=60, failures=1)
+
+
+def pool_healing(cluster: Cluster) -> None:
+    pool_failing(cluster, waits_s=900, failures=3)
+
+
+def pool_after_healings(cluster: Cluster) -> None:
+    """The VM fails again after two healings, so the next healing waits."""
+    record = f'{{"1":["uid-of-an-earlier-vm",2,"{wire(seconds_ago(5))}"]}}'
+    pool_failing(cluster, waits_s=4, failures=3, annotations={HEALED: record})
+
+
+def pool_quota(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster)
+    status = failure(f"error during scale out: {QUOTA}", reason="FailedScaleOut", since_s=120)
+    change_pool(cluster, spec={"replicas": 3}, status=status)
+
+
+def pool_create_refused(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster)
+    status = failure(f"error during scale out: {DENIED}", reason="FailedScaleOut", since_s=900)
+    change_pool(cluster, spec={"replicas": 3}, status=status)
+
+
+def pool_paused(cluster: Cluster) -> None:
+    herds.pool_in_update(cluster, paused=True)
+
+
+def pool_partition(cluster: Cluster) -> None:
+    herds.pool_in_update(cluster, annotations={PARTITION: "3"})
+
+
+def pool_takeover(cluster: Cluster) -> None:
+    """KubeVirt is installed, its loops are stopped, and the first update waits for the user."""
+    cluster.install_kubevirt("--pool-controller-threads=0", "--rs-controller-threads=0")
+    herds.pool_in_update(cluster)
+    pool = POOL.decode(msgspec.json.encode(cluster.document(POOL, "web")))
+    mark = f"{TAKEOVER_HELD} 1 {pool_builders.intent_of(pool).template.digest}"
+    change_pool(cluster, metadata={"annotations": {TAKEOVER: mark}})
+
+
+def pool_protected(cluster: Cluster) -> None:
+    pool = pool_builders.pool(replicas=1)
+    vms = pool_builders.vms(pool, 0, 1, annotations={PROTECT: "true"})
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+
+
+def pool_deleted(cluster: Cluster) -> None:
+    """A pool that keeps disks is being deleted, and another program's finalizer delays a VM."""
+    policy = {"proactive": {"statePreservation": "Offline"}}
+    finalizers = (POOL_FINALIZER, "foregroundDeletion")
+    pool = pool_builders.pool(replicas=2, deleting=True, finalizers=finalizers, scaleInStrategy=policy)
+    held = pool_builders.vm("web-0", owner=pool, deleting=True, finalizers=(pool_builders.OTHER_FINALIZER,))
+    cluster.put_pool(pool, [held], [pool_builders.vmi(held)], [pool_builders.revision(pool)])
+
+
+def pool_invalid(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster, maxUnavailable="0%")
+
+
+def pool_scale_in(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster, 3)
+    change_pool(cluster, spec={"replicas": 2})
+
+
+def replica_set(cluster: Cluster, *vmis: Mapping[str, Any], annotations: Mapping[str, str] = {}, **fields: Any) -> None:
+    """A set with a VMI for each mapping. `old` in a mapping gives the VMI an older template."""
+    owner = builders.replicaset(**{"replicas": len(vmis), "annotations": dict(annotations) or None, **fields})
+    intent = parse_intent(owner)
+    current = intent.template.hash if isinstance(intent, Intent) else "unknown"
+    cluster.put(SET, owner)
+    for number, each in enumerate(vmis):
+        changes = dict(each)
+        labels = {**builders.LABELS, TEMPLATE_HASH: "oldoldoldo" if changes.pop("old", False) else current}
+        cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels, **changes))
+
+
+ROLLING: Final = {ROLLING_UPDATE: "maxUnavailable=50%"}
+STARTING: Final = {"ready": False, "phase": "Scheduling", "reason": "GuestNotRunning", "age_s": 60, "ready_for_s": 60}
+
+
+def set_rollout(cluster: Cluster) -> None:
+    replica_set(cluster, {"old": True}, STARTING, annotations=ROLLING)
+
+
+def set_stalled(cluster: Cluster) -> None:
+    replica_set(cluster, {"old": True}, {**STARTING, "age_s": 900, "ready_for_s": 900}, annotations=ROLLING)
+
+
+def set_back_off(cluster: Cluster) -> None:
+    """A VMI that failed three times in a row. Its replacement waits."""
+    failed = {"phase": "Failed", "ready": False, "age_s": 40, "ready_for_s": 5, "entered_s": {"Failed": 5}}
+    trial = {"vmherd.dev/early-failures": annotation_of(2, seconds_ago(90), seconds_ago(40))}
+    replica_set(cluster, {}, {**failed, "annotations": trial}, replicas=2)
+
+
+def set_unready(cluster: Cluster) -> None:
+    """A VMI that runs and is not ready. It is replaced after five minutes."""
+    hanging = {"ready": False, "age_s": 600, "ready_for_s": 100, "reason": "GuestAgentLost"}
+    replica_set(cluster, {}, hanging, annotations={REPLACE_UNREADY_AFTER: "300"})
+
+
+def set_quota(cluster: Cluster) -> None:
+    replica_set(cluster, {}, {}, replicas=3)
+    status = failure(QUOTA.replace("machines", "machineinstances"), reason="FailedCreate", since_s=120)
+    cluster.server.change(SET, ObjectKey("default", SET_NAME), {"status": status})
+
+
+def set_paused(cluster: Cluster) -> None:
+    replica_set(cluster, {"old": True}, {}, paused=True, annotations=ROLLING)
+
+
+def set_without_rolling_update(cluster: Cluster) -> None:
+    replica_set(cluster, {"old": True}, {})
+
+
+def set_protected(cluster: Cluster) -> None:
+    replica_set(cluster, {"annotations": {PROTECT: "true"}}, {"annotations": {PROTECT: "true"}}, replicas=1)
+
+
+def set_deleted(cluster: Cluster) -> None:
+    owner = builders.replicaset(replicas=1, deleting=True)
+    owner = replace(owner, metadata=replace(owner.metadata, finalizers=("foregroundDeletion",)))
+    cluster.put(SET, owner)
+    cluster.put(VMIS, builders.vmi("test0", owner=owner))
+
+
+def set_invalid(cluster: Cluster) -> None:
+    replica_set(cluster, {}, match_labels={"other": "label"})
+
+
+POOLS: Final[Mapping[str, State]] = {
+    "rollout": pool_rollout,
+    "stalled": pool_stalled,
+    "becomes-available": pool_becomes_available,
+    "before-healing": pool_before_healing,
+    "healing": pool_healing,
+    "after-healings": pool_after_healings,
+    "quota": pool_quota,
+    "create-refused": pool_create_refused,
+    "paused": pool_paused,
+    "partition": pool_partition,
+    "takeover-held": pool_takeover,
+    "protected": pool_protected,
+    "deleted": pool_deleted,
+    "invalid": pool_invalid,
+    "scale-in": pool_scale_in,
+    "at-rest": herds.pool_at_rest,
+}
+SETS: Final[Mapping[str, State]] = {
+    "rollout": set_rollout,
+    "stalled": set_stalled,
+    "back-off": set_back_off,
+    "unready": set_unready,
+    "quota": set_quota,
+    "paused": set_paused,
+    "no-rolling-update": set_without_rolling_update,
+    "protected": set_protected,
+    "deleted": set_deleted,
+    "invalid": set_invalid,
+    "at-rest": lambda cluster: replica_set(cluster, {}, {}),
+}
