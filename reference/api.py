@@ -18,8 +18,8 @@ All fields of both kinds, with the types, defaults and checks of the CRDs in [ma
 API server rejects an object that fails a check. `kubectl explain vmpool.spec` shows the same descriptions.
 
 The CRDs list only some fields of a VM and of a VMI. All other fields of KubeVirt are accepted, too, and are copied to
-the VM or VMI. In takeover mode the CRDs are those of KubeVirt; [The status](../status.md) lists the fields that are then
-missing.
+the VM or VMI. In takeover mode the CRDs are those of KubeVirt. [The status](../status.md) lists the fields that are
+then missing.
 """
 STANDARD = ("apiVersion", "kind", "metadata")
 """The fields that each object of Kubernetes has. The page leaves them out."""

@@ -81,8 +81,7 @@ EVENTS: Final = (
     EventText(
         "FailedCreate",
         "the API server refused a VM or VMI",
-        "read the message: usually a quota, a webhook, or an invalid template. vmherd tries again with "
-        "growing delays",
+        "read the message: usually a quota, a webhook, or an invalid template. vmherd tries again with growing delays",
     ),
     EventText(
         "FailedDelete",
@@ -145,8 +144,7 @@ EVENTS: Final = (
     ),
     EventText(
         "UpdateHeld",
-        "an update waits for a snapshot, a restore, a backup, a migration or a hot-plug of the VM in the "
-        "message",
+        "an update waits for a snapshot, a restore, a backup, a migration or a hot-plug of the VM in the message",
         "nothing: the update continues afterwards. If the VM needs manual recovery, correct its volumes. If "
         'the message says "delete it", delete the VM',
     ),
@@ -194,8 +192,7 @@ EVENTS: Final = (
     EventText(
         "TakeoverHeld",
         "in takeover mode, the first update of a pool would restart VMs, or delete them with their disks",
-        "read the differences; then annotate the pool with `vmherd.dev/takeover=proceed`, or change its "
-        "template",
+        "read the differences; then annotate the pool with `vmherd.dev/takeover=proceed`, or change its template",
     ),
     EventText(
         "SecondWriter",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import click
 
@@ -16,7 +16,8 @@ PROSE = """
 The flags of each command. `COMMAND --help` prints the same list.
 
 Each flag of the program `vmherd` is an environment variable, too, if the table has a variable. The flag wins. Durations
-are written as `15s`, `1m30s`, `500ms`. A switch such as `--observe` is turned off by `--no-observe` or `--observe=false`.
+are written as `15s`, `1m30s`, `500ms`. A switch such as `--observe` is turned off by `--no-observe` or
+`--observe=false`.
 """
 KUBECTL = """
 Each command of `kubectl vmherd` also has the flags in the last table. [The plugin](../plugin.md) shows the commands in
@@ -53,9 +54,9 @@ def _described(name: str, command: click.Command) -> Iterable[str]:
         for title, options in command.groups.items():
             yield f"### {name}: {title[0].lower()}{title[1:]}\n\n{_with_variables(options)}"
     else:
-        options = [param for param in command.params if isinstance(param, click.Option)]
-        if options:
-            yield _plain(options)
+        plain = [param for param in command.params if isinstance(param, click.Option)]
+        if plain:
+            yield _plain(plain)
 
 
 def _with_variables(options: Sequence[Option]) -> str:
@@ -95,5 +96,3 @@ def _verbs(group: click.Group, path: str) -> Iterable[tuple[str, Verb]]:
             yield from _verbs(command, f"{path} {name}")
         elif isinstance(command, Verb):
             yield f"{path} {name}", command
-
-

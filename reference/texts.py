@@ -19,8 +19,8 @@ OF_VMS: Final = (
     Text(
         'vmherd.dev/remove: "true"',
         "VMs, VMIs",
-        "the VM is deleted first; while KubeVirt snapshots, restores, backs up or migrates it, or attaches a disk, it is "
-        "deleted last",
+        "the VM is deleted first; while KubeVirt snapshots, restores, backs up or migrates it, or attaches a disk, "
+        "it is deleted last",
     ),
     Text('vmherd.dev/protect: "true"', "VMs, VMIs", "a scale-in never deletes the VM"),
     Text(
@@ -65,8 +65,8 @@ OF_OWNERS: Final = (
     Text(
         'vmherd.dev/replace-unready-after-seconds: "900"',
         "both",
-        "replace a VM or VMI that runs and has not been ready for this time, in pools within the limits of healing; off "
-        "by default",
+        "replace a VM or VMI that runs and has not been ready for this time, in pools within the limits of healing; "
+        "off by default",
     ),
     Text(
         'vmherd.dev/takeover: "proceed"',

@@ -19,7 +19,8 @@ from pathlib import Path
 from msgspec import Struct
 
 FENCE = re.compile(
-    r"^(?:<!-- (?P<mark>[^>]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$", re.MULTILINE | re.DOTALL
+    r"^(?: *<!-- (?P<mark>[^>]*?) -->\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^ *```$",
+    re.MULTILINE | re.DOTALL,
 )
 PROMPT = "$ "
 NOT_RUN, EXIT_CODE, FILE = "not run: ", "exit code: ", "file: "

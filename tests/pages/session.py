@@ -30,6 +30,9 @@ STEP_TIMEOUT_S = 120.0
 REPEATED_FOR_S = 60.0
 PAUSE_S = 0.3
 
+PATH = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+"""The search path of a shell. The first directory has vmherd, kubectl and the plugin."""
+
 LOOKING = (
     ("kubectl", "get"),
     ("kubectl", "describe"),
@@ -62,7 +65,9 @@ class Session:
                 return
             if time.monotonic() > give_up:
                 wanted = "\n".join(step.output)
-                pytest.fail(f"line {step.line}: $ {step.command}\nexit code {code}, output:\n{seen}\nthe page:\n{wanted}")
+                pytest.fail(
+                    f"line {step.line}: $ {step.command}\nexit code {code}, output:\n{seen}\nthe page:\n{wanted}"
+                )
             time.sleep(PAUSE_S)
 
     def run(self, command: str) -> tuple[int, str]:
@@ -114,7 +119,7 @@ def session(directory: Path, ports: Ports, variables: Mapping[str, str] | None =
     for path in ROOT.iterdir():
         (files / path.name).symlink_to(path)
     environment = {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        "PATH": PATH,
         "PYTHONPATH": str(ROOT),
         "HOME": str(home),
         "LANG": "C.UTF-8",

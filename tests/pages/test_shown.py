@@ -43,7 +43,8 @@ def page_with(tmp_path: Path, text: str) -> Path:
 def test_commands_go_on_after_a_backslash_inside_quotes_and_in_documents(tmp_path: Path) -> None:
     page = page_with(
         tmp_path,
-        "```console\n$ one \\\n    --more   # isn't it\nout\n\n$ two '\na: b'\n$ three <<'END'\n$ no command\nEND\nlast\n```\n",
+        "```console\n$ one \\\n    --more   # isn't it\nout\n\n"
+        "$ two '\na: b'\n$ three <<'END'\n$ no command\nEND\nlast\n```\n",
     )
     assert steps_of(page) == [
         Step("one \\\n    --more   # isn't it", ("out", ""), 0, 2),
@@ -55,7 +56,8 @@ def test_commands_go_on_after_a_backslash_inside_quotes_and_in_documents(tmp_pat
 def test_a_mark_above_a_fence_applies_to_the_fence(tmp_path: Path) -> None:
     page = page_with(
         tmp_path,
-        f"<!-- {NOT_RUN}it needs a cluster -->\n```console\n$ a\n```\n\n<!-- exit code: 1 -->\n```console\n$ b\n$ c\n```\n",
+        f"   <!-- {NOT_RUN}it needs a cluster -->\n   ```console\n   $ a\n   ```\n\n"
+        "<!-- exit code: 1 -->\n```console\n$ b\n$ c\n```\n",
     )
     assert [(step.command, step.code, step.not_run) for step in steps_of(page)] == [
         ("a", 0, "it needs a cluster"),

@@ -8,7 +8,7 @@ import pytest
 
 from controller.kubevirt import annotations as names
 from reference import __main__ as program
-from reference import annotations, events, pages
+from reference import events, metadata, pages
 from reference.event_texts import EVENTS
 
 
@@ -37,8 +37,8 @@ def test_an_outdated_page_is_reported_and_written(
 
 def test_an_annotation_without_a_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(names, "NEW", "vmherd.dev/new", raising=False)
-    with pytest.raises(annotations.Undescribed, match=r"\['vmherd.dev/new'\]"):
-        annotations.page()
+    with pytest.raises(metadata.Undescribed, match=r"\['vmherd.dev/new'\]"):
+        metadata.page()
 
 
 def test_the_reasons_of_events_are_found_in_the_code(tmp_path: Path) -> None:

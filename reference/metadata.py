@@ -1,4 +1,4 @@
-"""The page of all labels and annotations of vmherd. Each name in the code needs a text, and no other name has a text."""
+"""The page of all labels and annotations. Each name in the code needs a text, and no other name has a text."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from reference.markdown import code, generated, table
 from reference.texts import OF_OWNERS, OF_VMS, WRITTEN, Text
 
 PROSE = """
-vmherd ignores an annotation with an invalid value. The Event `InvalidAnnotation` then names the annotation and the value
-that vmherd uses instead. [The sandbox](../sandbox.md) has annotations of its own, which start with `sim.vmherd.dev/`.
+vmherd ignores an annotation with an invalid value. The Event `InvalidAnnotation` then names the annotation and the
+value that vmherd uses instead. [The sandbox](../sandbox.md) has annotations of its own, which start with
+`sim.vmherd.dev/`.
 """
 HEADER: Final = ("annotation", "on", "meaning")
 
