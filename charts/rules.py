@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
-from controller.commands.cleanup import CLEANED
+from controller.commands.cleanup_options import CLEANED
 from controller.config.modes import Mode
 from controller.config.settings import Config, groups_in
 from controller.kinds import KINDS

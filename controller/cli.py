@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code if isinstance(code, int) else OK
 
 
-def _version_line() -> str:
+def version_line() -> str:
     from controller.version import version  # noqa: PLC0415  this import is slow: it imports `importlib.metadata`
 
     return f"vmherd {version()} (Python {sys.version.split()[0]})"
@@ -84,7 +84,7 @@ def _version_line() -> str:
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
     if wanted:
-        click.echo(_version_line())
+        click.echo(version_line())
         ctx.exit()
 
 
@@ -108,7 +108,7 @@ for lazy in (
     LazyCommand("cleanup", "controller.commands.cleanup", "remove our finalizers after the controller is uninstalled"),
     LazyCommand("expose", "controller.commands.expose", "create a Service for the VMs of a replica set or pool"),
     LazyCommand("conformance", "controller.commands.conformance", "check how a cluster reconciles both kinds"),
-    LazyCommand("demo", "sandbox.demo", "watch a replica set and a pool start, on a local control plane"),
+    LazyCommand("demo", "sandbox.demo.command", "watch a replica set and a pool start, on a local control plane"),
     LazyCommand("sandbox", "sandbox.commands", "start and stop a local control plane: up, down"),
 ):
     vmherd.add_command(lazy)
@@ -117,4 +117,4 @@ for lazy in (
 @vmherd.command("version", short_help="print the version")
 def print_version() -> None:
     """Print the version."""
-    click.echo(_version_line())
+    click.echo(version_line())

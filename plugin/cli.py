@@ -3,7 +3,7 @@
     0  done          1  failed or timed out          2  wrong flags or arguments          130  Ctrl-C
 
 The module of a command is imported when the command is called, so help and completion are fast. The commands of
-`vmherd` itself, such as `takeover`, are also commands of the plugin.
+`vmherd` itself, such as `run`, are also commands of the plugin.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from plugin.flags import CONNECTION
 from plugin.printing import note
 
 PROGRAM = "kubectl vmherd"
-DRY_RUNS = {"--dry-run=client": "--dry-run", "--dry-run=none": "--no-dry-run"}
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
@@ -58,9 +57,6 @@ def verb_first(arguments: list[str]) -> list[str]:
         size = 1 if "=" in arguments[0] else 2
         leading += arguments[:size]
         arguments = arguments[size:]
-    if arguments and arguments[0] in controller_commands.commands:
-        # These commands have a dry run on the client only, which is a switch.
-        arguments = [DRY_RUNS.get(argument, argument) for argument in arguments]
     return arguments + leading if arguments else leading
 
 
@@ -127,7 +123,16 @@ for lazy in (
     OneOfSeveral(
         "remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"
     ),
+    LazyCommand("expose", "plugin.commands.expose", "create a Service for the VMs of a replica set or pool"),
+    OneOfSeveral(
+        "takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"
+    ),
+    OneOfSeveral(
+        "cleanup", "plugin.commands.operators:cleanup", "remove our finalizers after the controller is uninstalled"
+    ),
+    LazyCommand("version", "plugin.commands.version", "print the version"),
 ):
     plugin.add_command(lazy)
-for command in controller_commands.commands.values():
-    plugin.add_command(command)
+for name, command in controller_commands.commands.items():
+    if name not in plugin.commands:
+        plugin.add_command(command)

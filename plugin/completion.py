@@ -21,7 +21,7 @@ from msgspec import Struct
 from plugin.cli import plugin, verb_first
 from plugin.flags import CONNECTION, Flags, flags_of
 from plugin.subjects import TYPES
-from plugin.verbs import A_NODE, ARGUMENTS, FLAGS, MEMBERS, OBJECTS
+from plugin.verbs import A_NODE, ARGUMENTS, MEMBERS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
 NO_FILES: Final = 4
@@ -122,7 +122,7 @@ def _help(command: click.Command) -> str:
 
 
 def _options(verb: str) -> Iterable[click.Option]:
-    return (*FLAGS.get(verb, ()), *CONNECTION)
+    return (*flags_of_verb(verb), *CONNECTION)
 
 
 def _option(line: Line, name: str) -> click.Option | None:

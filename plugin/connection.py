@@ -23,6 +23,8 @@ from plugin.flags import Flags
 OVERLAY = "vmherd-command-line"
 """The name of the context that the flags --cluster and --user describe."""
 
+JSON_TYPE = "application/json"
+
 NO_TIMEOUT_S = 24 * 3600.0
 
 
@@ -45,7 +47,8 @@ class Session:
         *,
         params: Mapping[str, str] | None = None,
         body: bytes | None = None,
-        content_type: str = "application/json",
+        content_type: str = JSON_TYPE,
+        accept: str = JSON_TYPE,
         timeout_s: float | None = None,
     ) -> bytes:
         return await self._client.request(
@@ -54,6 +57,7 @@ class Session:
             params=params,
             body=body,
             content_type=content_type,
+            accept=accept,
             timeout_s=timeout_s or self.flags.request_timeout_s or NO_TIMEOUT_S,
         )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
+from click.core import ParameterSource
 from msgspec import Struct
 
 from controller.config.types import duration
@@ -74,6 +75,8 @@ DRY_RUN: Final = _flag(
     type=click.Choice((NONE, SERVER, CLIENT)),
     default=NONE,
     show_default=True,
+    is_flag=False,
+    flag_value=CLIENT,
     help="client: only print the change; server: let the API server check it, too",
 )
 WRITES: Final = (DRY_RUN, FIELD_MANAGER_FLAG)
@@ -112,6 +115,13 @@ class Verb(click.Command):
             if records:
                 with formatter.section(title):
                     formatter.write_dl(records)
+
+
+def given(ctx: click.Context, options: Iterable[click.Option]) -> dict[str, Any]:
+    """Return the values of these options that the user has given, by the name of the option."""
+    sources = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
+    names = [option.name or "" for option in options]
+    return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in sources}
 
 
 def flags_of(values: Mapping[str, Any]) -> Flags:

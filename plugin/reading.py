@@ -122,11 +122,12 @@ class Reader:
         self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
     ) -> Rules[Any] | None:
         """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
-        of these caches.
+        of these caches. Optional caches are not read.
         """
         module = kind.module("wiring")
-        stores = {cached: await self._store(cached, cache, namespace) for cached, cache in module.CACHES.items()}
-        if self.missing.keys() & {cached.name for cached in module.CACHES}:
+        caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
+        stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
+        if self.missing.keys() & {cached.name for cached in caches}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
         for owner in owners:

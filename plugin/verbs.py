@@ -10,6 +10,8 @@ from typing import Final
 
 import click
 
+from controller.commands.expose_options import SERVICE_OPTIONS
+from controller.commands.takeover_options import TAKEOVER_OPTIONS
 from controller.config.types import Integer, duration
 from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
 
@@ -74,11 +76,24 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         _switch("undo", "take the mark back"),
         *_CHANGES,
     ),
+    "expose": (*SERVICE_OPTIONS, *_CHANGES),
+    "takeover": (*TAKEOVER_OPTIONS, *WRITES),
+    "version": (output(JSON, YAML),),
 }
-"""The flags of each command. The flags for the connection to the cluster are left out."""
+"""The flags of each command, except `cleanup`. The flags for the connection to the cluster are left out."""
+
+
+def flags_of_verb(verb: str) -> tuple[click.Option, ...]:
+    """Return the flags of a command, without the flags for the connection. An unknown command has none."""
+    if verb == "cleanup":
+        from controller.commands.cleanup_options import CLEANUP_OPTIONS  # noqa: PLC0415  this import is slow
+
+        return (*CLEANUP_OPTIONS, *WRITES)
+    return FLAGS.get(verb, ())
+
 
 ARGUMENTS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(FLAGS, OBJECTS),
+    **dict.fromkeys(FLAGS.keys() - {"takeover", "version"}, OBJECTS),
     **dict.fromkeys(("detach", "protect", "unprotect", "remove"), MEMBERS),
     "adopt": VMIS_ONLY,
     "drain": A_NODE,

@@ -19,18 +19,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from controller.commands.command import (
-    DRY_RUN,
-    LEASE_NAMESPACE,
-    CommandFailed,
-    carry_out,
-    list_all,
-    refuse_if_controller_runs,
-)
+from controller.commands.cleanup_options import CLEANED, FORCE, LEASE, SCOPE
+from controller.commands.command import CommandFailed, carry_out, list_all, refuse_if_controller_runs
+from controller.commands.shared_options import DRY_RUN
 from controller.config.modes import Mode
-from controller.config.options import Command, Namespaces, Option, Switch, chosen
+from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
-from controller.config.types import GROUP
 from controller.kinds import KINDS, Kind
 from controller.preflight.second_writer import decide_mode
 from controller.preflight.versions import served_resource
@@ -50,9 +44,6 @@ the read and the write of the command.
 
 T = TypeVar("T", bound=KubeObject)
 
-CLEANED: Final = tuple(kind for kind in KINDS if kind.finalizer)
-"""The kinds with a finalizer. The controller sets the finalizer on the objects of the kind and on their children."""
-
 
 class Settings(KindGroups, frozen=True, kw_only=True):
     kubeconfig: str = ""
@@ -67,21 +58,8 @@ class Settings(KindGroups, frozen=True, kw_only=True):
 
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
     "The cluster": (OPTIONS["kubeconfig"], OPTIONS["context"]),
-    "What to clean up": (
-        Option(
-            "mode", OPTIONS["mode"].type, "the mode of the controller; the API groups follow from it", default=Mode.AUTO
-        ),
-        *(
-            Option(
-                kind.group_setting, GROUP, f"the API group of the {kind.name}s", unset=OPTIONS[kind.group_setting].unset
-            )
-            for kind in CLEANED
-        ),
-        Namespaces("watch_namespaces", "the namespaces to clean up; can be repeated"),
-        DRY_RUN,
-        Switch("force", "continue even if a controller runs, or if disks cannot be kept"),
-    ),
-    "The controller that has to be stopped": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
+    "What to clean up": (*SCOPE, DRY_RUN, FORCE),
+    "The controller that has to be stopped": LEASE,
 }
 
 

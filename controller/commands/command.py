@@ -16,8 +16,6 @@ import click
 import msgspec
 from msgspec import Struct
 
-from controller.config.options import Option, Switch
-from controller.config.types import ANY_NAMESPACE
 from controller.leaderelection.lease import LEASES, Lease, Observed, observe
 from controller.runtime.requests import Requests
 from controller.version import PROGRAM, version
@@ -46,11 +44,6 @@ USUAL_LEASE_S = 15.0
 
 PAUSE_S = 1.0
 """The pause, in seconds, between two reads of the lease."""
-
-DRY_RUN = Switch("dry_run", "write nothing, and print the planned changes")
-LEASE_NAMESPACE = Option(
-    "leader_election_namespace", ANY_NAMESPACE, "the namespace of the controller's lease", unset="any"
-)
 
 
 class CommandFailed(click.ClickException):

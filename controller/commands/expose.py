@@ -7,8 +7,6 @@ SERVICE --port 80`.
 
 from __future__ import annotations
 
-import ipaddress
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -18,12 +16,14 @@ import yaml
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.names import is_label, is_subdomain
+from controller.apimachinery.names import is_subdomain
 from controller.apimachinery.owner_references import controller_reference
-from controller.commands.command import DRY_RUN, CommandFailed, carry_out
+from controller.commands.command import CommandFailed, carry_out
+from controller.commands.expose_options import SERVICE_OPTIONS
+from controller.commands.shared_options import DRY_RUN
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS
-from controller.config.types import ANY_NAMESPACE, Integer, OneOf, Value
+from controller.config.types import ANY_NAMESPACE
 from controller.kinds import KINDS, Kind
 from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
@@ -45,10 +45,6 @@ KNOWN_TYPES: Final = (
     f"{' or '.join(kind.short_names[0] for kind in EXPOSED)}, "
     f"or {' or '.join(kind.own_short_names[0] for kind in EXPOSED)} for kinds in the groups of vmherd.dev"
 )
-
-PORT_NAME: Final = re.compile(r"(?=.*[a-z])[a-z0-9]+(-[a-z0-9]+)*", re.ASCII)
-PORTS: Final = range(1, 65536)
-HEADLESS: Final = "None"
 
 
 class Subject(Struct, frozen=True):
@@ -100,46 +96,6 @@ def _subject(ctx: click.Context, param: click.Parameter, arguments: Sequence[str
         raise click.BadParameter(f"{given}expected {error}", ctx=ctx, param=param) from error
 
 
-def _read_service_name(text: str) -> str:
-    if is_label(text):
-        return text
-    raise ValueError("the name of a Service: lowercase letters, digits and dashes")
-
-
-def _read_port_name(text: str) -> str:
-    if len(text) <= 15 and PORT_NAME.fullmatch(text):
-        return text
-    raise ValueError("the name of a port: up to 15 lowercase letters, digits and dashes, such as ssh")
-
-
-def _read_target(text: str) -> int | str:
-    if not (text.isascii() and text.isdigit()):
-        return _read_port_name(text)
-    if len(text) <= 5 and int(text) in PORTS:
-        return int(text)
-    raise ValueError(f"a port from {PORTS[0]} to {PORTS[-1]}, or the name of a port")
-
-
-def _read_address(text: str) -> str:
-    try:
-        return str(ipaddress.ip_address(text))
-    except ValueError:
-        raise ValueError("an IP address, such as 192.0.2.1") from None
-
-
-def _read_cluster_ip(text: str) -> str:
-    return HEADLESS if text.lower() == HEADLESS.lower() else _read_address(text)
-
-
-def _service_option(field: str, type: click.ParamType[Any], help: str, unset: str = "", **more: Any) -> Option:
-    """Return an option that has no environment variable.
-
-    Kubernetes sets the variable VMHERD_PORT in Pods if a Service has the name vmherd. This variable must not set an
-    option.
-    """
-    return Option(field, type, help, unset=unset, has_variable=False, **more)
-
-
 GROUPS: Final[Mapping[str, Sequence[Option]]] = {
     "The cluster": (
         OPTIONS["kubeconfig"],
@@ -148,47 +104,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
             "namespace", ANY_NAMESPACE, "the namespace of the object", unset="the namespace of the context", short="-n"
         ),
     ),
-    "The Service": (
-        _service_option("name", Value("name", _read_service_name), "the name of the Service", required=True),
-        _service_option(
-            "port",
-            Integer(PORTS[0], PORTS[-1]),
-            "the port of the Service",
-            "the ports of the template's interface on the Pod network",
-        ),
-        _service_option(
-            "target_port", Value("port", _read_target), "the port of the VMs, by number or name", "the value of --port"
-        ),
-        _service_option("protocol", OneOf("TCP", "UDP"), "the protocol of the port", default="TCP"),
-        _service_option("port_name", Value("name", _read_port_name), "the name of the port", "none"),
-        _service_option(
-            "type", OneOf("ClusterIP", "NodePort", "LoadBalancer"), "the type of the Service", default="ClusterIP"
-        ),
-        _service_option(
-            "cluster_ip",
-            Value("ip", _read_cluster_ip),
-            "the cluster IP of the Service; None for a headless Service",
-            "any",
-        ),
-        _service_option(
-            "external_ip",
-            Value("ip", _read_address),
-            "an additional address whose traffic arrives at the nodes",
-            "none",
-        ),
-        _service_option(
-            "ip_family",
-            OneOf("IPv4", "IPv6", "IPv4,IPv6", "IPv6,IPv4"),
-            "the address families of the Service",
-            "the cluster's default",
-        ),
-        _service_option(
-            "ip_family_policy",
-            OneOf("SingleStack", "PreferDualStack", "RequireDualStack"),
-            "how many address families the Service has",
-            "the cluster's default; PreferDualStack if --ip-family has two families",
-        ),
-    ),
+    "The Service": SERVICE_OPTIONS,
     "What to do": (DRY_RUN,),
 }
 
@@ -198,7 +114,7 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
 @click.pass_context
 def command(ctx: click.Context, /, **_: Any) -> None:
     settings = Settings(**chosen(ctx))
-    _check(settings)
+    check(settings)
     carry_out(settings, run)
 
 
@@ -238,7 +154,7 @@ def service_request(settings: Settings, namespace: str) -> ServiceRequest:
     )
 
 
-def _check(settings: Settings) -> None:
+def check(settings: Settings) -> None:
     """Raise click.UsageError if an option describes the port of the Service, but `--port` is missing."""
     about_a_port = {
         "--target-port": settings.target_port,

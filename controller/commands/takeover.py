@@ -18,17 +18,12 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
-from controller.commands.command import (
-    DRY_RUN,
-    LEASE_NAMESPACE,
-    CommandFailed,
-    carry_out,
-    refuse_if_controller_runs,
-)
+from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
+from controller.commands.shared_options import DRY_RUN
+from controller.commands.takeover_options import FORCE, KUBEVIRT_NAMESPACE, LEASE, UNDO
 from controller.commands.takeover_preview import preview
-from controller.config.options import Command, Option, Switch, chosen
+from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS
-from controller.config.types import ANY_NAMESPACE
 from controller.preflight import hyperconverged
 from controller.preflight.discovery import Absent, Hidden, find_kubevirt, is_served
 from controller.preflight.hyperconverged import HyperConverged, Unclear, hyperconvergeds, manager_of
@@ -74,14 +69,10 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
     "The cluster": (
         OPTIONS["kubeconfig"],
         OPTIONS["context"],
-        Option("kubevirt_namespace", ANY_NAMESPACE, "the namespace of KubeVirt", unset="any"),
+        KUBEVIRT_NAMESPACE,
     ),
-    "What to do": (
-        Switch("undo", "start KubeVirt's loops for replica sets and pools again"),
-        DRY_RUN,
-        Switch("force", "undo even if the controller still runs"),
-    ),
-    "The controller that has to be stopped before --undo": (OPTIONS["leader_election_id"], LEASE_NAMESPACE),
+    "What to do": (UNDO, DRY_RUN, FORCE),
+    "The controller that has to be stopped before --undo": LEASE,
 }
 
 

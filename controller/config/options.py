@@ -65,8 +65,10 @@ class Switch(Option):
     For example, users can write `--observe`, `--no-observe`, or, as in Go programs, `--observe=false`.
     """
 
-    def __init__(self, field: str, help: str, *, default: bool = False) -> None:
-        super().__init__(field, ON_OFF, help, default=default, is_flag=False, flag_value="on")
+    def __init__(self, field: str, help: str, *, default: bool = False, has_variable: bool = True) -> None:
+        super().__init__(
+            field, ON_OFF, help, default=default, is_flag=False, flag_value="on", has_variable=has_variable
+        )
         self.secondary_opts = [f"--no-{self.flag.removeprefix('--')}"]
 
     def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:

@@ -136,7 +136,7 @@ def test_a_service_is_deleted_with_the_exposed_object(sets: ReplicaSetNamespace,
 
 def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: ReplicaSetNamespace, shell: Shell) -> None:
     make_set(sets)
-    manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run")
+    manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run=client", "-o", "yaml")
     assert sets.kubectl.json("get", "services")["items"] == []
     sets.kubectl("apply", "-f", "-", stdin=manifest)
     assert sets.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
@@ -153,14 +153,15 @@ def test_a_service_has_the_ports_that_the_template_names(sets: ReplicaSetNamespa
 
 def test_an_impossible_command_prints_one_line(sets: ReplicaSetNamespace, shell: Shell, tmp_path: Path) -> None:
     make_set(sets)
-    where = f"in namespace {sets.namespace}"
     assert shell.refusal("vmirs", "nobody", *GUIDE) == (
-        f'virtualmachineinstancereplicasets.kubevirt.io "nobody" not found {where}'
+        'Error from server (NotFound): virtualmachineinstancereplicasets.kubevirt.io "nobody" not found'
     )
     assert shell.refusal("hvmpool", "web", *GUIDE) == "this cluster has no virtualmachinepools.pool.vmherd.dev"
     assert shell.refusal("vmirs", "vmi-ephemeral", "--name=s").endswith("set the ports with --port")
     shell.expose("vmirs", "vmi-ephemeral", *GUIDE)
-    assert shell.refusal("vmirs", "vmi-ephemeral", *GUIDE) == 'services "vmiservice" already exists'
+    assert shell.refusal("vmirs", "vmi-ephemeral", *GUIDE) == (
+        'Error from server (AlreadyExists): services "vmiservice" already exists'
+    )
     assert "spec.clusterIP" in shell.refusal("vmirs", "vmi-ephemeral", *GUIDE[2:], "--name=s", "--cluster-ip=8.8.8.8")
     nobody = Shell(tmp_path, sets.plane.write_kubeconfig(tmp_path / "nobody", "nobody"), sets.namespace)
     assert 'User "nobody" cannot get resource' in nobody.refusal("vmirs", "vmi-ephemeral", *GUIDE)
@@ -171,7 +172,7 @@ def test_the_namespace_is_that_of_the_context_unless_another_is_named(
 ) -> None:
     make_set(sets)
     elsewhere = Shell(tmp_path, sets.plane.kubeconfig, "elsewhere")
-    assert elsewhere.refusal("vmirs", "vmi-ephemeral", *GUIDE).endswith("not found in namespace elsewhere")
+    assert elsewhere.refusal("vmirs", "vmi-ephemeral", *GUIDE).endswith('"vmi-ephemeral" not found')
     assert elsewhere.expose("vmirs", "vmi-ephemeral", *GUIDE, "-n", sets.namespace)
     assert sets.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == sets.namespace
 
@@ -183,7 +184,7 @@ def test_a_missing_permission_to_create_services_is_reported(sets: ReplicaSetNam
     kubeconfig = sets.plane.write_kubeconfig(tmp_path / "reader", "reader")
     reader = Shell(tmp_path, kubeconfig, sets.namespace)
     assert 'services is forbidden: User "reader"' in reader.refusal("vmirs", "vmi-ephemeral", *GUIDE)
-    assert reader.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run").startswith("apiVersion: v1\nkind: Service\n")
+    assert reader.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run") == "service/vmiservice exposed (dry run)\n"
 
 
 def test_every_command_works_as_a_kubectl_plugin(shell: Shell) -> None:

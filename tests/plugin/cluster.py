@@ -11,7 +11,7 @@ import msgspec
 import pytest
 
 from controller.kinds import POOLS, REPLICA_SETS
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, SERVICES, VMIS, VMS
 from controller.leaderelection.lease import LEASES
 from controller.preflight.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER
 from informers.errors import ApiError, Forbidden
@@ -48,7 +48,7 @@ class Cluster:
 
     def __init__(self) -> None:
         self.server = FakeApiServer(
-            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES, KUBEVIRTS, DEPLOYMENTS, NODES, PODS),
+            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES, KUBEVIRTS, DEPLOYMENTS, NODES, PODS, SERVICES),
             has_status=(POOL, SET),
             latency_s=0,
         )
@@ -92,6 +92,7 @@ class Cluster:
         return self.server.document(resource, ObjectKey("default", name))
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
+        more.pop("accept", None)
         answer = await self._answer(method, path, **more)
         label, _, value = (more.get("params") or {}).get("labelSelector", "").partition("=")
         if method != "GET" or not label:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import click
 import pytest
 
 from informers.errors import Unauthorized
@@ -82,7 +84,19 @@ def test_an_error_gives_no_completions_and_no_message(cluster: Cluster, capsys: 
 
 def test_completion_knows_the_flags_of_every_command():
     own = {name for name, each in plugin.commands.items() if getattr(each, "module", "").startswith("plugin.")}
-    assert own | {f"rollout {name}" for name in rollout.commands} == FLAGS.keys() == ARGUMENTS.keys()
+    verbs = own | {f"rollout {name}" for name in rollout.commands}
+    assert verbs == FLAGS.keys() | {"cleanup"}
+    assert verbs - {"cleanup", "takeover", "version"} == ARGUMENTS.keys()
+
+
+@pytest.mark.parametrize("verb", sorted({*FLAGS, "cleanup"}))
+def test_completion_offers_exactly_the_flags_that_a_command_accepts(capsys: pytest.CaptureFixture[str], verb: str):
+    command: Any = plugin
+    for word in verb.split():
+        command = command.commands[word]
+    accepted = {max(each.opts, key=len) for each in command.load().params if isinstance(each, click.Option)}
+    words, directive = complete(capsys, f"{verb} --")
+    assert (set(words), directive) == (accepted, ":4")
 
 
 @pytest.mark.parametrize("words", [["rollout", "status", "--w"], ["ro"], ["tree", "vmp"]])

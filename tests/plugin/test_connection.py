@@ -87,7 +87,7 @@ def test_a_group_alone_cannot_be_impersonated():
         ("-n shop rollout status vmpool/web", "rollout status vmpool/web -n shop"),
         ("--context=a rollout status vmpool/web", "rollout status vmpool/web --context=a"),
         ("--help", "--help"),
-        ("-n shop expose vmpool web --dry-run=client", "expose vmpool web --dry-run -n shop"),
+        ("-n shop expose vmpool web --dry-run=client", "expose vmpool web --dry-run=client -n shop"),
         ("scale vmpool/web --dry-run=client", "scale vmpool/web --dry-run=client"),
         ("rollout -h", "rollout -h"),
     ],

@@ -71,7 +71,7 @@ def test_without_watch_the_present_state_is_printed_once(cluster: Cluster, shell
 
 def test_a_timeout_ends_the_command_with_code_1(cluster: Cluster, shell: Shell):
     herds.pool_in_update(cluster)
-    code, out, err = shell("rollout status vmpool/web --timeout=100ms")
+    code, out, err = shell("rollout status vmpool/web --timeout=500ms")
     assert (code, out.count("\n"), err) == (1, 1, "error: timed out waiting for the condition\n")
 
 

@@ -1,0 +1,23 @@
+"""`kubectl vmherd version`: the version of the plugin."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import click
+
+from controller.cli import version_line
+from controller.version import version
+from plugin.flags import Verb, flags_of
+from plugin.printing import print_value
+from plugin.verbs import FLAGS
+
+
+@click.command("version", cls=Verb, own=FLAGS["version"], help="Print the version. No cluster is needed.")
+def command(**values: Any) -> None:
+    flags = flags_of(values)
+    if flags.output:
+        print_value({"clientVersion": {"version": version(), "python": sys.version.split()[0]}}, flags.output)
+    else:
+        print(version_line())
