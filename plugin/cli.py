@@ -100,8 +100,8 @@ def rollout() -> None:
 
 for lazy in (
     LazyCommand("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
-    LazyCommand("history", "plugin.commands.rollout_history", "list the templates that a pool can return to"),
-    LazyCommand("undo", "plugin.commands.rollout_undo", "return a pool to an earlier template"),
+    LazyCommand("history", "plugin.commands.rollout_history", "list the templates that an object can return to"),
+    LazyCommand("undo", "plugin.commands.rollout_undo", "return an object to an earlier template"),
     LazyCommand("restart", "plugin.commands.rollout_restart", "restart all VMs, as fast as the update limits allow"),
     LazyCommand("pause", "plugin.commands.rollout_pause", "stop updates, and also scaling and healing"),
     LazyCommand("resume", "plugin.commands.rollout_resume", "end a pause"),

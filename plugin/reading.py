@@ -15,13 +15,16 @@ from msgspec import Struct
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import Kind
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.revisions import hash_of_set_revision
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.preflight.discovery import Absent, find_kubevirt
 from controller.preflight.versions import served_resource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
 from controller.runtime.wiring import Cache
 from informers.errors import Forbidden, NotFound
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
@@ -117,6 +120,20 @@ class Reader:
         """
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         return None if rules is None else snapshot_of(rules, target.key)
+
+    async def revisions_of(self, target: Target) -> list[ControllerRevision] | None:
+        """Return the revisions of a set with their data. Return None if the user may not read them. Raise ApiError."""
+        found = []
+        try:
+            async for raw in self.pages(CONTROLLER_REVISIONS, target.key.namespace):
+                each = CONTROLLER_REVISIONS.decode(raw)
+                owner = controller_of(each.metadata)
+                if owner is not None and owner.uid == target.owner.metadata.uid and hash_of_set_revision(each.metadata):
+                    found.append(each)
+        except Forbidden as error:
+            self.missing[CONTROLLER_REVISIONS.name] = str(error)
+            return None
+        return found
 
     async def rules(
         self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
