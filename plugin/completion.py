@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from plugin.cli import plugin, verb_first
 from plugin.flags import CONNECTION, Flags, flags_of
-from plugin.subjects import TYPES
+from plugin.imports import without_rich
 from plugin.verbs import A_NODE, ARGUMENTS, MEMBERS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
@@ -186,7 +186,9 @@ def _read(line: Line, type_: str, prefix: str) -> list[tuple[str, str]]:
     """Return the names of all objects of a type with a description, or nothing if they cannot be read."""
     import asyncio  # noqa: PLC0415  these imports are slow
 
-    from plugin import names  # noqa: PLC0415
+    with without_rich():
+        from plugin import names  # noqa: PLC0415
+    from plugin.subjects import TYPES  # noqa: PLC0415
 
     values = {**line.values, "request_timeout_s": NAMES_TIMEOUT_S}
     flags: Flags = flags_of(values)
