@@ -73,7 +73,8 @@ def complete(before: Sequence[str], incomplete: str) -> Completions:
     name, equals, value = incomplete.partition("=")
     flag = line.flag or (_option(line, name) if equals else None)
     if flag is not None:
-        return _values(line, flag, value if equals and line.flag is None else incomplete, name if equals else "")
+        # For `--flag=value`, each shell puts the flag before the values itself.
+        return _values(line, flag, value if equals and line.flag is None else incomplete)
     if incomplete.startswith("-"):
         return _starting(incomplete, ((max(each.opts, key=len), each.help or "") for each in _options(line.verb)))
     if not line.verb:
@@ -137,12 +138,8 @@ def _starting(incomplete: str, words: Iterable[tuple[str, str]], directive: int 
     return Completions(tuple(each for each in words if each[0].startswith(incomplete)), directive)
 
 
-def _values(line: Line, flag: click.Option, incomplete: str, prefix: str) -> Completions:
-    """Return the values of a flag.
-
-    If the user writes `--flag=value`, `prefix` is the flag. Otherwise `prefix` is empty.
-    """
-    before = f"{prefix}=" if prefix else ""
+def _values(line: Line, flag: click.Option, incomplete: str) -> Completions:
+    """Return the values of a flag."""
     words: Iterable[tuple[str, str]] = ()
     if isinstance(flag.type, click.Choice):
         words = ((str(each), "") for each in flag.type.choices)
@@ -154,7 +151,7 @@ def _values(line: Line, flag: click.Option, incomplete: str, prefix: str) -> Com
         return _typed(line, incomplete, ("vmirs",))
     elif flag.name == "kubeconfig":
         return Completions((), FILES)
-    return _starting(before + incomplete, ((before + word, help) for word, help in words))
+    return _starting(incomplete, words)
 
 
 def _names(line: Line, incomplete: str) -> Completions:
