@@ -70,7 +70,7 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 	@$(BIN)/vmherd $(if $(findstring --kubeconfig,$(ARGS)),,sandbox) conformance $(ARGS)
 
 .PHONY: bench
-bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
+bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one; ARGS=profile draws flame graphs
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: faults

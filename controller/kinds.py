@@ -182,7 +182,10 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     component="virtualmachineinstancereplicaset-controller",
     metric_prefix="kubevirt_vmirs",
     writes=(("created", (resources.VMIS,)), ("deleted", (resources.VMIS,))),
-    access=(Access(resources.VMIS, (*READ, *_WRITE)),),
+    access=(
+        Access(resources.VMIS, (*READ, *_WRITE)),
+        Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
+    ),
     loop_flag="--rs-controller-threads",
     known_status=_KUBEVIRT_STATUS,
     vmi_template=template_of_replicaset,

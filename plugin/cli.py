@@ -103,8 +103,8 @@ def rollout() -> None:
 
 for lazy in (
     Lazy("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
-    Lazy("history", "plugin.commands.rollout_history", "list the templates that a pool can return to"),
-    Lazy("undo", "plugin.commands.rollout_undo", "return a pool to an earlier template"),
+    Lazy("history", "plugin.commands.rollout_history", "list the templates that an object can return to"),
+    Lazy("undo", "plugin.commands.rollout_undo", "return an object to an earlier template"),
     Lazy("restart", "plugin.commands.rollout_restart", "restart all VMs, as fast as the update limits allow"),
     Lazy("pause", "plugin.commands.rollout_pause", "stop updates, and also scaling and healing"),
     Lazy("resume", "plugin.commands.rollout_resume", "end a pause"),

@@ -15,13 +15,16 @@ from msgspec import Struct
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import Kind
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.revisions import hash_of_set_revision
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.preflight.discovery import Absent, find_kubevirt, is_served
 from controller.preflight.versions import served_resource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
 from controller.runtime.wiring import Cache
 from informers.errors import Forbidden, NotFound
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
@@ -146,15 +149,30 @@ class Reader:
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         return None if rules is None else snapshot_of(rules, target.key)
 
+    async def revisions_of(self, target: Target) -> list[ControllerRevision] | None:
+        """Return the revisions of a set with their data. Return None if the user may not read them. Raise ApiError."""
+        found = []
+        try:
+            async for raw in self.pages(CONTROLLER_REVISIONS, target.key.namespace):
+                each = CONTROLLER_REVISIONS.decode(raw)
+                owner = controller_of(each.metadata)
+                if owner is not None and owner.uid == target.owner.metadata.uid and hash_of_set_revision(each.metadata):
+                    found.append(each)
+        except Forbidden as error:
+            self.missing[CONTROLLER_REVISIONS.name] = str(error)
+            return None
+        return found
+
     async def rules(
         self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
     ) -> Rules[Any] | None:
         """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
-        of these caches.
+        of these caches. Optional caches are not read.
         """
         module = kind.module("wiring")
-        stores = {cached: await self._store(cached, cache, namespace) for cached, cache in module.CACHES.items()}
-        if self.missing.keys() & {cached.name for cached in module.CACHES}:
+        caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
+        stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
+        if self.missing.keys() & {cached.name for cached in caches}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
         for owner in owners:

@@ -5,13 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
+import msgspec
 from msgspec import Raw
+from msgspec.structs import replace
 
 from controller import kinds
 from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.revisions import create_revision, kept_revision, set_revision_name
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import (
     MigrationState,
     PhaseTransition,
@@ -20,6 +25,8 @@ from controller.kubevirt.vmi_types import (
     VMIStatus,
     VMITemplate,
 )
+from controller.replicaset.history import History
+from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from informers.meta import ObjectMeta, OwnerReference, controller_of
 
@@ -173,6 +180,7 @@ def snapshot(
     now: datetime = NOW,
     settled: bool = True,
     burst: int = 250,
+    history: History | None = None,
 ) -> Snapshot:
     """The snapshot of a set whose namespace has only these VMIs."""
     vmis = tuple(vmis)
@@ -188,4 +196,45 @@ def snapshot(
         burst=burst,
         replicasets=REPLICASETS,
         vmis=VMIS,
+        history=history,
+    )
+
+
+def revision(owner: ReplicaSet, *, deleting: bool = False, owned: bool = True) -> ControllerRevision:
+    """The revision of the set's template, with its data. If `owned` is false, no owner controls the revision."""
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    hashed = intent.template.hash
+    name = set_revision_name(owner.metadata.name, hashed)
+    create = create_revision(
+        owner, REPLICASETS, name, {"template": owner.spec.template}, labels={TEMPLATE_HASH: hashed}
+    )
+    made = msgspec.json.decode(create.body, type=ControllerRevision)
+    meta = replace(
+        made.metadata,
+        uid=f"uid-{name}",
+        resource_version="1",
+        creation_timestamp=seconds_ago(3600),
+        deletion_timestamp=seconds_ago(1) if deleting else None,
+        owner_references=made.metadata.owner_references if owned else None,
+    )
+    return replace(made, metadata=meta)
+
+
+def history(
+    *revisions: ControllerRevision,
+    left_over: Iterable[ControllerRevision] = (),
+    names: Iterable[str] = (),
+    keep: int = 5,
+    since_s: float = 3600,
+) -> History:
+    """The history of a set, as the cache shows it. The controller has started `since_s` seconds ago."""
+    cached = [kept for each in revisions if (kept := kept_revision(each)) is not None]
+    left = tuple(left_over)
+    return History(
+        revisions=tuple(cached),
+        left_over=left,
+        names={*names, *(each.metadata.name for each in (*cached, *left))},
+        keep=keep,
+        since=seconds_ago(since_s),
     )

@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "rules.md"
 RULES = (
     *("R1", "R2", "R3", "R4", "R4a"),
-    *(f"R{number}" for number in range(5, 17)),
+    *(f"R{number}" for number in range(5, 18)),
     *(f"P{number}" for number in range(1, 20)),
     *(f"G{number}" for number in range(1, 10)),
 )

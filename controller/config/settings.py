@@ -63,6 +63,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     kubevirt_namespace: str = ""
     observe: bool = False
     revision_history: int = 5
+    replicaset_history: bool = True
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
@@ -212,8 +213,9 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option(
             "revision_history",
             Integer(0, 1_000),
-            "old templates that a pool keeps as ControllerRevisions, in addition to those in use",
+            "old templates that a set or pool keeps as ControllerRevisions, in addition to those in use",
         ),
+        _switch("replicaset_history", "keep the templates of replica sets as ControllerRevisions, for an undo"),
         _option(
             "resync_period_s", duration(), "reconcile every object again after this time, without a change; 0 is never"
         ),

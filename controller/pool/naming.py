@@ -1,4 +1,4 @@
-"""The names `<pool>-<ordinal>` of a pool's VMs, the ordinals that are free (P3), and the names of revisions (P11)."""
+"""The names `<pool>-<ordinal>` of a pool's VMs, and the ordinals that are free (P3)."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ MOST_DIGITS: Final = 18
 """The maximum number of digits of an ordinal."""
 
 _NAME = re.compile(r"(?P<pool>.+)-(?P<ordinal>0|[1-9][0-9]{0,17})", re.ASCII | re.DOTALL)
-_REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
-_OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
 
 
 def name_of(pool: str, ordinal: int) -> str:
@@ -41,14 +39,3 @@ def free_ordinals(pool: str, taken: Container[str]) -> Iterator[int]:
     The smallest ordinals come first, so that new VMs fill gaps.
     """
     return (ordinal for ordinal in count() if name_of(pool, ordinal) not in taken)
-
-
-def is_revision_name(name: str) -> bool:
-    """Return True if a pool may give this name to a new revision.
-
-    Such a name is `<pool>-<generation>`, with or without a part of a digest and a number.
-
-    Names with a UID before the last number are left to KubeVirt. KubeVirt gives such names to the revisions of VMs and
-    instance types.
-    """
-    return _REVISION_NAME.fullmatch(name) is not None and _OTHER_REVISION_NAME.fullmatch(name) is None

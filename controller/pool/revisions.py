@@ -12,22 +12,19 @@ from itertools import count
 from typing import Final
 
 import msgspec
-from msgspec import Raw, Struct
+from msgspec import Struct
 from msgspec.structs import force_setattr
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.owner_references import controller_reference
-from controller.apimachinery.server_json import encode_as_server
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
 from controller.kubevirt.pool_types import PoolSpec
-from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
-from controller.pool.naming import is_revision_name
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template, parse_template
-from controller.runtime.plan import Create, Delete, Plan, Stage
-from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
+from controller.runtime.plan import Plan, Stage
+from informers.meta import NO_LABELS, labels_of
 
 LABEL_LENGTH: Final = 63
 """The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
@@ -88,26 +85,14 @@ def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]
     """
     if revisions.current_exists:
         return ()
-    owner = snapshot.owner.metadata
-    body = {
-        "apiVersion": CONTROLLER_REVISIONS.api_version,
-        "kind": CONTROLLER_REVISIONS.kind,
-        "metadata": {
-            "name": revisions.current,
-            "namespace": owner.namespace,
-            "labels": {POOL_UID: owner.uid},
-            "ownerReferences": [controller_reference(snapshot.pools, owner)],
-            **({"annotations": {INDEX_SYSPREP: "true"}} if revisions.template.index_sysprep else {}),
-        },
-        "revision": owner.generation or 0,
-        "data": Raw(encode_as_server(snapshot.owner.spec)),
-    }
-    create = Create(
-        resource=CONTROLLER_REVISIONS,
-        key=ObjectKey(owner.namespace, revisions.current),
-        body=msgspec.json.encode(body),
-        owner_uid=owner.uid,
-        why="no revision has this template yet",
+    owner = snapshot.owner
+    create = create_revision(
+        owner,
+        snapshot.pools,
+        revisions.current,
+        owner.spec,
+        labels={POOL_UID: owner.metadata.uid},
+        annotations={INDEX_SYSPREP: "true"} if revisions.template.index_sysprep else NO_LABELS,
     )
     return (Stage((create,)),)
 
@@ -121,14 +106,8 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
     used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
     used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
     used.add(revisions.current)
-    unused = [
-        revision
-        for revision in snapshot.revisions
-        if revision.metadata.name not in used and revision.metadata.deletion_timestamp is None
-    ]
-    unused.sort(key=lambda revision: (-revision.revision, revision.metadata.name))
-    batch = unused[snapshot.limits.revision_history :][: snapshot.limits.burst]
-    return Plan(stages=_deletes(batch, "no VM and no VMI uses this revision"))
+    batch = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)[: snapshot.limits.burst]
+    return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
 
 
 def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
@@ -140,24 +119,13 @@ def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
-    return _deletes(left_over[: snapshot.limits.burst], "its pool is being deleted")
+    return delete_revisions(left_over[: snapshot.limits.burst], "its pool is being deleted")
 
 
-def _deletes(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
-    deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
-    return (Stage(deletes, essential=False),) if deletes else ()
-
-
-def _delete(revision: ObjectMeta, why: str) -> Delete:
-    owner = controller_of(revision)
-    return Delete(
-        resource=CONTROLLER_REVISIONS,
-        key=revision.key,
-        uid=revision.uid,
-        version=revision.resource_version,
-        owner_uid=owner.uid if owner is not None else "",
-        why=why,
-    )
+def plan_left_behind(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+    """Plan the deletion of at most `burst` revisions whose pool no longer exists."""
+    batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
+    return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:

@@ -10,16 +10,16 @@ from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
-from msgspec import Raw, Struct
-from msgspec.structs import replace
+from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
-from controller.kubevirt.annotations import POOL_UID, without_foreign_annotations
+from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.revisions import by_former_pool_uid
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.pool.naming import is_revision_name, ordinal_of, parse_name
+from controller.pool.naming import ordinal_of, parse_name
 from controller.pool.unready_periods import UnreadyPeriod, next_periods
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
@@ -27,6 +27,7 @@ from informers.store import StoreView
 
 POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
+FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
@@ -45,42 +46,18 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
 }
 
 
-def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
-    """If no controller owns the revision, return the UID of the pool that created the revision. Otherwise return
+def by_former_pool_namespace(revision: ControllerRevision) -> Iterable[str]:
+    """If a pool created the revision and no controller owns the revision, return its namespace. Otherwise return
     nothing.
     """
-    uid = labels_of(revision.metadata).get(POOL_UID)
-    return (uid,) if uid and controller_of(revision.metadata) is None else ()
+    return (revision.metadata.namespace for _ in by_former_pool_uid(revision))
 
 
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     FORMER_POOL_UID: by_former_pool_uid,
+    FORMER_POOL_NAMESPACE: by_former_pool_namespace,
 }
-
-
-def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
-    """Return the revision for the cache, or None if the cache does not need the revision.
-
-    Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
-    If no pool controls the revision, only a part of it is kept:
-
-    - Of a former revision of a pool, the metadata are kept.
-    - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
-      name.
-    """
-    meta = revision.metadata
-    owner = controller_of(meta)
-    if owner is not None and owner.kind == POOL_KIND:
-        return without_foreign_annotations(revision)
-    if any(by_former_pool_uid(revision)):
-        return replace(without_foreign_annotations(revision), data=Raw())
-    if not is_revision_name(meta.name):
-        return None
-    identity = ObjectMeta(
-        name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
-    )
-    return ControllerRevision(metadata=identity)
 
 
 class Stores(NamedTuple):
@@ -203,6 +180,18 @@ def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
+
+
+def revisions_left_behind(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
+    """Return the revisions of a pool that no longer exists, if no controller owns them.
+
+    The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and
+    the cache showed the removal of the owner reference only after the pool was gone.
+    """
+    former = stores.revisions.by_index(FORMER_POOL_NAMESPACE, pool.namespace)
+    named = [each for each in former if each.metadata.name.startswith(f"{pool.name}-")]
+    existing = {each.metadata.uid for each in stores.pools.values()} if named else set()
+    return tuple(each for each in named if labels_of(each.metadata)[POOL_UID] not in existing)
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:

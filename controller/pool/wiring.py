@@ -13,10 +13,11 @@ from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
 from controller.pool.rules import PoolRules, UnreadyMemory
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores, kept_revision
+from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes

@@ -11,6 +11,9 @@ The stages of a plan run in this order:
 4. If the number of VMIs is right, replace outdated VMIs (R14).
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
+Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
+are deleted.
+
 A paused set only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
 plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
 """
@@ -33,6 +36,7 @@ from controller.replicaset.back_off import (
 )
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.revisions import plan_pruning, plan_revision
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
@@ -80,6 +84,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
     undecodable = Plan(notices=undecodable_notices(claims.kept, snapshot.now))
     parts = [
+        plan_revision(snapshot, intent, creates=missing > 0 and bool(scaling.stages)),
         plan_claims(snapshot, claims),
         scaling,
         cleanup,
@@ -92,6 +97,8 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         limit -= _deletes_of(cleanup)
         rollout = plan_rollout(snapshot, intent, active, back_off.failures, limit=limit)
         parts += [rollout, plan_unready(snapshot, intent, active, limit=limit - _deletes_of(rollout))]
+    if not any(part.stages for part in parts):
+        parts.append(plan_pruning(snapshot, intent))
     return join(parts)
 
 

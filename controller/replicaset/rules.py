@@ -6,9 +6,13 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import NamedTuple
 
+from msgspec.structs import replace
+
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.history import RevisionCache
 from controller.replicaset.plan import plan
+from controller.replicaset.revisions import delete_left_over
 from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.snapshot import Snapshot, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
@@ -22,7 +26,7 @@ class ReplicaSetRules(NamedTuple):
     """The functions that the reconciler calls for replica sets. They implement `runtime.reconciler.Rules`.
 
     One reconciliation sends at most `burst` create requests and at most `burst` delete requests (R4, R6). A set gets at
-    most `max_replicas` VMIs; 0 means no limit.
+    most `max_replicas` VMIs; 0 means no limit. Without `revisions`, sets keep no history (R17).
     """
 
     owners: StoreView[ReplicaSet]
@@ -31,9 +35,10 @@ class ReplicaSetRules(NamedTuple):
     vmi_resource: Resource[VirtualMachineInstance]
     burst: int
     max_replicas: int = 0
+    revisions: RevisionCache | None = None
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
-        return take_snapshot(
+        snapshot = take_snapshot(
             self.owners,
             self.vmis,
             key,
@@ -44,13 +49,19 @@ class ReplicaSetRules(NamedTuple):
             vmi_resource=self.vmi_resource,
             max_replicas=self.max_replicas,
         )
+        if snapshot is None or self.revisions is None:
+            return snapshot
+        return replace(snapshot, history=self.revisions.history_of(snapshot.owner.metadata, now))
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        """Return an empty plan. A deleted set needs no writes, because the garbage collector deletes its VMIs (R15)."""
-        return Plan()
+        """Return a plan that deletes revisions without an owner (R17). The plan changes nothing else, because the
+        garbage collector deletes the VMIs (R15).
+        """
+        left_over = self.revisions.left_over(key) if self.revisions is not None else ()
+        return delete_left_over(left_over, burst=self.burst)
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:
         return next_status(snapshot, outcomes)

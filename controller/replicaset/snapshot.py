@@ -17,6 +17,7 @@ from controller.apimachinery.indexes import NamesInUse
 from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.history import History
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -83,6 +84,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `burst`: the maximum number of create requests in one reconciliation, and also the maximum number of delete
       requests (R4, R6, R7).
     - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
+    - `history`: the revisions of the set, or None if sets keep no history (R17).
     """
 
     owner: ReplicaSet
@@ -95,6 +97,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     replicasets: Resource[ReplicaSet]
     vmis: Resource[VirtualMachineInstance]
     max_replicas: int = 0
+    history: History | None = None
 
     @property
     def key(self) -> ObjectKey:

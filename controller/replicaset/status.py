@@ -15,6 +15,7 @@ from controller.kubevirt.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAI
 from controller.kubevirt.kstatus import Health, Word, invalid, progress_conditions
 from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
 from controller.replicaset.back_off import BackOff, choose_creates, condition_of, find_back_off
@@ -40,7 +41,9 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     may_write = (
         snapshot.settled and intent is not None and not owner.spec.paused and owner.metadata.deletion_timestamp is None
     )
-    failure = _failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
+    # A set without its newest revision runs all its VMIs, so the write of a revision is no failure of the set.
+    writes = tuple(outcome for outcome in outcomes if outcome.action.resource is not CONTROLLER_REVISIONS)
+    failure = _failure(find_true(old.conditions, REPLICA_FAILURE), writes, may_write=may_write)
     back_off = _find_back_off(snapshot, intent, active) if intent is not None else BackOff()
     replacing = _back_off_condition(snapshot, intent, active, back_off)
     health = _health(snapshot, parsed, active, back_off, failure=failure, replacing=replacing)
@@ -98,15 +101,20 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices about created and deleted VMIs (R12).
+    """Return the notices about created and deleted VMIs (R12), and about revisions that could not be written (R17).
 
-    The reasons and messages are similar to KubeVirt's.
+    The reasons and messages about VMIs are similar to KubeVirt's.
     """
     return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
 
 
 def _notice_of(outcome: Outcome) -> Notice | None:
     name = outcome.action.key.name
+    noun = "virtual machine"
+    if outcome.action.resource is CONTROLLER_REVISIONS:
+        if not isinstance(outcome, Rejected | Unknown):
+            return None
+        noun = "revision"
     match outcome:
         case Done(action=Create()) | AlreadyThere():
             # AlreadyThere means that an earlier create succeeded, but its answer was lost.
@@ -115,7 +123,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
         case Rejected(action=action) | Unknown(action=action) if reason := _failure_reason(outcome):
             verb = "creating" if isinstance(action, Create) else "deleting"
-            return Notice(reason=reason, message=f"Error {verb} virtual machine {name}: {outcome.message}")
+            return Notice(reason=reason, message=f"Error {verb} {noun} {name}: {outcome.message}")
         case _:
             return None
 

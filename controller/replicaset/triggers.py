@@ -16,7 +16,9 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.problems import problem_state_of_vmi
-from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
+from controller.kubevirt.revisions import former_set_of
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, phase_of
 from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
@@ -52,6 +54,20 @@ def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
     backoff.
     """
     return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
+
+
+def replicasets_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
+    """Return the set that controls the revision. If no owner controls it, return the set that created it."""
+    return wakes_of(
+        change, _set_of_revision, decides_by=lambda each: (each.metadata.uid, each.metadata.owner_references)
+    )
+
+
+def _set_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
+    owner = controller_of(revision.metadata)
+    if owner is None:
+        return former_set_of(revision)
+    return (ObjectKey(revision.metadata.namespace, owner.name),) if owner.kind == REPLICA_SET_KIND else ()
 
 
 def _owner_or_adopters(

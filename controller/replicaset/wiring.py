@@ -10,18 +10,23 @@ from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
+from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
-from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
 from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
 from informers.store import StoreView
 
-CACHES: Final = {VMIS: Cache(VMI_INDEXES, without_foreign_annotations)}
+CACHES: Final = {
+    VMIS: Cache(VMI_INDEXES, without_foreign_annotations),
+    CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, kept_revision, is_optional=True),
+}
 OWNER_CACHE: Final = Cache(REPLICASET_INDEXES)
 
 
@@ -31,18 +36,25 @@ def rules_of(
     owners: StoreView[ReplicaSet],
     stores: Mapping[AnyResource, StoreView[Any]],
 ) -> ReplicaSetRules:
-    """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`."""
-    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst, config.max_replicas)
+    """Return the rules of replica sets. `stores` has the store of each resource in `CACHES`.
+
+    Sets keep no history if the user has switched it off, if `stores` has no revisions, or in a dry run.
+    """
+    cached = stores.get(CONTROLLER_REVISIONS)
+    keeps = config.replicaset_history and not config.observe
+    revisions = RevisionCache(cached, config.revision_history) if keeps and cached is not None else None
+    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst, config.max_replicas, revisions)
 
 
 def assemble(parts: Parts) -> Assembly:
     """Assemble the controller of VirtualMachineInstanceReplicaSets."""
     resource = parts.config.resource_of(REPLICA_SETS)
-    sets, vmis = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS)
+    sets, vmis, revisions = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, REPLICA_SETS)
     sets.add_handler(wakes(queue, replicasets_of_replicaset))
     selectors = SelectorCache()
     vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors)))
+    revisions.add_handler(wakes(queue, replicasets_of_revision))
     vmis.add_handler(times_readiness(parts, REPLICA_SETS, sets.store, is_new=was_never_ready, ready_at=became_ready_at))
     rules = rules_of(parts.config, resource, sets.store, parts.stores)
-    return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[vmis])
+    return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[vmis, revisions])

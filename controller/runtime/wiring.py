@@ -45,11 +45,12 @@ class Cache(NamedTuple):
     """The indexes and the transformation that one kind needs for the cache of a resource.
 
     `transform` makes each object smaller before the cache stores the object. If `transform` returns None, the cache
-    does not store the object.
+    does not store the object. `is_optional` is True if `rules_of` of the kind works without this cache.
     """
 
     indexes: Indexes[Any]
     transform: Callable[[Any], Any] | None = None
+    is_optional: bool = False
 
 
 class Parts(NamedTuple):

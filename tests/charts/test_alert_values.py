@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,15 @@ from charts.generated import CHART
 from tests.helm import Helm, only
 from tests.promtool import find_or_skip
 
+CASES = Path(__file__).resolve().parents[1] / "monitoring" / "alerts.test.yaml"
+
 
 def alerts(helm: Helm, **values: Any) -> dict[str, dict[str, Any]]:
-    """The rendered alerts by name."""
+    """The rendered alerts by name. By default, they have no address of a runbook."""
+    return with_runbooks(helm, **{"runbookUrl": "", **values})
+
+
+def with_runbooks(helm: Helm, **values: Any) -> dict[str, dict[str, Any]]:
     objects = helm.render({"metrics": {"prometheusRule": {"enabled": True, **values}}})
     groups = only(objects, "PrometheusRule")["spec"]["groups"]
     return {rule["alert"]: rule for group in groups for rule in group["rules"]}
@@ -39,6 +44,7 @@ def test_a_threshold_and_a_time_change_the_alert_and_its_description_says_so(hel
     changes = {
         "VmherdQueueBacklog": {"threshold": 500, "for": "30m"},
         "VmherdReconcileErrors": {"threshold": 0.25},
+        "VmherdDown": {"threshold": 2},
     }
     found, usual = alerts(helm, alerts=changes), shipped()
     backlog = found["VmherdQueueBacklog"]
@@ -49,6 +55,7 @@ def test_a_threshold_and_a_time_change_the_alert_and_its_description_says_so(hel
     note = " (The values of the chart change this alert: threshold 500, for 30m.)"
     assert backlog["annotations"]["description"] == usual["VmherdQueueBacklog"]["annotations"]["description"] + note
     assert found["VmherdReconcileErrors"]["expr"].endswith(") > 0.25")
+    assert found["VmherdDown"]["expr"] == "(count(vmherd_build_info) or vector(0)) < 2"
     rest = found.keys() - changes.keys()
     assert {name: found[name] for name in rest} == {name: usual[name] for name in rest}
 
@@ -58,24 +65,55 @@ def test_labels_and_runbooks_reach_every_alert_and_a_change_of_one_alert_wins(he
     change = {"severity": "info", "labels": {"team": "b"}, "annotations": {"runbook_url": "https://example.com/own"}}
     found = alerts(helm, alertLabels={"team": "a"}, runbookUrl=url, alerts={"VmherdPanics": change})
     panics = found.pop("VmherdPanics")
-    assert panics["labels"] == {"team": "b", "severity": "info"}
+    assert panics["labels"] == {**shipped()["VmherdPanics"]["labels"], "team": "b", "severity": "info"}
     assert panics["annotations"]["runbook_url"] == "https://example.com/own"
     for name, rule in found.items():
         assert rule["labels"] == {**shipped()[name]["labels"], "team": "a"}
         assert rule["annotations"]["runbook_url"] == f"{url}#{name.lower()}"
 
 
-def test_each_alert_with_a_number_has_a_threshold_and_prometheus_accepts_the_result(helm: Helm, tmp_path: Path) -> None:
-    promtool = find_or_skip()
-    numbered = [name for name, rule in shipped().items() if rule["expr"].rstrip().rpartition("> ")[2][:1].isdigit()]
-    assert len(numbered) > 5
-    found = alerts(helm, alerts={name: {"threshold": 7.5, "for": "1d"} for name in numbered})
-    assert all(found[name]["expr"].endswith("> 7.5") for name in numbered)
+def changed_rules(helm: Helm, tmp_path: Path, changes: dict[str, dict[str, Any]]) -> Path:
+    """The rendered alerts with these changes, in the file that tests/monitoring/alerts.test.yaml names."""
     path = tmp_path / "alerts.yaml"
-    path.write_text(yaml.safe_dump({"groups": [{"name": "changed", "rules": list(found.values())}]}))
-    assert shutil.which(str(promtool))
-    done = subprocess.run([promtool, "check", "rules", path], capture_output=True, text=True, timeout=60, check=False)
-    assert (done.returncode, done.stderr) == (0, "")
+    rules = list(alerts(helm, alerts=changes).values())
+    path.write_text(yaml.safe_dump({"groups": [{"name": "changed", "rules": rules}]}))
+    return path
+
+
+def promtool(*command: str | Path) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([find_or_skip(), *command], capture_output=True, text=True, timeout=60, check=False)
+
+
+def test_each_alert_has_a_threshold_and_prometheus_accepts_the_result(helm: Helm, tmp_path: Path) -> None:
+    changes = {name: {"threshold": 7.5, "for": "1d"} for name in shipped()}
+    found = alerts(helm, alerts=changes)
+    for name, rule in found.items():
+        usual = shipped()[name]["expr"].rstrip()
+        beginning, comparison, number = usual.rpartition(" < " if " < " in usual[-6:] else " > ")
+        assert float(number) >= 0
+        assert rule["expr"] == f"{beginning}{comparison}7.5"
+    checked = promtool("check", "rules", changed_rules(helm, tmp_path, changes))
+    assert (checked.returncode, checked.stderr) == (0, "")
+
+
+def test_an_alert_does_not_fire_if_its_threshold_is_out_of_reach(helm: Helm, tmp_path: Path) -> None:
+    """In the cases of tests/monitoring, each alert fires with its usual threshold."""
+    cases = yaml.safe_load(CASES.read_text())
+    cases["rule_files"] = ["alerts.yaml"]
+    for test in cases["tests"]:
+        for case in test["alert_rule_test"]:
+            case.pop("exp_alerts", None)
+    (tmp_path / "cases.yaml").write_text(yaml.safe_dump(cases))
+    out_of_reach = {name: {"threshold": 0 if "< 1" in rule["expr"] else 1e9} for name, rule in shipped().items()}
+    changed_rules(helm, tmp_path, out_of_reach)
+    done = promtool("test", "rules", tmp_path / "cases.yaml")
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_without_an_address_no_alert_has_a_runbook(helm: Helm) -> None:
+    usual = {name: rule["annotations"]["runbook_url"] for name, rule in with_runbooks(helm).items()}
+    assert usual == {name: f"https://vmherd.dev/runbook#{name.lower()}" for name in shipped()}
+    assert not [rule for rule in alerts(helm, runbookUrl="").values() if "runbook_url" in rule["annotations"]]
 
 
 def test_kinds_of_the_prometheus_operator_that_the_cluster_lacks_are_left_out(helm: Helm) -> None:

@@ -109,7 +109,7 @@ def test_the_image_and_developers_use_the_same_build_packages() -> None:
         (".ci/requirements-run.txt", False),
         (".ci/run", True),
         (".git/config", True),
-        ("sandbox/demo.py", True),
+        ("sandbox/demo/command.py", True),
         (".venv/bin/python", True),
     ],
 )

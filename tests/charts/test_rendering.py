@@ -156,6 +156,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "workers": 3,
                     "burst": 1000000 // 10,
                     "revisionHistory": 7,
+                    "replicaSetHistory": False,
                     "resyncPeriod": "1h",
                     "syncTimeout": "5m",
                     "shutdownGrace": "1m",

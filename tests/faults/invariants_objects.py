@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.faults.availability import disruptions
-from tests.faults.history import Change, History, Request, World, shown
+from tests.faults.history import Change, History, Request, World, named_version, shown
 from tests.faults.invariants_safety import described
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.restarts import states_in
@@ -31,10 +31,12 @@ from tests.faults.states import (
     DISKS,
     FINALIZER,
     FOREGROUND,
+    HASH_LABEL,
     POOL,
     PREFIX,
     REVISION,
     REVISION_LABEL,
+    SET,
     VM,
     VMI,
     Object,
@@ -171,9 +173,12 @@ def _lost_revision(change: Change, world: World) -> str:
     pool = world.by_uid(owner)
     if pool is None or is_deleting(pool):
         return ""
-    vms = world.children(owner, VM)
+    vms, vmis = world.children(owner, VM), world.children(owner, VMI)
     users = [*vms, *(vmi for vm in vms for vmi in world.children(uid_of(vm), VMI))]
-    names = [f"{item['kind']}/{name_of(item)}" for item in users if labels_of(item).get(REVISION_LABEL) == change.name]
+    using = [item for item in users if labels_of(item).get(REVISION_LABEL) == change.name]
+    # The name of a set's revision ends with the hash of its template.
+    using += [item for item in vmis if change.name.endswith("-" + labels_of(item).get(HASH_LABEL, "?"))]
+    names = [f"{item['kind']}/{name_of(item)}" for item in using]
     return f"the revision {change.name} is deleted, but {names} refer to it" if names else ""
 
 
@@ -182,10 +187,17 @@ def _wrong_revision(history: History, change: Change) -> str:
     if change.before is not None or change.after is None:
         return "" if change.after is None else f"the revision {change.name} is changed"
     owner, generation = controller_uid(change.after), change.after.get("revision")
-    states = [each.after for each in history.objects.get((POOL, owner), ()) if each.after is not None]
-    specs = [state["spec"] for state in states if state["metadata"].get("generation") == generation]
+    changes = (*history.objects.get((POOL, owner), ()), *history.objects.get((SET, owner), ()))
+    states = [each.after for each in changes if each.after is not None]
+    specs = [_stored(state) for state in states if state["metadata"].get("generation") == generation]
     same = not specs or any(without_nulls(spec) == without_nulls(change.after.get("data")) for spec in specs)
     return "" if same else f"the revision {change.name} is not the spec of generation {generation}"
+
+
+def _stored(owner: Object) -> Object:
+    """Return what a revision stores of this set or pool: the template of a set, or the spec of a pool."""
+    spec: Object = owner["spec"]
+    return spec if owner["kind"] == POOL else {"template": spec.get("template")}
 
 
 def without_nulls(value: Any) -> Any:
@@ -305,8 +317,7 @@ def _overwritten(change: Change) -> str:
     assert change.before is not None
     assert change.after is not None
     assert change.author is not None
-    body = change.author.body
-    wanted = ((body.get("metadata") or {}).get("resourceVersion") if isinstance(body, dict) else "") or ""
+    wanted = named_version(change.author)
     if wanted and wanted != str(version_of(change.before)):
         return f"{change.author} was made for version {wanted}"
     after = {each["uid"] for each in references_of(change.after)}

@@ -27,6 +27,7 @@ from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of, replaces_members
 from tests.faults.restarts import in_pause, restarts, states_in, states_read, unfounded
 from tests.faults.states import (
+    HASH_LABEL,
     OWNERS,
     POOL,
     POOL_UID_LABEL,
@@ -255,9 +256,9 @@ def _is_member(history: History, run: Run, change: Change) -> bool:
     """Return True if the object belongs to a set or a pool that existed in the window (see S4)."""
     item = change.before or {"metadata": {}}
     if change.kind == REVISION and not controller_uid(item):
-        return bool(labels_of(item).get(POOL_UID_LABEL))
-    owner = {VMI: SET, VM: POOL, REVISION: POOL}.get(change.kind, ""), controller_uid(item)
-    return bool(states_in(history.objects.get(owner, ()), run.window(change.time), change.time))
+        return bool(labels_of(item).keys() & {POOL_UID_LABEL, HASH_LABEL})
+    changes = [each for kind in OWNERS for each in history.objects.get((kind, controller_uid(item)), ())]
+    return bool(states_in(tuple(changes), run.window(change.time), change.time))
 
 
 def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:

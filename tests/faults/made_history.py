@@ -185,6 +185,12 @@ def revision_of(owner: Object, name: str = "pool-1") -> Object:
     return _owned({**item, "data": copy.deepcopy(owner["spec"]), "revision": 1}, owner)
 
 
+def set_revision_of(owner: Object, hashed: str) -> Object:
+    """The revision of a set's template. Its VMIs have the hash of the template."""
+    item = _item(REVISION, f"herd-{hashed}", None, labels={"vmherd.dev/template-hash": hashed})
+    return _owned({**item, "data": {"template": copy.deepcopy(owner["spec"]["template"])}, "revision": 1}, owner)
+
+
 def disk(kind: str, name: str, *owners: Object) -> Object:
     item = _item(kind, name, {})
     references = [_reference(owner) for owner in owners]

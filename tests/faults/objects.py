@@ -28,6 +28,7 @@ API_OF: Mapping[str, str] = {
 }
 """The path of the API group of each resource that a scenario uses."""
 
+TEMPLATE_HASH = "vmherd.dev/template-hash"
 POOL_REVISION = "kubevirt.io/vm-pool-revision-name"
 START = "revision-start-vm-"
 """The ControllerRevisions with this prefix belong to KubeVirt. Their number depends on the restarts of a VM."""
@@ -113,12 +114,25 @@ def end_state(objects: Objects) -> dict[str, list[str]]:
     """The objects without the fields that differ between runs. The random names of a set's VMIs are masked too.
 
     Each object is a line of JSON, so that a difference is easy to read.
+
+    Revisions of sets that nothing needs are left out. VMIs never wait for the history. So after a fault, a template
+    that was wanted for a short time may not be stored.
     """
-    return {
-        plural: sorted(_masked_line(plural, item) for name, item in items.items() if not name.startswith(START))
+    needed = {None, *(_hash_of(vmi) for vmi in objects[VMIS].values())}
+    needed |= {status_of(owner).get("updateRevision") for owner in objects[SETS].values()}
+    lines = {
+        plural: sorted(
+            _masked_line(plural, item)
+            for name, item in items.items()
+            if not name.startswith(START) and (plural != REVISIONS or _hash_of(item) in needed)
+        )
         for plural, items in objects.by_resource.items()
-        if any(not name.startswith(START) for name in items)
     }
+    return {plural: found for plural, found in lines.items() if found}
+
+
+def _hash_of(item: Json) -> str | None:
+    return (item["metadata"].get("labels") or {}).get(TEMPLATE_HASH)
 
 
 def differences(reference: Mapping[str, list[str]], found: Mapping[str, list[str]]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shlex
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from tests.faults.faults import (
 )
 from tests.faults.judge import Violation
 from tests.faults.matrix import Selection, Summary, chosen_from, lines_of
-from tests.faults.objects import VMIS, VMS, VOLUMES, Objects, differences, end_state, without_left_over_disks
+from tests.faults.objects import REVISIONS, VMIS, VMS, VOLUMES, Objects, differences, end_state, without_left_over_disks
 from tests.faults.requests import parse_request
 from tests.faults.rules import Script
 from tests.faults.runner import Result
@@ -145,6 +146,17 @@ def objects_with(plural: str, name: str, **item: Any) -> Objects:
     metadata = {"name": name, "uid": name, "resourceVersion": "1", **item.pop("metadata", {})}
     objects[plural][name] = {"metadata": metadata, **item}
     return objects
+
+
+def test_only_revisions_of_sets_that_are_in_use_belong_to_the_end_state():
+    label = "vmherd.dev/template-hash"
+    objects = objects_with(VMIS, "herdabc", metadata={"labels": {label: "used"}})
+    for hashed in ("used", "other"):
+        metadata = {"name": f"herd-{hashed}", "labels": {label: hashed}}
+        objects.by_resource[REVISIONS][f"herd-{hashed}"] = {"metadata": metadata, "data": {}}
+    objects.by_resource[REVISIONS]["pool-1"] = {"metadata": {"name": "pool-1"}, "data": {}}
+    names = [json.loads(line)["metadata"]["name"] for line in end_state(objects)[REVISIONS]]
+    assert sorted(names) == ["herd-used", "pool-1"]
 
 
 def test_end_states_are_equal_if_only_identities_and_times_differ():

@@ -9,7 +9,7 @@ import pytest
 from tests.faults.checks import assert_broken, assert_kept, pool_of, scale, set_of
 from tests.faults.end_states import compare, end_state
 from tests.faults.judge import Interval, LeaseTimes, Run, examine
-from tests.faults.made_history import OURS, SIMULATOR, Made, ready, replica_set, vmi
+from tests.faults.made_history import OURS, SIMULATOR, Made, ready, replica_set, set_revision_of, vmi
 from tests.faults.states import POOL, PROTECT, SET, VM, VMI, Object
 
 
@@ -72,6 +72,16 @@ def test_l1_the_end_state_equals_the_reference() -> None:
     other.revision = 100
     reported_set(other, 2)
     assert_kept(made, "L1", settled(made, reference=end_state(other.history())))
+
+
+def test_l1_a_missing_revision_of_a_set_counts_only_if_its_template_is_in_use() -> None:
+    made, other = Made(), Made()
+    reported_set(made, 1)
+    owner = reported_set(other, 1)
+    other.create(set_revision_of(owner, "old"), by=OURS)
+    assert_kept(made, "L1", settled(made, reference=end_state(other.history())))
+    other.create(set_revision_of(owner, "h"), by=OURS)
+    assert_broken(made, "L1", "/ControllerRevision/herd-h", settled(made, reference=end_state(other.history())))
 
 
 def test_l1_an_end_state_that_differs_from_the_reference_is_found_unless_it_is_masked() -> None:

@@ -14,7 +14,9 @@ from tests.faults.made_history import (
     disk,
     pool,
     ready,
+    replica_set,
     revision_of,
+    set_revision_of,
     vmi,
 )
 from tests.faults.states import (
@@ -228,6 +230,24 @@ def test_s9_a_revision_with_other_data_than_the_pool_is_found() -> None:
     made = Made()
     owner = made.create(pool(1))
     made.create({**revision_of(owner), "data": {"replicas": 7}}, by=OURS)
+    assert_broken(made, "S9", "is not the spec of generation 1")
+
+
+def test_s9_the_revision_of_a_set_in_use_is_not_deleted() -> None:
+    made = Made()
+    owner = set_of(made, 1)
+    for hashed in ("h", "old"):
+        made.create(set_revision_of(owner, hashed), by=OURS)
+    made.delete(REVISION, "herd-old", by=OURS)
+    assert_kept(made, "S9")
+    made.delete(REVISION, "herd-h", by=OURS)
+    assert_broken(made, "S9", "['VirtualMachineInstance/herd-a'] refer to it")
+
+
+def test_s9_a_revision_with_another_template_than_the_set_is_found() -> None:
+    made = Made()
+    owner = made.create(replica_set(1))
+    made.create({**set_revision_of(owner, "h"), "data": {"template": {"spec": 7}}}, by=OURS)
     assert_broken(made, "S9", "is not the spec of generation 1")
 
 

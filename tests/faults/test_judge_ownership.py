@@ -16,10 +16,11 @@ from tests.faults.made_history import (
     USER,
     Made,
     replica_set,
+    set_revision_of,
     vm,
     vmi,
 )
-from tests.faults.states import POOL, REVISION_LABEL, SET, VM, VMI, Object
+from tests.faults.states import POOL, REVISION, REVISION_LABEL, SET, VM, VMI, Object
 
 
 def test_s4_a_delete_of_a_member_by_uid_is_right() -> None:
@@ -85,6 +86,19 @@ def test_s4_the_vmi_of_a_detached_vm_is_not_deleted() -> None:
     made.wait(60)
     made.delete(VMI, "pool-0", by=OURS)
     assert_broken(made, "S4", "belongs to no owner")
+
+
+def test_s4_revisions_of_a_set_may_be_deleted_also_after_they_have_lost_their_owner() -> None:
+    made = Made()
+    owner = set_of(made, 1)
+    for hashed in ("old", "older"):
+        made.create(set_revision_of(owner, hashed), by=OURS)
+    made.delete(REVISION, "herd-older", by=OURS)
+    made.patch(REVISION, "herd-old", {"metadata": {"ownerReferences": None}})
+    made.delete(SET, "herd")
+    made.wait(60)
+    made.delete(REVISION, "herd-old", by=OURS)
+    assert_kept(made, "S4")
 
 
 def test_s4_the_deletion_of_a_collection_is_found() -> None:

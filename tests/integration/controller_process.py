@@ -197,7 +197,12 @@ def _program(
 
 
 class ReplicaSetNamespace:
-    """A namespace with replica sets and VMIs: creates, changes and reads its objects."""
+    """A namespace with replica sets and VMIs: creates, changes and reads its objects.
+
+    `uncounted` are the resources whose requests `requests` leaves out.
+    """
+
+    uncounted = frozenset({"events", "controllerrevisions"})
 
     def __init__(self, plane: ControlPlane, namespace: str, *, group: str = "kubevirt.io") -> None:
         self.plane = plane
@@ -308,7 +313,7 @@ class ReplicaSetNamespace:
         return counted
 
     def requests(self, *verbs: str, since: int | None = None) -> list[AuditRecord]:
-        """Return the requests of controllers in this namespace, except those for Events.
+        """Return the requests of controllers in this namespace, except those for Events and for the history of sets.
 
         Without the argument `since`, return the requests since the start of the test.
         """
@@ -318,7 +323,7 @@ class ReplicaSetNamespace:
             for record in records
             if record.user_agent.startswith("vmherd/")
             and record.namespace == self.namespace
-            and record.resource != "events"
+            and record.resource not in self.uncounted
             and (not verbs or record.verb in verbs)
         ]
 

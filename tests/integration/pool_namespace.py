@@ -75,6 +75,7 @@ class PoolNamespace(ReplicaSetNamespace):
 
     def __init__(self, plane: ControlPlane, namespace: str, *, pool_group: str = "pool.kubevirt.io") -> None:
         super().__init__(plane, namespace)
+        self.uncounted = frozenset({"events"})
         self._pool_version = f"{pool_group}/v1beta1"
         self._pools = f"/apis/{self._pool_version}/namespaces/{namespace}/virtualmachinepools"
         self._vms = f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachines"
@@ -215,9 +216,7 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._apps}/{name}", change)
 
     def wait_for_vms(self, *names: str, ready: bool = True, within_s: float = 30.0) -> dict[str, dict[str, Any]]:
-        """Wait until exactly these VMs exist and none of them is terminating. If `ready` is true, wait until all are
-        ready.
-        """
+        """Wait until exactly these VMs exist and none is terminating. With `ready`, wait until all are ready."""
 
         def there() -> bool:
             vms = self.vms()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,18 @@ from tests.promtool import find_or_skip
 
 ROOT = Path(__file__).resolve().parents[2]
 ALERTS = ROOT / "charts/vmherd/files/alerts.yaml"
+ABOUT_OBJECTS = {
+    "VmherdReplicasMismatch",
+    "VmherdUnavailableOverBudget",
+    "VmherdRolloutStuck",
+    "VmherdRolloutStalled",
+    "VmherdStalled",
+    "VmherdReplicaFailure",
+    "VmherdHealingHeld",
+    "VmherdHealingOften",
+}
+"""The alerts about the VMs of one set or pool. They have no impact on the health of the operator."""
+
 CASES = Path(__file__).with_name("alerts.test.yaml")
 
 
@@ -71,3 +84,21 @@ def test_an_alert_has_a_severity_and_says_what_to_do(rule: dict[str, Any]):
     assert rule["labels"]["severity"] in {"warning", "critical"}
     assert set(rule["annotations"]) == {"summary", "description"}
     assert rule["alert"].startswith("Vmherd")
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_alert_has_the_labels_of_kubevirts_alerts(rule: dict[str, Any]):
+    labels = {key: value for key, value in rule["labels"].items() if key != "severity"}
+    assert labels == {
+        "kubernetes_operator_part_of": "kubevirt",
+        "kubernetes_operator_component": "vmherd",
+        "operator_health_impact": labels["operator_health_impact"],
+    }
+    impact = "none" if rule["alert"] in ABOUT_OBJECTS else rule["labels"]["severity"]
+    assert labels["operator_health_impact"] == impact
+
+
+@pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule["alert"])
+def test_an_expression_ends_with_a_comparison_with_a_number(rule: dict[str, Any]):
+    """The chart replaces this number by the threshold in its values."""
+    assert re.search(r"[<>] [0-9.]+\s*\Z", rule["expr"])

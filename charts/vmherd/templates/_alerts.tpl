@@ -31,11 +31,8 @@
 {{- $change := index . 2 }}
 {{- $notes := list }}
 {{- if hasKey $change "threshold" }}
-{{- $limit := "> [0-9.]+\\s*$" }}
-{{- if not (regexMatch $limit $rule.expr) }}
-{{- fail (printf "\n\nmetrics.prometheusRule.alerts.%s.threshold is set, but this alert has no threshold.\n" $rule.alert) }}
-{{- end }}
-{{- $_ := set $rule "expr" (regexReplaceAll $limit $rule.expr (printf "> %v" $change.threshold)) }}
+{{- /* Each expression in files/alerts.yaml ends with a comparison with a number. */}}
+{{- $_ := set $rule "expr" (regexReplaceAll "([<>]) [0-9.]+\\s*$" $rule.expr (printf "${1} %v" $change.threshold)) }}
 {{- $notes = append $notes (printf "threshold %v" $change.threshold) }}
 {{- end }}
 {{- if hasKey $change "for" }}

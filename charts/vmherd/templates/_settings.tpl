@@ -24,6 +24,7 @@
 - --burst={{ .burst | int64 }}
 - --max-replicas={{ .maxReplicas | int64 }}
 - --revision-history={{ .revisionHistory | int64 }}
+- --replicaset-history={{ .replicaSetHistory }}
 - --resync-period={{ .resyncPeriod }}
 - --sync-timeout={{ .syncTimeout }}
 - --shutdown-grace={{ .shutdownGrace }}

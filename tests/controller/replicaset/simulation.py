@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.resources import VMIS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
+from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
 from controller.runtime.plan import Action, AnyResource, Outcome, Stage
@@ -77,8 +78,12 @@ class ReplicaSetSimulation:
         latency_s: float = 0.01,
         vmi_handler: Callable[[Change[VirtualMachineInstance]], None] = lambda change: None,
         set_handler: Callable[[Change[ReplicaSet]], None] = lambda change: None,
+        history: int | None = None,
     ) -> None:
-        """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`."""
+        """If `finalizers` is true, a deleted VMI keeps KubeVirt's finalizer until the next call of `live_on`.
+
+        `history` is the number of unused revisions that the set keeps, or None if sets keep no revisions.
+        """
         held_by = {VMIS: ["kubevirt.io/virtualMachineControllerFinalize"]} if finalizers else {}
         self.key = key
         self.elapsed = timedelta()
@@ -90,9 +95,16 @@ class ReplicaSetSimulation:
         )
         self.sets = LaggingCache(self.server, REPLICASETS, indexes=REPLICASET_INDEXES, handler=set_handler)
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
-        self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst)
+        self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
+        kept = None if history is None else RevisionCache(self.revisions.store, history)
+        self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst, revisions=kept)
         self.process = ReconcilerProcess(
-            self.server, REPLICA_SETS, self._rules, owners=self.sets, children=[self.vmis], now=lambda: self.now
+            self.server,
+            REPLICA_SETS,
+            self._rules,
+            owners=self.sets,
+            children=[self.vmis, self.revisions],
+            now=lambda: self.now,
         )
         if instant:
             self.server.on_write = lambda request, before: self.process.catch_up()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from controller.kinds import POOLS, Kind
-from sandbox.demo_status import REVISION
+from sandbox.demo.status import REVISION
 
 
 def vmi(name: str, revision: str = "pool-1", **more: Any) -> dict[str, Any]:
@@ -40,8 +40,9 @@ def counts(number: int) -> dict[str, int]:
     return {"replicas": number, "readyReplicas": number, "updatedReplicas": number}
 
 
-def event(message: str, *, at: str = "2026-01-01T00:00:00Z", kind: str = "VirtualMachinePool") -> dict[str, Any]:
-    return {"involvedObject": {"kind": kind}, "reason": "SuccessfulCreate", "message": message, "lastTimestamp": at}
+def event(message: str, *, at: str = "2026-01-01T00:00:00Z", kind: str = "VirtualMachinePool", **more: Any) -> Any:
+    involved = {"kind": kind, "name": "web"}
+    return {"involvedObject": involved, "reason": "SuccessfulCreate", "message": message, "lastTimestamp": at, **more}
 
 
 def _machine(

@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import re
+from datetime import UTC, datetime
 
 import pytest
 from rich.console import Console
 
 from controller.kinds import REPLICA_SETS
-from sandbox.demo_view import View, draw, share
-from tests.sandbox.demo_objects import counts, event, owner, set_vmi, vm, vmi
+from sandbox.demo.tables import View, age, draw, share
+from tests.sandbox.demo.objects import counts, event, owner, set_vmi, vm, vmi
+
+NOW = datetime(2026, 1, 1, 0, 2, tzinfo=UTC)
 
 
 def picture(view: View, *, width: int = 120, height: int = 50) -> list[str]:
     console = Console(width=width, height=height, force_terminal=False)
     with console.capture() as capture:
-        console.print(draw(view, height))
-    return capture.get().splitlines()
+        console.print(draw(view, width=width, height=height, now=NOW))
+    return [line.rstrip() for line in capture.get().splitlines()]
 
 
 def row(view: View, beginning: str) -> str:
@@ -46,14 +49,26 @@ def test_a_set_is_shown_with_its_counts_and_its_conditions() -> None:
     assert row(view, "vmirs/web") == "vmirs/web 3 3 3 3 ReplicaFailure (FailedCreate)"
 
 
+def test_an_object_in_progress_is_shown_with_its_first_problem() -> None:
+    progress = {"type": "Reconciling", "status": "True", "reason": "Updating"}
+    pool = owner(
+        "web", "u", **counts(3), printableStatus="Updating", conditions=[progress], problem="web-1: ErrImagePull"
+    )
+    assert row(View(owners=(pool,)), "vmpool/web") == "vmpool/web 3 3 3 3 Updating web-1: ErrImagePull"
+
+
 def test_a_vm_is_shown_with_its_status_and_its_revision() -> None:
     view = View(vms=(vm("web-0", "web-1"),), vmis=(vmi("web-0", "web-1"),))
-    assert row(view, "web-0") == "web-0 Running True web-1 Running uid-web-"
+    assert row(view, "web-0") == "web-0 Running True rev 1 Running uid-web-"
 
 
 def test_a_vm_whose_vmi_is_of_another_revision_shows_both() -> None:
     view = View(vms=(vm("web-0", "web-2"),), vmis=(vmi("web-0", "web-1"),))
-    assert "web-2 (VMI: web-1)" in row(view, "web-0")
+    assert "rev 2 (VMI: rev 1)" in row(view, "web-0")
+
+
+def test_a_revision_without_a_number_is_shown_with_its_name() -> None:
+    assert " a-name-of-another-controller " in row(View(vms=(vm("web-0", "a-name-of-another-controller"),)), "web-0")
 
 
 def test_a_vm_without_a_controller_is_shown_as_detached() -> None:
@@ -76,25 +91,59 @@ def test_a_vmi_of_a_vm_is_not_listed_a_second_time() -> None:
     assert row(view, "test1") == "test1 Running True"
 
 
+def lines_of_events(view: View, **size: int) -> list[str]:
+    lines = picture(view, **size)
+    begin = next(number for number, line in enumerate(lines) if line.startswith("AGE "))
+    return [re.sub(" +", " ", line) for line in lines[begin + 1 :]]
+
+
 def test_events_of_other_kinds_are_left_out_and_the_latest_is_last() -> None:
     events = (
         event("second", at="2026-01-01T00:00:02Z"),
         event("first", at="2026-01-01T00:00:01Z"),
         event("a node's", kind="Node"),
     )
-    messages = [line.split()[-1] for line in picture(View(events=events)) if line.startswith("Successful")]
-    assert messages == ["first", "second"]
+    assert [line.split()[-1] for line in lines_of_events(View(events=events))] == ["first", "second"]
+
+
+def test_an_event_is_shown_with_its_age_its_count_and_its_object() -> None:
+    events = (
+        event("one", at="2026-01-01T00:00:30Z"),
+        event("two", at="2026-01-01T00:01:48Z", count=3, kind="VirtualMachineInstanceReplicaSet"),
+    )
+    assert lines_of_events(View(events=events)) == [
+        "1m vmpool/web SuccessfulCreate one",
+        "12s x3 vmirs/web SuccessfulCreate two",
+    ]
+
+
+def test_in_a_narrow_terminal_an_event_has_no_reason_but_its_message() -> None:
+    assert lines_of_events(View(events=(event("one"),)), width=80) == ["2m vmpool/web one"]
+
+
+@pytest.mark.parametrize(
+    ("then", "shown"),
+    [
+        ("2026-01-01T00:01:59Z", "1s"),
+        ("2026-01-01T00:01:00Z", "1m"),
+        ("2025-12-31T20:02:00.000000Z", "4h"),
+        ("2026-01-01T00:02:09Z", "0s"),
+        ("", ""),
+    ],
+)
+def test_an_age_has_one_unit(then: str, shown: str) -> None:
+    assert age(then, NOW) == shown
 
 
 def test_a_message_is_shown_without_changes() -> None:
-    assert "not [bold]so[/bold]" in row(View(events=(event("not [bold]so[/bold]"),)), "Successful")
+    assert lines_of_events(View(events=(event("not [bold]so[/bold]"),)))[0].endswith(" not [bold]so[/bold]")
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
 @pytest.mark.parametrize(("number", "height"), [(0, 24), (4, 24), (30, 24), (30, 50)])
 def test_the_output_fits_the_terminal(number: int, height: int, width: int) -> None:
     lines = picture(of_everything(number), width=width, height=height)
-    assert len(lines) < height
+    assert len(lines) <= height
     assert max(map(len, lines)) <= width
 
 
@@ -102,9 +151,18 @@ def test_the_examples_fit_a_small_terminal_whole() -> None:
     view = of_everything(4)
     vmis = view.vmis[:7]
     shown = View(owners=view.owners, vms=view.vms, vmis=vmis, events=view.events)
-    lines = picture(shown, width=80, height=24)
+    lines = picture(shown, width=80, height=18)
+    assert len(lines) == 18
     assert not [line for line in lines if "more" in line]
-    assert len([line for line in lines if line.startswith("SuccessfulCreate")]) == 3
+    assert len(lines_of_events(shown, width=80, height=18)) == 2
+
+
+def test_a_vm_that_is_not_ready_is_shown_before_vms_that_are_ready() -> None:
+    view = of_everything(60)
+    broken = vm("pool-57", ready=False, status="CrashLoopBackOff")
+    lines = picture(View(owners=view.owners, vms=(*view.vms[:57], broken), vmis=view.vmis), width=80, height=18)
+    assert [line for line in lines if line.startswith("pool-57") and "CrashLoopBackOff" in line]
+    assert len([line for line in lines if re.match(r"and \d+ more", line)]) == 2
 
 
 def test_rows_that_do_not_fit_are_counted() -> None:

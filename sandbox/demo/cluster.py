@@ -21,7 +21,7 @@ from controller.kubevirt import resources
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
-from sandbox.demo_view import View
+from sandbox.demo.tables import View
 from sandbox.processes import Child, Spawner, free_ports
 
 NAMESPACE = "default"
@@ -38,6 +38,9 @@ STEP_TIMEOUT_S = 60.0
 
 POLL_INTERVAL_S = 0.1
 """The seconds between two checks of a condition."""
+
+VIEW_TIMEOUT_S = 3.0
+"""The time limit of a request for objects that the demo shows. Meanwhile, the demo reads no keys."""
 
 LOG_LINES = 5
 """The number of log lines in an error message."""
@@ -110,7 +113,7 @@ class DemoCluster:
                 raise DemoFailed(f"{child.name} ended:\n{child.log_tail(LOG_LINES)}")
 
     def _items(self, path: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._admin.get(path)["items"])
+        return tuple(self._admin.get(path, timeout_s=VIEW_TIMEOUT_S)["items"])
 
 
 @contextmanager
@@ -123,9 +126,12 @@ def running_cluster() -> Iterator[DemoCluster]:
         try:
             yield _start(stack)
         finally:
-            # Ignore signals during the cleanup, because a second Ctrl-C must not interrupt the removal of files.
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
+            ignore_signals()  # a second Ctrl-C must not interrupt the removal of files
+
+
+def ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _start(stack: ExitStack) -> DemoCluster:

@@ -42,6 +42,18 @@ def revision_of(subject: Object) -> str:
     return str((subject["metadata"].get("labels") or {}).get(REVISION, ""))
 
 
+def number_of_revision(name: str) -> int:
+    """Return the number in the name of a revision, `<pool>-<number>`, or 0."""
+    number = name.rpartition("-")[2]
+    return int(number) if number.isdecimal() else 0
+
+
+def place_of(vm: Object) -> tuple[str, int]:
+    """Return the sort key of a VM. The key sorts by number: pool-10 is after pool-9."""
+    stem, _, ordinal = name_of(vm).rpartition("-")
+    return (stem, int(ordinal)) if ordinal.isdecimal() else (name_of(vm), 0)
+
+
 def controller_of(subject: Object) -> Object | None:
     """Return the object's ownerReference with `controller: true`, or None if the object has no controller."""
     references = subject["metadata"].get("ownerReferences") or ()

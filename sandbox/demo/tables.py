@@ -3,27 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Any, TypeAlias
 
 from msgspec import Struct
-from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
 from controller.kinds import KINDS, Kind
-from sandbox.demo_status import controller_of, is_ready, is_terminating, name_of, revision_of, status_of, uid_of
+from sandbox.demo.status import (
+    controller_of,
+    is_ready,
+    is_terminating,
+    name_of,
+    number_of_revision,
+    place_of,
+    revision_of,
+    status_of,
+    uid_of,
+)
 
 MAX_EVENTS = 10
 """The maximum number of Events that the demo shows."""
 
-FRAME_LINES = 3
-"""The number of lines of a table without its rows: the header, the line below the header, and an empty line."""
+FEW_EVENTS = 2
+"""The number of Events that the demo shows even in a small terminal."""
+
+FRAME_LINES = 2
+"""The number of lines of a table without its rows: the header and an empty line."""
+
+WIDE = 100
+"""The width of a terminal in which Events have a column for the reason."""
+
+READY_COLUMN = 2
+"""The number of the column READY in the tables of VMs and VMIs."""
 
 UID_LENGTH = 8
 """The number of characters of a UID that a table shows."""
 
 Row: TypeAlias = Sequence[str | Text]
+
+MINUTE_S, HOUR_S = 60, 3600
 
 
 class View(Struct, frozen=True, kw_only=True):
@@ -44,13 +65,18 @@ class View(Struct, frozen=True, kw_only=True):
         return tuple(owner for owner in self.owners if owner["kind"] == kind.kind)
 
 
-def draw(view: View, height: int) -> RenderableType:
-    """Draw all tables for a terminal with `height` lines. Rows that do not fit into the terminal are left out."""
+def draw(view: View, *, width: int, height: int, now: datetime) -> RenderableType:
+    """Draw all tables in at most `height` lines. Rows that do not fit are left out, ready VMs and VMIs first.
+
+    The ages of Events are their ages at `now`.
+    """
     if view.error:
         return Text(f"no answer from the API server: {view.error}", style="yellow")
-    vms, vmis, events = _vms(view), _vmis(view), _events(view)
-    free = height - 4 * FRAME_LINES - len(view.owners)
-    rows = share(free, (len(vms), len(vmis), min(len(events), MAX_EVENTS)))
+    vms, vmis, events = _vms(view), _vmis(view), _events(view, now)
+    free = height - 4 * FRAME_LINES + 1 - len(view.owners)
+    reserved = min(len(events), max(FEW_EVENTS, free // 5))
+    rows = share(free - reserved, (len(vms), len(vmis)))
+    shown = min(len(events), MAX_EVENTS, max(free - sum(rows), 0))
     return Group(
         _owners(view),
         Text(),
@@ -58,7 +84,7 @@ def draw(view: View, height: int) -> RenderableType:
         Text(),
         _with_rows(_table("VM", "STATUS", "READY", "REVISION", "VMI", "UID"), vms, rows[0]),
         Text(),
-        _with_rows(_table("EVENT", "COUNT", "MESSAGE"), events[-rows[2] :], rows[2]),
+        _event_table(events[len(events) - shown :], width),
     )
 
 
@@ -98,12 +124,18 @@ def _counts(owner: dict[str, Any]) -> tuple[str | Text, ...]:
 
 
 def _status_text(owner: dict[str, Any]) -> Text:
-    """Return the printableStatus and the conditions of a replica set or pool. A replica set has no printableStatus."""
+    """Return the printableStatus, the conditions and the first problem of a replica set or pool.
+
+    The condition Reconciling is left out, because the printableStatus says the same.
+    """
     status = status_of(owner)
     word = status.get("printableStatus", "")
     text = Text(word, style="green" if word == "Running" else "yellow")
     for each in status.get("conditions") or ():
-        text.append(f" {each['type']} ({each.get('reason', '')})", style="red")
+        if each["type"] != "Reconciling":
+            text.append(f" {each['type']} ({each.get('reason', '')})", style="red")
+    if problem := status.get("problem"):
+        text.append(f" {problem}", style="red")
     return text
 
 
@@ -122,18 +154,12 @@ def _vmis(view: View) -> list[Row]:
 def _vms(view: View) -> list[Row]:
     rows: list[Row] = []
     vmis = {name_of(vmi): vmi for vmi in view.vmis}
-    for vm in sorted(view.vms, key=_by_ordinal):
+    for vm in sorted(view.vms, key=place_of):
         name = Text(name_of(vm)).append(" (detached)" if controller_of(vm) is None else "", style="dim")
         vmi = vmis.get(name_of(vm))
         phase = status_of(vmi).get("phase", "Pending") if vmi is not None else ""
         rows.append((name, _vm_status(vm), _readiness(vm), _revision(vm, vmi), phase, uid_of(vm)[:UID_LENGTH]))
     return rows
-
-
-def _by_ordinal(vm: dict[str, Any]) -> tuple[str, int]:
-    """Return the sort key of a VM. The key sorts by number: pool-10 is after pool-9."""
-    stem, _, ordinal = name_of(vm).rpartition("-")
-    return (stem, int(ordinal)) if ordinal.isdecimal() else (name_of(vm), 0)
 
 
 def _vm_status(vm: dict[str, Any]) -> Text:
@@ -143,33 +169,66 @@ def _vm_status(vm: dict[str, Any]) -> Text:
 
 def _revision(vm: dict[str, Any], vmi: dict[str, Any] | None) -> Text:
     """Return the revision of the VM, and also the revision of the VMI if the two revisions differ."""
-    behind = f" (VMI: {revision_of(vmi)})" if vmi is not None and revision_of(vmi) != revision_of(vm) else ""
-    return Text(revision_of(vm)).append(behind, style="yellow")
+    behind = f" (VMI: {_short(revision_of(vmi))})" if vmi is not None and revision_of(vmi) != revision_of(vm) else ""
+    return Text(_short(revision_of(vm))).append(behind, style="yellow")
+
+
+def _short(revision: str) -> str:
+    """Return the number of a revision, such as `rev 2`. A name without a number stays."""
+    number = number_of_revision(revision)
+    return f"rev {number}" if number else revision
 
 
 def _readiness(subject: dict[str, Any]) -> Text:
     return Text("True", style="green") if is_ready(subject) else Text("False", style="yellow")
 
 
-def _events(view: View) -> list[Row]:
+def _events(view: View, now: datetime) -> list[Row]:
     """Return the rows for the Events of objects that vmherd reconciles. The latest Event is the last row."""
-    kinds = {kind.kind for kind in KINDS}
-    ours = [event for event in view.events if event["involvedObject"].get("kind") in kinds]
-    return [
-        (
-            Text(event.get("reason", ""), style="red" if event.get("type") == "Warning" else ""),
-            str(event.get("count", 1)),
-            Text(event.get("message", "")),
+    shorts = {kind.kind: kind.short_names[0] for kind in KINDS}
+    ours = [event for event in view.events if event["involvedObject"].get("kind") in shorts]
+    rows: list[Row] = []
+    for event in sorted(ours, key=_time_of):
+        involved, style = event["involvedObject"], "red" if event.get("type") == "Warning" else ""
+        count = int(event.get("count") or 1)
+        rows.append(
+            (
+                age(_time_of(event), now) + (f" x{count}" if count > 1 else ""),
+                f"{shorts[involved['kind']]}/{involved.get('name', '')}",
+                Text(event.get("reason", ""), style=style),
+                Text(event.get("message", ""), style=style),
+            )
         )
-        for event in sorted(ours, key=lambda event: event.get("lastTimestamp") or "")
-    ]
+    return rows
+
+
+def _time_of(event: dict[str, Any]) -> str:
+    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+
+
+def age(then: str, now: datetime) -> str:
+    """Return the time since a timestamp of the API server in one unit, such as `12s`, or "" if there is no time."""
+    if not then:
+        return ""
+    seconds = max(int((now - datetime.fromisoformat(then)).total_seconds()), 0)
+    if seconds < MINUTE_S:
+        return f"{seconds}s"
+    return f"{seconds // MINUTE_S}m" if seconds < HOUR_S else f"{seconds // HOUR_S}h"
+
+
+def _event_table(rows: Sequence[Row], width: int) -> Table:
+    """Draw the Events. In a narrow terminal, the reason is left out, because the message says more."""
+    if width >= WIDE:
+        return _with_rows(_table("AGE", "OBJECT", "EVENT", "MESSAGE"), rows, len(rows))
+    short = [(when, subject, message) for when, subject, _, message in rows]
+    return _with_rows(_table("AGE", "OBJECT", "EVENT"), short, len(short))
 
 
 def _table(*headers: str) -> Table:
     """Create an empty table with these headers. Each row needs only one line, even in a narrow terminal."""
     columns = [Column(header, no_wrap=True) for header in headers]
     columns[-1].ratio = 1
-    return Table(*columns, box=box.SIMPLE_HEAD, show_edge=False, expand=True, pad_edge=False)
+    return Table(*columns, box=None, show_edge=False, expand=True, pad_edge=False, padding=(0, 2, 0, 0))
 
 
 def _with_rows(table: Table, rows: Sequence[Row], max_rows: int) -> Table:
@@ -177,9 +236,15 @@ def _with_rows(table: Table, rows: Sequence[Row], max_rows: int) -> Table:
 
     If rows are left out, the last row shows their number.
     """
-    shown = rows if len(rows) <= max_rows else rows[: max(max_rows - 1, 0)]
+    shown = rows if len(rows) <= max_rows else _most_telling(rows, max_rows - 1)
     for row in shown:
         table.add_row(*row)
-    if len(shown) < len(rows) and max_rows:
+    if len(shown) < len(rows) and max_rows > 0:
         table.add_row(f"and {len(rows) - len(shown)} more")
     return table
+
+
+def _most_telling(rows: Sequence[Row], number: int) -> list[Row]:
+    """Return this number of rows in their order. Rows of VMs and VMIs that are not ready come before other rows."""
+    places = sorted(range(len(rows)), key=lambda place: (str(rows[place][READY_COLUMN]) == "True", place))
+    return [rows[place] for place in sorted(places[: max(number, 0)])]

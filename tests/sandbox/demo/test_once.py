@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.demo_cluster import DemoFailed
-from sandbox.demo_status import ObservedVMIs, Progress, is_complete, is_ready
-from sandbox.demo_steps import EXAMPLE_MAX_UNAVAILABLE, POOL_EXAMPLE, POOL_NAME, follow_update
-from tests.sandbox.demo_objects import counts, owner, vmi
+from sandbox.demo.cluster import DemoFailed
+from sandbox.demo.once import EXAMPLE_MAX_UNAVAILABLE, POOL_EXAMPLE, POOL_NAME, follow_update
+from sandbox.demo.status import ObservedVMIs, Progress, is_complete, is_ready
+from tests.sandbox.demo.objects import counts, owner, vmi
 
 BEFORE = [vmi(f"pool-{ordinal}") for ordinal in range(4)]
 

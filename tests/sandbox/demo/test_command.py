@@ -15,12 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.demo_steps import BREAK, UPDATE
+from sandbox.demo.examples import SET_NAME
 from sandbox.kubectl import run_kubectl
 from tests.sandbox.patience import processes_about, wait_for
 
 DEMO = [sys.executable, "-m", "controller", "demo"]
-ON_A_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); os.execv(sys.argv[2], sys.argv[2:])"
+ON_A_TERMINAL = "import os, sys; os.login_tty(int(sys.argv[1])); {}; os.execv(sys.argv[2], sys.argv[2:])"
 WITHIN_S = 100.0
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(3 * WITHIN_S)]
 CTRL_C = b"\x03"
@@ -34,15 +34,15 @@ ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]|\r")
 class Terminal:
     """A demo on a terminal of the test. The demo keeps its temporary files in a directory of the test."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, *, before: str = "pass") -> None:
         self._ours, theirs = os.openpty()
-        termios.tcsetwinsize(theirs, (50, 120))
-        command = [sys.executable, "-c", ON_A_TERMINAL, str(theirs), *DEMO]
+        self.resize(50, 120)
+        command = [sys.executable, "-c", ON_A_TERMINAL.format(before), str(theirs), *DEMO]
         # Under nohup, the demo would inherit an ignored SIGHUP.
-        before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+        handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         environment = {**os.environ, "TMPDIR": str(directory), "TERM": "xterm"}
         self.process = subprocess.Popen(command, pass_fds=[theirs], env=environment)
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(signal.SIGHUP, handler)
         os.close(theirs)
         self.seen = ""
 
@@ -57,6 +57,9 @@ class Terminal:
 
     def press(self, key: bytes) -> None:
         os.write(self._ours, key)
+
+    def resize(self, height: int, width: int) -> None:
+        termios.tcsetwinsize(self._ours, (height, width))
 
     def end(self) -> int:
         while self.read():
@@ -81,6 +84,13 @@ class Terminal:
 
 
 @pytest.fixture
+def terminal_without_keys(tmp_path: Path) -> Iterator[Terminal]:
+    terminal = Terminal(tmp_path, before="os.dup2(os.open(os.devnull, os.O_RDONLY), 0)")
+    yield terminal
+    terminal.close()
+
+
+@pytest.fixture
 def terminal(tmp_path: Path) -> Iterator[Terminal]:
     terminal = Terminal(tmp_path)
     yield terminal
@@ -91,6 +101,11 @@ def test_without_a_terminal_the_error_says_at_once_what_to_do() -> None:
     done = subprocess.run(DEMO, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False)
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr == "vmherd: demo: the output is not a terminal: use `vmherd demo --once`\n"
+
+
+def test_without_keys_the_error_says_at_once_what_to_do(terminal_without_keys: Terminal) -> None:
+    assert terminal_without_keys.end() == 1
+    assert terminal_without_keys.seen.strip() == "vmherd: demo: the input is not a terminal: use `vmherd demo --once`"
 
 
 @pytest.fixture(scope="module")
@@ -142,18 +157,53 @@ def test_once_prints_the_output_of_kubectl_for_the_pool(once: str) -> None:
 
 
 @pytest.mark.cluster
+def test_once_has_a_heading_for_each_step(once: str) -> None:
+    headings = re.findall(r"^=== Step (\d) of 9: (.+) ===$", once, re.MULTILINE)
+    assert [int(number) for number, _ in headings] == list(range(1, 10))
+    assert [heading.split(":")[0].split()[0] for _, heading in headings] == [
+        *("create", "scale", "create", "update", "break", "detach", "a", "undo", "what")
+    ]
+
+
+@pytest.mark.cluster
+def test_once_stops_at_a_bad_image_and_the_plugin_says_why(once: str) -> None:
+    [step] = re.findall(r"a bad image: .*?=== Step", once, re.DOTALL)
+    assert re.search(r"^vmpool/vm-pool-web +\d+->\d+ +Updating 1/4 +3/4 ", step, re.MULTILINE)
+    assert re.search(r"^ +cause +vm-pool-web-0: (ErrImagePull|ImagePullBackOff) ", step, re.MULTILINE)
+    assert "the update waits: 3 of 4 VMs are ready\n" in step
+
+
+@pytest.mark.cluster
+def test_once_ends_with_tree_and_why_of_the_plugin(once: str) -> None:
+    end = once.partition("what the plugin shows")[2]
+    assert "$ kubectl vmherd tree vmpool/vm-pool-web vmirs/testreplicaset\n" in end
+    assert re.search(r"^`- vm/vm-pool-web-4 +2 +Running +True ", end, re.MULTILINE)
+    assert end.partition("$ kubectl vmherd why ")[2].count(" leader ") == 2
+
+
+@pytest.mark.cluster
 @pytest.mark.usefixtures("control_plane_binaries")
-def test_on_a_terminal_the_demo_shows_the_effect_of_pasted_lines_until_ctrl_c(
-    terminal: Terminal, tmp_path: Path
-) -> None:
-    terminal.reads("export KUBECONFIG=", ALL_SET, ALL_WELL)
+def test_on_a_terminal_keys_make_experiments_and_q_ends_with_tree_and_why(terminal: Terminal, tmp_path: Path) -> None:
+    terminal.reads(ALL_SET, ALL_WELL, "1 scale +scale the set", "export KUBECONFIG=")
+    for key, *patterns in (
+        (b"2", "2: give the pool a new template", "Updating", ALL_WELL, "vm-pool-web-3 +Running +True +rev 2"),
+        (b"3", "3: let the guest of vm-pool-web-1 hang", "vm-pool-web-1 +Running +False"),
+        (b"5", "5: let the pool replace each VM", "Terminating", ALL_WELL),
+        (b"6", "6: detach vm-pool-web-2", r"vm-pool-web-2 \(detached\) +Running +True"),
+        (b"4", "4: give the pool a template with a bad image", "ImagePullBackOff"),
+        (b"7", "7: return the pool from rev 3 to the template of rev 2", "vm-pool-web-0 +Running +True +rev 2"),
+        (b"w", "kubectl vmherd why vmpool/vm-pool-web vmirs/testreplicaset", "vmpool/vm-pool-web wants 4", "Press any"),
+        (b"0", "0: back to the start", ALL_WELL, "vm-pool-web-0 +Running +True +rev 1"),
+    ):
+        terminal.press(key)
+        terminal.reads(*patterns)
     [kubeconfig] = tmp_path.glob("vmherd-demo-*/kubeconfig")
-    run_kubectl(kubeconfig, *UPDATE)
-    terminal.reads("Updating", ALL_WELL)
-    for command in BREAK:
-        run_kubectl(kubeconfig, *command)
-    terminal.reads("CrashLoopBackOff", "Healing", ALL_WELL)
-    terminal.press(CTRL_C)
+    run_kubectl(kubeconfig, "scale", "vmirs", SET_NAME, "--replicas", "60")
+    terminal.reads("vmirs/testreplicaset +60 +60 +60 ", r"and \d+ more", "7 undo", "export KUBECONFIG=")
+    terminal.press(b"q")
+    terminal.reads(
+        "kubectl vmherd tree vmpool", "vm/vm-pool-web-0 ", "kubectl vmherd why vmpool", "stopping everything"
+    )
     assert terminal.end() == 0
     wait_for(lambda: not processes_about(tmp_path))
     assert list(tmp_path.iterdir()) == []
@@ -161,8 +211,21 @@ def test_on_a_terminal_the_demo_shows_the_effect_of_pasted_lines_until_ctrl_c(
 
 @pytest.mark.cluster
 @pytest.mark.usefixtures("control_plane_binaries")
-def test_pressing_ctrl_c_repeatedly_leaves_nothing_behind(terminal: Terminal, tmp_path: Path) -> None:
+def test_in_a_terminal_that_becomes_small_the_keys_stay_visible(terminal: Terminal) -> None:
+    terminal.reads(ALL_SET, "1 scale +scale the set to")
+    terminal.resize(24, 80)
+    terminal.reads("1 scale  2 update  3 break a VM  4 bad image", "q quit", "export KUBECONFIG=")
+    terminal.press(CTRL_C)
+    assert terminal.end() == 0
+
+
+@pytest.mark.cluster
+@pytest.mark.usefixtures("control_plane_binaries")
+def test_pressing_ctrl_c_repeatedly_during_experiments_leaves_nothing_behind(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     terminal.reads(ALL_SET)
+    terminal.press(b"1267")
 
     def ends() -> bool:
         terminal.press(CTRL_C)

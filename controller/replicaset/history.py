@@ -1,0 +1,74 @@
+"""The history of a set: its templates as ControllerRevisions, as the cache shows them (R17)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.kubevirt.revisions import former_set_of, hash_of_set_revision
+from controller.kubevirt.vm_types import ControllerRevision
+from informers.meta import ObjectKey, ObjectMeta
+from informers.store import StoreView
+
+FORMER_SET: Final = "former-set"
+
+
+def by_former_set(revision: ControllerRevision) -> Iterable[str]:
+    """An index function. If no controller owns the revision, return `namespace/name` of the set that created it."""
+    return map(str, former_set_of(revision))
+
+
+REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
+    OWNER_UID: by_owner_uid,
+    FORMER_SET: by_former_set,
+}
+
+
+class History(Struct, frozen=True, kw_only=True):
+    """The revisions of one set.
+
+    - `revisions`: the revisions that the set controls.
+    - `left_over`: revisions of an earlier set with the same name, which no owner controls.
+    - `names`: the names of the cached revisions in the namespace.
+    - `keep`: the number of unused revisions to keep.
+    - `since`: the time of the first reconciliation of any set after the start of the controller.
+    """
+
+    revisions: tuple[ControllerRevision, ...]
+    left_over: tuple[ControllerRevision, ...]
+    names: Container[str]
+    keep: int
+    since: datetime
+
+
+class RevisionCache:
+    """Reads the histories of sets from the cache, and remembers the time of the first read."""
+
+    def __init__(self, revisions: StoreView[ControllerRevision], keep: int) -> None:
+        self._revisions = revisions
+        self._keep = keep
+        self._since: datetime | None = None
+
+    def history_of(self, owner: ObjectMeta, now: datetime) -> History:
+        if self._since is None:
+            self._since = now
+        owned = self._revisions.by_index(OWNER_UID, owner.uid)
+        return History(
+            revisions=tuple(
+                each
+                for each in owned
+                if each.metadata.namespace == owner.namespace and hash_of_set_revision(each.metadata)
+            ),
+            left_over=self.left_over(owner.key),
+            names=NamesInUse(self._revisions, owner.namespace),
+            keep=self._keep,
+            since=self._since,
+        )
+
+    def left_over(self, key: ObjectKey) -> tuple[ControllerRevision, ...]:
+        """Return the revisions of a former set with this key, which no owner controls."""
+        return tuple(self._revisions.by_index(FORMER_SET, str(key)))

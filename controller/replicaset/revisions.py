@@ -1,0 +1,100 @@
+"""Plans for the ControllerRevisions of a set. Each revision stores an earlier or present template (R17).
+
+A user can return to a stored template with `kubectl vmherd rollout undo`. The controller itself reads no template from
+a revision: the name of a revision has the hash of its template. So a return to an earlier template uses the earlier
+revision again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+from zlib import crc32
+
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.revisions import (
+    create_revision,
+    delete_revisions,
+    hash_of_set_revision,
+    set_revision_name,
+    unused_revisions,
+)
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.replicaset.intent import Intent
+from controller.replicaset.snapshot import Snapshot
+from controller.runtime.plan import Plan, Stage
+from informers.meta import ObjectMeta, labels_of
+
+SPREAD_S: Final = 300
+"""The time, in seconds, over which the first revisions of existing sets are spread after a start of the controller."""
+
+NEW_S: Final = 60
+"""A set counts as new if it is at most this number of seconds older than the first reconciliation."""
+
+NAME_LENGTH: Final = 253
+"""The maximum number of characters in the name of a ControllerRevision."""
+
+
+def plan_revision(snapshot: Snapshot, intent: Intent, *, creates: bool) -> Plan:
+    """Plan to create a missing revision of the present template.
+
+    `creates` is True if the reconciliation creates VMIs. An old set without a history that creates no VMI waits up to
+    `SPREAD_S` after the start of the controller. So an upgrade with many sets causes no burst of writes.
+
+    The stage is not essential, because no VMI may wait for the history.
+    """
+    history, owner = snapshot.history, snapshot.owner
+    name = set_revision_name(owner.metadata.name, intent.template.hash)
+    # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
+    if history is None or name in history.names or len(name) > NAME_LENGTH:
+        return Plan()
+    if not creates and not history.revisions and not _is_new(owner.metadata, history.since):
+        wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
+        if wait_s > 0:
+            return Plan(requeue_after_s=wait_s)
+    data = {"template": owner.spec.template}
+    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: intent.template.hash})
+    return Plan(stages=(Stage((create,), essential=False),))
+
+
+def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
+    """Plan to delete unused revisions, and revisions of an earlier set with the same name. At most `burst` are deleted
+    in a reconciliation.
+
+    A revision is unused if it does not have the present template, and no VMI was created from its template. The newest
+    `keep` unused revisions stay.
+    """
+    history = snapshot.history
+    if history is None:
+        return Plan()
+    unused: list[ControllerRevision] = []
+    # The present template has one of the revisions, except right after a change.
+    if len(history.revisions) > history.keep + 1:
+        hashes = {labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in snapshot.members} | {intent.template.hash}
+        used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
+        unused = unused_revisions(history.revisions, used, keep=history.keep)
+    stages = (
+        *delete_revisions(unused[: snapshot.burst], "no VMI uses this revision"),
+        *delete_left_over(history.left_over, burst=snapshot.burst - len(unused)).stages,
+    )
+    return Plan(stages=stages)
+
+
+def delete_left_over(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+    """Plan to delete revisions whose set was deleted with `--cascade=orphan`. The garbage collector does not delete
+    such revisions.
+    """
+    left = [each for each in revisions if each.metadata.deletion_timestamp is None]
+    return Plan(stages=delete_revisions(left[: max(burst, 0)], "its set was deleted"))
+
+
+def _is_new(owner: ObjectMeta, since: datetime) -> bool:
+    created = with_timezone(owner.creation_timestamp)
+    return created is not None and created >= since - timedelta(seconds=NEW_S)
+
+
+def spread_s(uid: str) -> int:
+    """Return the delay of a set's first revision in seconds, from 0 to `SPREAD_S`. Each set has its own delay."""
+    return crc32(uid.encode()) % SPREAD_S

@@ -1,0 +1,151 @@
+"""This module draws the lines below the demo's tables: the last experiment, and the keys. It also has the lines that a
+user can paste into another terminal. All functions of this module are pure.
+"""
+
+from __future__ import annotations
+
+import shlex
+import textwrap
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.segment import Segment
+from rich.text import Text
+
+from sandbox.demo.examples import FAIL, POOL, POOL_NAME, Command
+from sandbox.demo.experiments import EXPERIMENTS
+
+TREE, WHY, LINES, QUIT = "t", "w", "l", "q"
+OTHER_KEYS: Final = {TREE: "tree", WHY: "why", LINES: "lines to paste", QUIT: "quit"}
+
+GAP = "  "
+TALL = 32
+"""The height of a terminal in which each key has a line with its purpose."""
+
+LOW_LINES, TALL_LINES = 2, 4
+"""The number of lines about the last experiment, in a small and in a tall terminal."""
+
+KEYS_LINE: Final = "Press a key for an experiment, or l for lines to paste into another terminal."
+
+MORE_LINES: Final[Sequence[tuple[str, tuple[Command, ...]]]] = (
+    ("delete all VMIs of the set: new VMIs replace them", (("kubectl", "delete", "vmi", "-l", "myvmi=myvmi"),)),
+    ("delete a VM: it is created again with the same name", (("kubectl", "delete", "vm", f"{POOL_NAME}-0"),)),
+    ("let a VM fail at each start: the pool replaces it after three failed starts", FAIL),
+    ("show the state and the Events of the pool", (("kubectl", "describe", "vmpool", POOL_NAME),)),
+    (
+        "show the VMs of the pool, and why the pool is as it is",
+        tuple(("kubectl", "vmherd", v, POOL) for v in ("tree", "why")),
+    ),
+)
+"""Lines to paste that have no key. Each entry is a purpose and commands."""
+
+
+class Report(Struct, frozen=True, kw_only=True):
+    """The state of the experiments.
+
+    `line` says what the last experiment does, and `commands` are its commands. `error` is empty, or the reason why one
+    of them failed. `waiting` has the names of the experiments that wait.
+    """
+
+    line: str = ""
+    commands: tuple[Command, ...] = ()
+    error: str = ""
+    running: bool = False
+    waiting: tuple[str, ...] = ()
+
+
+class Screen(Struct, frozen=True, kw_only=True):
+    """The whole screen: tables at the top and hints at the bottom. If the screen is too small, tables are cut off."""
+
+    tables: RenderableType
+    hints: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        lines = options.update(height=None)
+        hints = console.render_lines(self.hints, lines)[: console.height]
+        tables = console.render_lines(self.tables, lines)[: console.height - len(hints)]
+        empty = [[Segment("")]] * (console.height - len(hints) - len(tables))
+        for number, line in enumerate([*tables, *empty, *hints]):
+            if number:
+                yield Segment.line()
+            yield from line
+
+
+def draw_hints(report: Report, *, width: int, height: int, kubeconfig: Path) -> Text:
+    """Draw the last experiment, its commands, and the keys."""
+    lines = [Text("-" * width, style="dim"), *report_lines(report, width, height), *key_lines(width, height)]
+    lines.append(Text(f"export KUBECONFIG={kubeconfig}", style="dim"))
+    for line in lines:
+        line.truncate(width, overflow="ellipsis")
+    return Text("\n").join(lines)
+
+
+def report_lines(report: Report, width: int, height: int) -> list[Text]:
+    """Return what the last experiment does, or why it failed, and its commands. The number of lines is fixed."""
+    number = LOW_LINES if height < TALL else TALL_LINES
+    lines = [*wrapped(*_summary(report), width), *wrapped(_typed(report.commands), "cyan", width)]
+    if len(lines) > number:
+        lines[number - 1].append(" ...")
+    return [*lines, *(Text() for _ in range(number))][:number]
+
+
+def _summary(report: Report) -> tuple[str, str]:
+    """Return the line about the last experiment, and its style."""
+    if not report.line:
+        return KEYS_LINE, ""
+    after = " ..." if report.running else ""
+    after += f" (next: {', '.join(report.waiting)})" if report.waiting else ""
+    if report.error:
+        return f"{report.line}: {report.error}{after}", "red"
+    return f"{report.line}{after}", "bold"
+
+
+def _typed(commands: Sequence[Command]) -> str:
+    return f"$ {joined(commands)}" if commands else ""
+
+
+def wrapped(text: str, style: str, width: int) -> list[Text]:
+    """Return the text in lines of at most this width. Long words are divided."""
+    return [Text(line, style=style) for line in textwrap.wrap(text, max(width, 1), break_on_hyphens=False)]
+
+
+def key_lines(width: int, height: int) -> list[Text]:
+    """Return the keys. In a tall terminal, each experiment has a line with its purpose."""
+    others = list(OTHER_KEYS.items())
+    if height < TALL:
+        return packed([*((key, each.name) for key, each in EXPERIMENTS.items()), *others], width)
+    names = max(len(each.name) for each in EXPERIMENTS.values())
+    long = [key_text(key, f"{each.name:<{names}}  {each.purpose}") for key, each in EXPERIMENTS.items()]
+    return [*long, *packed(others, width)]
+
+
+def packed(keys: Iterable[tuple[str, str]], width: int) -> list[Text]:
+    """Return the keys in as few lines as possible."""
+    lines = [Text()]
+    for key, name in keys:
+        text = key_text(key, name)
+        if lines[-1] and len(lines[-1]) + len(GAP) + len(text) > width:
+            lines.append(Text())
+        lines[-1].append(GAP if lines[-1] else "").append_text(text)
+    return lines
+
+
+def key_text(key: str, name: str) -> Text:
+    return Text(key, style="bold cyan").append(f" {name}", style="default")
+
+
+def joined(commands: Iterable[Command]) -> str:
+    return "; ".join(map(shlex.join, commands))
+
+
+def lines_to_paste(kubeconfig: Path, path: str, metrics_port: int) -> list[str]:
+    """Return all experiments as lines for another terminal. `path` are the directories to add to PATH, or ""."""
+    lines = ["In another terminal:", ""]
+    lines.append(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}" + (f' PATH="$PATH:{path}"' if path else ""))
+    entries = [(f"{each.key} {each.name}: {each.purpose}", each.lines) for each in EXPERIMENTS.values()]
+    for purpose, commands in (*entries, *MORE_LINES):
+        lines += [f"# {purpose}", *map(shlex.join, commands)]
+    return [*lines, "", f"Metrics are at http://127.0.0.1:{metrics_port}/metrics."]

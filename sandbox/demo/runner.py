@@ -1,0 +1,151 @@
+"""This module runs experiments, one after the other, in a thread of its own. So the tables stay live meanwhile."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+from msgspec import structs
+
+from sandbox.demo.cluster import DemoFailed
+from sandbox.demo.examples import Command
+from sandbox.demo.experiments import Experiment, Step
+from sandbox.demo.hints import Report
+from sandbox.demo.tables import View
+from sandbox.kubectl import KubectlMissing, kubectl_path
+
+END_S = 3.0
+"""The seconds after which a command that does not end is killed."""
+
+PLUGIN = ("kubectl", "vmherd")
+
+
+def as_process(command: Command) -> list[str]:
+    """Return the command line of a command. Raises KubectlMissing.
+
+    The plugin is run without kubectl, because the PATH possibly has no `kubectl-vmherd`.
+    """
+    if command[:2] == PLUGIN:
+        return [sys.executable, "-m", "plugin", *command[2:]]
+    return [kubectl_path(), *command[1:]]
+
+
+def environment(kubeconfig: Path) -> Mapping[str, str]:
+    """Return the environment for commands. Temporary files go to the directory of the demo."""
+    direct = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
+    return {**direct, "KUBECONFIG": str(kubeconfig), "TMPDIR": str(kubeconfig.parent)}
+
+
+class Runner:
+    """Runs experiments in the order of the keys. Only `running_experiments` creates instances."""
+
+    def __init__(self, view: Callable[[], View], kubeconfig: Path) -> None:
+        self._view = view
+        self._environment = environment(kubeconfig)
+        self._changed = threading.Condition()
+        self._queue: list[Experiment] = []
+        self._report = Report()
+        self._process: subprocess.Popen[str] | None = None
+        self._closed = False
+
+    @property
+    def report(self) -> Report:
+        with self._changed:
+            return structs.replace(self._report, waiting=tuple(f"{each.key} {each.name}" for each in self._queue))
+
+    def press(self, experiment: Experiment) -> None:
+        """Run this experiment after the others. An experiment waits at most once."""
+        with self._changed:
+            if experiment not in self._queue:
+                self._queue.append(experiment)
+            self._changed.notify()
+
+    def work(self) -> None:
+        """Run experiments until `close` is called."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._queue or self._closed)
+                if self._closed:
+                    return
+                experiment = self._queue.pop(0)
+                self._report = Report(line=f"{experiment.key} {experiment.name}", running=True)
+            self._run(experiment)
+
+    def close(self) -> None:
+        """End the command that runs, and start no other."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+            process = self._process
+        if process is not None and process.poll() is None:
+            process.send_signal(signal.SIGINT)
+            try:
+                process.wait(END_S)
+            except subprocess.TimeoutExpired:
+                process.kill()
+
+    def _run(self, experiment: Experiment) -> None:
+        title = f"{experiment.key} {experiment.name}"
+        try:
+            step = self._decide(experiment)
+            self._say(Report(line=f"{experiment.key}: {step.line}", commands=step.commands, running=True))
+            for command in step.commands:
+                if error := self._failure(command):
+                    self._say(Report(line=f"{title} failed", commands=(command,), error=error))
+                    return
+            self._say(Report(line=f"{experiment.key}: {step.line}", commands=step.commands))
+        except (DemoFailed, KubectlMissing, OSError) as error:
+            self._say(Report(line=f"{title} failed", error=one_line(str(error))))
+
+    def _decide(self, experiment: Experiment) -> Step:
+        view = self._view()
+        if view.error:
+            raise DemoFailed(f"no answer from the API server: {view.error}")
+        return experiment.decide(view)
+
+    def _say(self, report: Report) -> None:
+        with self._changed:
+            self._report = report
+
+    def _failure(self, command: Command) -> str:
+        """Run a command. Return "" or the line in which the command says why it failed."""
+        with self._changed:
+            if self._closed:
+                return "the demo ends"
+            self._process = subprocess.Popen(
+                as_process(command),
+                env=self._environment,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                text=True,
+                process_group=0,  # Ctrl-C reaches the demo only, which ends this process
+            )
+        _, errors = self._process.communicate()
+        if self._process.returncode:
+            return one_line(errors) or f"{command[0]} exited with code {self._process.returncode}"
+        return ""
+
+
+def one_line(text: str) -> str:
+    """Return the last line of a text that is not empty, or ""."""
+    return next((line.strip() for line in reversed(text.splitlines()) if line.strip()), "")
+
+
+@contextmanager
+def running_experiments(view: Callable[[], View], kubeconfig: Path) -> Iterator[Runner]:
+    """Run experiments while the block runs."""
+    runner = Runner(view, kubeconfig)
+    thread = threading.Thread(target=runner.work, name="experiments", daemon=True)
+    thread.start()
+    try:
+        yield runner
+    finally:
+        runner.close()
+        thread.join(END_S)

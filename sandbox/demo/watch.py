@@ -1,0 +1,106 @@
+"""This module shows the tables and reads keys, until the user quits."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+
+from rich.console import Console
+from rich.live import Live
+
+from sandbox.demo.cluster import DemoCluster, ignore_signals
+from sandbox.demo.examples import POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
+from sandbox.demo.experiments import EXPERIMENTS
+from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, Screen, draw_hints, joined, lines_to_paste
+from sandbox.demo.keyboard import Keyboard, keyboard
+from sandbox.demo.runner import Runner, as_process, environment, running_experiments
+from sandbox.demo.tables import draw
+from sandbox.kubectl import kubectl_path, run_kubectl
+
+REFRESH_S = 0.5
+
+
+def watch(cluster: DemoCluster) -> None:
+    """Apply the example objects and show their state, until the user presses q.
+
+    Raises DemoFailed if a component ends by itself, or KubeVirt's objects cannot be applied. Raises KeyboardInterrupt.
+    """
+    for example in (SET_EXAMPLE, POOL_EXAMPLE):
+        print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
+    console = Console()
+    with keyboard() as keys, running_experiments(cluster.view, cluster.kubeconfig) as runner:
+        key = ""
+        while key != QUIT:
+            if key in OTHER_KEYS:
+                _page(cluster, key)
+                key = _next_key(keys)
+            else:
+                key = _screen(cluster, console, keys, runner, first=key)
+    for verb in ("tree", "why"):
+        print()
+        run_plugin(cluster, verb)
+    print("\nstopping everything", flush=True)
+
+
+def _screen(cluster: DemoCluster, console: Console, keys: Keyboard, runner: Runner, *, first: str) -> str:
+    """Show the tables, and run the experiments of the pressed keys. Return the first key that is no experiment.
+
+    The key `first` was pressed before, or is empty.
+    """
+    with Live(console=console, screen=True, auto_refresh=False) as live:
+        try:
+            pressed = first
+            while keys.is_open:
+                for key in pressed:
+                    if key in OTHER_KEYS:
+                        return key
+                    if key in EXPERIMENTS:
+                        runner.press(EXPERIMENTS[key])
+                live.update(_picture(cluster, console, runner), refresh=True)
+                pressed = keys.read(REFRESH_S)
+        except KeyboardInterrupt:
+            ignore_signals()  # the terminal is put in order first
+            raise
+    return QUIT
+
+
+def _next_key(keys: Keyboard) -> str:
+    """Wait for the key that ends a page."""
+    print("\nPress any key to go back.", flush=True)
+    while keys.is_open:
+        if pressed := keys.read(None):
+            return pressed[0]
+    return QUIT
+
+
+def _picture(cluster: DemoCluster, console: Console, runner: Runner) -> Screen:
+    width, height = console.size
+    hints = draw_hints(runner.report, width=width, height=height, kubeconfig=cluster.kubeconfig)
+    free = height - len(hints.plain.splitlines())
+    return Screen(tables=draw(cluster.view(), width=width, height=free, now=datetime.now(UTC)), hints=hints)
+
+
+def _page(cluster: DemoCluster, key: str) -> None:
+    """Print a page in place of the tables. The page stays in the terminal when the demo goes on."""
+    print()
+    if key == LINES:
+        print("\n".join(lines_to_paste(cluster.kubeconfig, _missing_path(), cluster.metrics_port)))
+    else:
+        run_plugin(cluster, "tree" if key == TREE else "why")
+
+
+def _missing_path() -> str:
+    """Return the directories of kubectl and of the plugin that PATH does not have, in the form of PATH."""
+    ours = {"kubectl": Path(kubectl_path()).parent, "kubectl-vmherd": Path(sys.executable).parent}
+    return ":".join(dict.fromkeys(str(folder) for program, folder in ours.items() if not shutil.which(program)))
+
+
+def run_plugin(cluster: DemoCluster, verb: str, subjects: Sequence[str] = (POOL, SET)) -> None:
+    """Print the plugin's view of the example objects."""
+    command: Command = ("kubectl", "vmherd", verb, *subjects)
+    print(f"$ {joined([command])}", flush=True)
+    subprocess.run(as_process(command), env=environment(cluster.kubeconfig), stdin=subprocess.DEVNULL, check=False)

@@ -1,0 +1,385 @@
+"""R17: a set keeps its templates as ControllerRevisions, and deletes those that nobody needs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.kubevirt.revisions import kept_revision
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.plan import plan
+from controller.replicaset.revisions import SPREAD_S, spread_s
+from controller.replicaset.status import next_status, outcome_notices
+from controller.replicaset.triggers import replicasets_of_revision
+from controller.runtime.plan import Action, Create, Delete, Done, Plan, Rejected
+from controller.runtime.result import After
+from informers.meta import ObjectKey
+from informers.store import Added, Removed, Updated
+from tests.builders import (
+    LABELS,
+    OWNER_REFERENCE,
+    REPLICASETS,
+    history,
+    replicaset,
+    revision,
+    seconds_ago,
+    snapshot,
+    vmi,
+)
+from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
+from tests.fakes.requests import Lost, refusal
+
+FORBIDDEN = refusal(403, "Forbidden", "exceeded quota: revisions")
+
+
+def hash_of(owner: ReplicaSet) -> str:
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    return intent.template.hash
+
+
+def template(number: int, **fields: Any) -> ReplicaSet:
+    """The set with its template number `number`. Each template has its own generation."""
+    spec = json.dumps({"domain": {"devices": {}}, "hostname": f"v{number}"}).encode()
+    return replicaset(generation=number, spec=spec, **fields)
+
+
+def members(owner: ReplicaSet, *hashes: str) -> list[VirtualMachineInstance]:
+    return [
+        vmi(f"test{number}", owner=owner, labels={**LABELS, TEMPLATE_HASH: each}) for number, each in enumerate(hashes)
+    ]
+
+
+def at_rest(number: int, **fields: Any) -> tuple[ReplicaSet, list[VirtualMachineInstance]]:
+    owner = template(number, **fields)
+    return owner, members(owner, *[hash_of(owner)] * 3)
+
+
+def of_revisions(todo: Plan) -> list[Action]:
+    return [action for action in todo.actions if action.resource is CONTROLLER_REVISIONS]
+
+
+def names(actions: Iterable[Action]) -> list[str]:
+    return [action.key.name for action in actions]
+
+
+def test_r17_the_revision_is_created_before_the_first_vmis_and_a_failure_does_not_stop_them():
+    owner = template(4)
+    todo = plan(snapshot(owner, history=history(since_s=0)))
+    first, *others = todo.stages
+    [create] = first.actions
+    assert isinstance(create, Create)
+    assert not first.essential
+    assert [action.resource for stage in others for action in stage.actions] == [VMIS] * 3
+    assert create.key == ObjectKey("default", f"testreplicaset-{hash_of(owner)}")
+    assert create.owner_uid == owner.metadata.uid
+    assert json.loads(create.body) == {
+        "apiVersion": "apps/v1",
+        "kind": "ControllerRevision",
+        "metadata": {
+            "name": create.key.name,
+            "namespace": "default",
+            "labels": {TEMPLATE_HASH: hash_of(owner)},
+            "ownerReferences": [OWNER_REFERENCE],
+        },
+        "revision": 4,
+        "data": {
+            "template": {
+                "metadata": {"labels": LABELS, "name": "test"},
+                "spec": {"domain": {"devices": {}}, "hostname": "v4"},
+            }
+        },
+    }
+
+
+def test_r17_the_data_has_the_bytes_that_the_api_server_would_encode():
+    owner = replicaset(template_annotations={"b": "<2>", "a": "1"})
+    [create] = of_revisions(plan(snapshot(owner, history=history())))
+    assert isinstance(create, Create)
+    expected = (
+        rb'"data":{"template":{"metadata":{"annotations":{"a":"1","b":"\u003c2\u003e"},'
+        rb'"labels":{"myvmi":"myvmi"},"name":"test"},"spec":{"domain":{"devices":{}}}}}'
+    )
+    assert expected in create.body
+
+
+def test_r17_an_existing_set_writes_its_first_revision_in_its_turn_after_the_start():
+    owner, vmis = at_rest(1)
+    turn_s = spread_s(owner.metadata.uid)
+    early = plan(snapshot(owner, vmis, history=history(since_s=turn_s - 5)))
+    assert (early.actions, early.requeue_after_s) == ((), 5)
+    due = plan(snapshot(owner, vmis, history=history(since_s=turn_s)))
+    assert names(due.actions) == [f"testreplicaset-{hash_of(owner)}"]
+    assert due.requeue_after_s is None
+
+
+def test_r17_a_set_that_is_as_young_as_the_controller_does_not_wait_for_its_turn():
+    owner, vmis = at_rest(1)
+    young = replace(owner, metadata=replace(owner.metadata, creation_timestamp=seconds_ago(80)))
+    assert len(plan(snapshot(young, vmis, history=history(since_s=20))).actions) == 1
+    assert plan(snapshot(young, vmis, history=history(since_s=10))).actions == ()
+
+
+def test_r17_the_first_revisions_of_many_sets_are_spread_over_five_minutes():
+    turns = [spread_s(f"{number:08x}-0000-4000-8000-000000000000") for number in range(5000)]
+    most = max(turns.count(second) for second in range(SPREAD_S))
+    assert 0 <= min(turns) <= max(turns) < SPREAD_S
+    assert most < 50
+
+
+def test_r17_a_new_template_is_stored_at_once_even_if_no_vmi_changes():
+    old, vmis = at_rest(1)
+    new = template(2)
+    todo = plan(snapshot(new, vmis, history=history(revision(old), since_s=0)))
+    assert names(todo.actions) == [f"testreplicaset-{hash_of(new)}"]
+
+
+def test_r17_a_new_template_is_stored_in_the_pass_that_begins_its_rolling_update():
+    old, vmis = at_rest(1)
+    new = template(2, annotations={ROLLING_UPDATE: "maxUnavailable=1"})
+    todo = plan(snapshot(new, vmis, history=history(revision(old))))
+    assert [type(action) for action in todo.actions] == [Create, Delete]
+
+
+def test_r17_scaling_and_an_earlier_template_create_no_revision():
+    known = history(revision(template(1)), revision(template(2)))
+    bigger = template(1, replicas=5)
+    scaling = plan(snapshot(bigger, members(bigger, *[hash_of(bigger)] * 3), history=known))
+    assert [action.resource for action in scaling.actions] == [VMIS] * 2
+    owner, vmis = at_rest(1)
+    assert plan(snapshot(owner, vmis, history=known)).actions == ()
+
+
+def test_r17_another_spelling_of_the_template_creates_no_revision():
+    owner = replicaset(spec=b'{"domain":{"devices":{},"resources":{"requests":{"memory":"1Gi"}}}}')
+    spelled = replicaset(
+        spec=b'{"domain":{"resources":{"requests":{"memory":"1024Mi"}},"devices":{}},"nodeSelector":{}}'
+    )
+    vmis = members(spelled, *[hash_of(spelled)] * 3)
+    assert plan(snapshot(spelled, vmis, history=history(revision(owner)))).actions == ()
+
+
+@pytest.mark.parametrize(
+    "owner",
+    [template(1, paused=True), template(1, deleting=True), template(1, match_labels={"app": "other"})],
+    ids=["paused", "deleting", "invalid"],
+)
+def test_r17_a_set_that_creates_nothing_now_creates_no_revision(owner: ReplicaSet):
+    assert plan(snapshot(owner, history=history())).actions == ()
+
+
+def test_r17_without_history_no_revision_is_written_and_none_is_deleted():
+    owner, vmis = at_rest(1)
+    assert plan(snapshot(owner, vmis)) == Plan()
+
+
+def test_r17_while_another_object_has_the_name_the_set_waits():
+    owner, vmis = at_rest(1)
+    taken = f"testreplicaset-{hash_of(owner)}"
+    assert plan(snapshot(owner, vmis, history=history(names=[taken]))).actions == ()
+    terminating = history(revision(owner, deleting=True), keep=0)
+    assert plan(snapshot(owner, vmis, history=terminating)).actions == ()
+
+
+def test_r17_a_set_whose_revisions_would_have_too_long_names_keeps_no_history():
+    longest = template(1, name="x" * 242)
+    [create] = of_revisions(plan(snapshot(longest, history=history())))
+    assert len(create.key.name) == 253
+    assert of_revisions(plan(snapshot(template(1, name="x" * 243), history=history()))) == []
+
+
+def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():
+    owner = template(9)
+    vmis = members(owner, *[hash_of(owner)] * 2, hash_of(template(1)))
+    kept = [revision(template(number)) for number in (1, 2, 3, 4, 9)]
+    todo = plan(snapshot(owner, vmis, history=history(*kept, keep=1)))
+    assert names(todo.actions) == [revision(template(number)).metadata.name for number in (3, 2)]
+    [delete, _] = todo.actions
+    assert isinstance(delete, Delete)
+    assert (delete.uid, delete.version, delete.owner_uid) == (f"uid-{delete.key.name}", "1", owner.metadata.uid)
+
+
+def test_r17_a_pass_deletes_at_most_one_burst_of_revisions_and_none_beside_other_writes():
+    owner, vmis = at_rest(9)
+    known = history(*(revision(template(number)) for number in (1, 2, 3, 4, 9)), keep=0)
+    assert len(plan(snapshot(owner, vmis, history=known, burst=2)).actions) == 2
+    assert of_revisions(plan(snapshot(owner, vmis[:2], history=known))) == []
+
+
+def test_r17_revisions_of_an_earlier_set_of_the_same_name_are_deleted_if_no_owner_controls_them():
+    owner, vmis = at_rest(2)
+    left = [revision(template(1), owned=False), revision(template(3), owned=False, deleting=True)]
+    todo = plan(snapshot(owner, vmis, history=history(revision(owner), left_over=left)))
+    [delete] = todo.actions
+    assert isinstance(delete, Delete)
+    assert (delete.key.name, delete.owner_uid, delete.version) == (left[0].metadata.name, "", "1")
+
+
+def test_r17_a_revision_that_cannot_be_written_is_reported_and_is_no_failure_of_the_set():
+    owner, vmis = at_rest(1)
+    seen = snapshot(owner, vmis, history=history())
+    [create] = plan(seen).actions
+    outcomes = (Rejected(create, FORBIDDEN),)
+    [notice] = outcome_notices(outcomes)
+    assert notice.reason == "FailedCreate"
+    assert notice.message == f"Error creating revision {create.key.name}: {FORBIDDEN}"
+    assert next_status(seen, outcomes).conditions is None
+    assert outcome_notices((Done(create),)) == ()
+
+
+# The cache
+
+
+def test_r17_the_cache_keeps_the_revisions_of_sets_without_their_data():
+    made = revision(template(3))
+    kept = kept_revision(made)
+    assert kept is not None
+    assert (kept.metadata, kept.revision, bytes(kept.data)) == (made.metadata, 3, b"")
+    assert kept_revision(revision(template(3), owned=False)) is not None
+
+
+def test_r17_the_cache_drops_a_revision_without_owner_whose_name_is_not_that_of_its_hash():
+    made = revision(template(3), owned=False)
+    assert kept_revision(replace(made, metadata=replace(made.metadata, name="web-other"))) is None
+    assert kept_revision(replace(made, metadata=replace(made.metadata, labels=None))) is None
+
+
+# Triggers
+
+
+def changed(made: ControllerRevision, **fields: Any) -> ControllerRevision:
+    return replace(made, metadata=replace(made.metadata, **fields))
+
+
+def test_r16_r17_a_revision_triggers_its_set_when_it_comes_goes_or_loses_its_owner():
+    made, orphan = revision(template(1)), revision(template(1), owned=False)
+    wake = [(ObjectKey("default", "testreplicaset"), 0.0)]
+    for change in (Added(made), Removed(made), Updated(made, orphan), Removed(orphan), Added(orphan)):
+        assert list(replicasets_of_revision(change)) == wake
+    assert list(replicasets_of_revision(Updated(made, changed(made, resource_version="2")))) == []
+
+
+def test_r16_r17_revisions_of_other_owners_trigger_no_set():
+    made = revision(template(1))
+    [owner] = made.metadata.owner_references or ()
+    foreign = changed(made, owner_references=(replace(owner, kind="StatefulSet"),))
+    assert list(replicasets_of_revision(Added(foreign))) == []
+
+
+# The reconciler
+
+
+def simulation(*, keep: int = 5, replicas: int = 2) -> ReplicaSetSimulation:
+    made = ReplicaSetSimulation(history=keep)
+    made.server.put(REPLICASETS, replicaset_document(replicas=replicas))
+    made.process.catch_up()
+    return made
+
+
+def edit(made: ReplicaSetSimulation, version: int) -> None:
+    spec = {"domain": {"devices": {}}, "hostname": f"v{version}"}
+    generation = made.owner.metadata.generation or 0
+    change = {"metadata": {"generation": generation + 1}, "spec": {"template": {"spec": spec}}}
+    made.server.change(REPLICASETS, KEY, change)
+
+
+def stored(made: ReplicaSetSimulation) -> set[str]:
+    return {
+        document["data"]["template"]["spec"].get("hostname", "")
+        for document in made.server.documents(CONTROLLER_REVISIONS).values()
+    }
+
+
+@pytest.mark.looptime
+async def test_r17_after_many_changes_the_present_template_and_the_newest_others_are_stored():
+    made = simulation(keep=2)
+    await made.come_to_rest()
+    for version in (1, 2, 3, 4):
+        edit(made, version)
+        await made.come_to_rest()
+    assert stored(made) == {"v4", "v3", "v2", ""}, "the VMIs still have the first template"
+    for document in made.server.documents(VMIS).values():
+        made.server.remove(VMIS, ObjectKey("default", document["metadata"]["name"]))
+    await made.come_to_rest()
+    assert stored(made) == {"v4", "v3", "v2"}
+    before = len(made.server.requests)
+    await made.reconcile()
+    assert len(made.server.requests) == before
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("writes", range(5))
+async def test_r17_after_a_crash_at_any_write_each_template_has_one_revision(writes: int):
+    made = simulation()
+    await made.process.kill_after(writes, made.reconcile())
+    made.restart()
+    made.advance(SPREAD_S)
+    await made.come_to_rest()
+    edit(made, 1)
+    made.process.catch_up()
+    await made.process.kill_after(min(writes, 1), made.reconcile())
+    made.restart()
+    await made.come_to_rest()
+    assert stored(made) == {"", "v1"}
+    assert len(made.server.documents(CONTROLLER_REVISIONS)) == 2
+    assert len(made.active) == 2
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER])
+async def test_r17_a_revision_whose_answer_was_lost_exists_once(fault: Lost):
+    made = simulation()
+    made.fail(fault, verb="create", resource=CONTROLLER_REVISIONS, times=1)
+    await made.come_to_rest()
+    made.advance(SPREAD_S)
+    await made.come_to_rest()
+    assert stored(made) == {""}
+    assert len(made.active) == 2
+
+
+@pytest.mark.looptime
+async def test_r17_a_new_process_with_a_stale_cache_finds_its_revision_under_the_same_name():
+    made = simulation()
+    await made.reconcile()
+    made.process.restart()
+    made.vmis.catch_up()
+    made.advance(SPREAD_S)
+    await made.reconcile()
+    made.advance(SPREAD_S)
+    await made.reconcile()
+    assert made.process.counts["create already_there"] == 1
+    assert len(made.server.documents(CONTROLLER_REVISIONS)) == 1
+
+
+@pytest.mark.looptime
+async def test_r17_vmis_do_not_wait_for_a_revision_that_the_server_rejects():
+    made = simulation()
+    made.fail(FORBIDDEN, verb="create", resource=CONTROLLER_REVISIONS)
+    await made.reconcile()
+    assert len(made.active) == 2
+    assert made.owner.status is not None
+    assert "ReplicaFailure" not in made.conditions
+    assert "FailedCreate" in made.reasons
+
+
+@pytest.mark.looptime
+async def test_r15_r17_revisions_that_a_deleted_set_left_without_owner_are_deleted():
+    made = simulation()
+    await made.come_to_rest()
+    made.server.remove(REPLICASETS, KEY)
+    for name in made.server.documents(CONTROLLER_REVISIONS):
+        made.server.change(CONTROLLER_REVISIONS, ObjectKey("default", name), {"metadata": {"ownerReferences": None}})
+    made.process.catch_up()
+    report = await made.reconcile()
+    assert isinstance(report.result, After)
+    assert made.server.documents(CONTROLLER_REVISIONS) == {}
+    assert len(made.server.documents(VMIS)) == 2

@@ -1,0 +1,88 @@
+"""The lines below the demo's tables, and the lines to paste."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from rich.text import Text
+
+from sandbox.demo.experiments import EXPERIMENTS
+from sandbox.demo.hints import OTHER_KEYS, Report, Screen, draw_hints, lines_to_paste
+
+KUBECONFIG = Path("/tmp/vmherd-demo-abcdefgh/kubeconfig")
+ALL_KEYS = {*EXPERIMENTS, *OTHER_KEYS}
+SCALE = ("kubectl", "scale", "vmirs", "testreplicaset", "--replicas", "5")
+
+
+def hints(report: Report | None = None, *, width: int = 80, height: int = 24) -> list[str]:
+    return draw_hints(report or Report(), width=width, height=height, kubeconfig=KUBECONFIG).plain.splitlines()
+
+
+def keys_in(lines: list[str]) -> set[str]:
+    return set(re.findall(r"(?:^|  )(\w) (?=\w)", "\n".join(lines), re.MULTILINE))
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (40, 24), (200, 60)])
+def test_all_keys_and_the_kubeconfig_are_shown(width: int, height: int) -> None:
+    lines = hints(width=width, height=height)
+    assert keys_in(lines) >= ALL_KEYS
+    assert max(map(len, lines)) <= width
+    assert lines[-1].startswith("export KUBECONFIG=/tmp/vmherd-demo-")
+
+
+def test_in_a_small_terminal_the_hints_need_six_lines() -> None:
+    assert len(hints()) == 6
+
+
+@pytest.mark.parametrize("height", [24, 40])
+def test_the_number_of_lines_does_not_depend_on_the_experiment(height: int) -> None:
+    long = Report(line="3: " + "long " * 80, commands=(SCALE,) * 9)
+    assert len(hints(long, height=height)) == len(hints(height=height)) == len(hints(Report(line="x"), height=height))
+
+
+def test_the_last_experiment_is_shown_with_its_commands() -> None:
+    lines = hints(Report(line="1: scale the set", commands=(SCALE, SCALE)), width=120)
+    assert lines[1:3] == ["1: scale the set", f"$ {shlex.join(SCALE)}; {shlex.join(SCALE)}"]
+
+
+def test_a_failure_and_waiting_experiments_are_shown() -> None:
+    assert hints(Report(line="6 detach failed", error="not found"))[1] == "6 detach failed: not found"
+    running = Report(line="1: scale", running=True, waiting=("2 update", "7 undo"))
+    assert hints(running)[1] == "1: scale ... (next: 2 update, 7 undo)"
+
+
+def picture(tables: int, *, width: int, height: int) -> list[str]:
+    console = Console(width=width, height=height, force_terminal=False)
+    text = Text("\n").join(Text(f"row {number}") for number in range(tables))
+    drawn = draw_hints(Report(), width=width, height=height, kubeconfig=KUBECONFIG)
+    with console.capture() as capture:
+        console.print(Screen(tables=text, hints=drawn), end="")
+    return [line.rstrip() for line in capture.get().split("\n")]
+
+
+@pytest.mark.parametrize("rows", [0, 5, 500])
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (120, 40), (80, 10)])
+def test_the_screen_has_the_height_of_the_terminal_and_ends_with_the_hints(rows: int, width: int, height: int) -> None:
+    lines = picture(rows, width=width, height=height)
+    assert len(lines) == height
+    bottom = hints(width=width, height=height)
+    assert lines[-len(bottom) :] == bottom
+
+
+def test_in_a_terminal_that_is_too_small_the_screen_is_cut_off() -> None:
+    assert len(picture(5, width=20, height=3)) == 3
+
+
+def test_the_lines_to_paste_have_every_experiment_and_the_missing_path() -> None:
+    lines = lines_to_paste(KUBECONFIG, "/opt/bin", 8080)
+    assert f'export KUBECONFIG={KUBECONFIG} PATH="$PATH:/opt/bin"' in lines
+    assert all(shlex.join(command) in lines for each in EXPERIMENTS.values() for command in each.lines)
+    assert lines[-1] == "Metrics are at http://127.0.0.1:8080/metrics."
+
+
+def test_without_a_missing_path_the_line_sets_only_the_kubeconfig() -> None:
+    assert f"export KUBECONFIG={KUBECONFIG}" in lines_to_paste(KUBECONFIG, "", 8080)

@@ -1,0 +1,131 @@
+"""Experiments run one after the other, and their errors are one line."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from sandbox.demo import runner as module
+from sandbox.demo.cluster import DemoFailed
+from sandbox.demo.examples import Command
+from sandbox.demo.experiments import Experiment, Step
+from sandbox.demo.hints import Report
+from sandbox.demo.runner import Runner, as_process, environment, one_line, running_experiments
+from sandbox.demo.tables import View
+from tests.sandbox.patience import wait_for
+
+
+@pytest.fixture(autouse=True)
+def shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The commands of these tests are lines for the shell."""
+    monkeypatch.setattr(module, "as_process", lambda command: ["/bin/sh", "-c", command[0]])
+
+
+def experiment(name: str, *lines: str) -> Experiment:
+    commands: tuple[Command, ...] = tuple((line,) for line in lines)
+    return Experiment(key=name[0], name=name, purpose="", decide=lambda _: Step("try it", commands), lines=commands)
+
+
+@contextmanager
+def running(directory: Path, view: View | None = None) -> Iterator[Runner]:
+    with running_experiments(lambda: view or View(), directory / "kubeconfig") as runner:
+        yield runner
+
+
+def finished(runner: Runner, line: str) -> Report:
+    wait_for(lambda: runner.report.line == line and not runner.report.running)
+    return runner.report
+
+
+def test_an_experiment_runs_its_commands_in_order(tmp_path: Path) -> None:
+    with running(tmp_path) as runner:
+        runner.press(experiment("1 scale", f"echo one >> {tmp_path}/out", f"echo two >> {tmp_path}/out"))
+        assert not finished(runner, "1: try it").error
+    assert (tmp_path / "out").read_text() == "one\ntwo\n"
+
+
+def test_a_failure_is_one_line_and_ends_the_experiment(tmp_path: Path) -> None:
+    with running(tmp_path) as runner:
+        runner.press(
+            experiment("1", "echo usage >&2; echo 'Error: no such pool' >&2; exit 1", f"touch {tmp_path}/later")
+        )
+        report = finished(runner, "1 1 failed")
+        assert report.error == "Error: no such pool"
+        runner.press(experiment("2", "exit 3"))
+        assert finished(runner, "2 2 failed").error == "exit 3 exited with code 3"
+    assert not (tmp_path / "later").exists()
+
+
+def test_a_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
+    with running(tmp_path, View(error="connection refused")) as runner:
+        runner.press(experiment("1", f"touch {tmp_path}/later"))
+        assert finished(runner, "1 1 failed").error == "no answer from the API server: connection refused"
+    assert not (tmp_path / "later").exists()
+
+
+def test_a_component_that_ended_is_reported(tmp_path: Path) -> None:
+    def view() -> View:
+        raise DemoFailed("etcd ended:\npanic")
+
+    with running_experiments(view, tmp_path / "kubeconfig") as runner:
+        runner.press(experiment("1"))
+        assert finished(runner, "1 1 failed").error == "panic"
+
+
+def test_experiments_wait_for_the_one_that_runs_and_each_waits_once(tmp_path: Path) -> None:
+    held = tmp_path / "held"
+    with running(tmp_path) as runner:
+        runner.press(experiment("1", f"while ! test -e {held}; do sleep 0.05; done"))
+        wait_for(lambda: runner.report.commands)
+        second = experiment("2", f"echo two >> {tmp_path}/out")
+        for _ in range(3):
+            runner.press(second)
+        assert runner.report.waiting == ("2 2",)
+        held.touch()
+        finished(runner, "2: try it")
+    assert (tmp_path / "out").read_text() == "two\n"
+
+
+def test_the_end_of_the_demo_ends_the_command_that_runs(tmp_path: Path) -> None:
+    with running(tmp_path) as runner:
+        runner.press(experiment("1", "exec sleep 600", f"touch {tmp_path}/later"))
+        wait_for(lambda: runner._process is not None)
+        process = runner._process
+    assert process is not None
+    assert process.poll() is not None
+    assert not [each for each in threading.enumerate() if each.name == "experiments"]
+    assert not (tmp_path / "later").exists()
+
+
+def test_the_plugin_is_run_without_kubectl() -> None:
+    assert as_process(("kubectl", "vmherd", "why", "vmpool/web")) == [
+        sys.executable,
+        "-m",
+        "plugin",
+        "why",
+        "vmpool/web",
+    ]
+
+
+def test_kubectl_is_the_one_beside_this_python() -> None:
+    program, *arguments = as_process(("kubectl", "get", "vm"))
+    assert (Path(program).name, arguments) == ("kubectl", ["get", "vm"])
+
+
+def test_commands_get_the_kubeconfig_and_leave_their_files_in_the_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.com")
+    found = environment(tmp_path / "kubeconfig")
+    assert (found["KUBECONFIG"], found["TMPDIR"]) == (str(tmp_path / "kubeconfig"), str(tmp_path))
+    assert "HTTPS_PROXY" not in found
+
+
+def test_of_an_output_only_the_last_line_counts() -> None:
+    assert one_line("usage: kubectl\n\n  error: no pool  \n\n") == "error: no pool"
+    assert one_line("\n") == ""
