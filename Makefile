@@ -70,7 +70,7 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 	@$(BIN)/vmherd $(if $(findstring --kubeconfig,$(ARGS)),,sandbox) conformance $(ARGS)
 
 .PHONY: bench
-bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
+bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one; ARGS=profile draws flame graphs
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: faults
@@ -88,6 +88,10 @@ manifests: $(INSTALLED)  ## write the generated files of the chart and of manife
 .PHONY: pictures
 pictures: $(INSTALLED)  ## make the pictures of docs/images from a real run; ARGS=--check only compares
 	@$(BIN)/python -m pictures $(ARGS)
+
+.PHONY: reference
+reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check only compares
+	@$(BIN)/python -m reference $(ARGS)
 
 .PHONY: lock
 lock:  ## pin the dependencies after a change of pyproject.toml

@@ -7,7 +7,7 @@ template creates no revision either: the earlier revision becomes current again.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Final
 
@@ -120,6 +120,12 @@ def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
     left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
     return delete_revisions(left_over[: snapshot.limits.burst], "its pool is being deleted")
+
+
+def plan_left_behind(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+    """Plan the deletion of at most `burst` revisions whose pool no longer exists."""
+    batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
+    return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))
 
 
 def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:

@@ -7,11 +7,12 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controller.kubevirt.pool_types import Pool, PoolStatus
+from controller.pool import revisions
 from controller.pool.claims import plan_left_behind
 from controller.pool.intent import max_unavailable
 from controller.pool.plan import plan
 from controller.pool.rollout import rolls_out
-from controller.pool.snapshot import Limits, Snapshot, Stores, strays_of, take_snapshot
+from controller.pool.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
 from controller.pool.unready_periods import UnreadyPeriod
 from controller.runtime.plan import Notice, Outcome, Plan
@@ -78,9 +79,14 @@ class PoolRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
+    def reads(self, snapshot: Snapshot) -> int:
+        return len(snapshot.members)
+
     def plan_absent(self, key: ObjectKey) -> Plan:
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
-        return plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
+        of_vms = plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
+        of_revisions = revisions.plan_left_behind(revisions_left_behind(key, self.stores), burst=self.limits.burst)
+        return Plan(stages=(*of_vms.stages, *of_revisions.stages))
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> PoolStatus:
         return next_status(snapshot, outcomes)

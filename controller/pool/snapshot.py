@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.revisions import by_former_pool_uid
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
@@ -20,12 +21,13 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.naming import ordinal_of, parse_name
 from controller.pool.unready_periods import UnreadyPeriod, next_periods
-from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
 
 POOL_NAME: Final = "pool-name"
 FORMER_POOL_UID: Final = "former-pool-uid"
+FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
 
 
 def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
@@ -44,9 +46,17 @@ VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
 }
 
 
+def by_former_pool_namespace(revision: ControllerRevision) -> Iterable[str]:
+    """If a pool created the revision and no controller owns the revision, return its namespace. Otherwise return
+    nothing.
+    """
+    return (revision.metadata.namespace for _ in by_former_pool_uid(revision))
+
+
 REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
     OWNER_UID: by_owner_uid,
     FORMER_POOL_UID: by_former_pool_uid,
+    FORMER_POOL_NAMESPACE: by_former_pool_namespace,
 }
 
 
@@ -170,6 +180,18 @@ def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[
     """
     with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
+
+
+def revisions_left_behind(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
+    """Return the revisions of a pool that no longer exists, if no controller owns them.
+
+    The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and
+    the cache showed the removal of the owner reference only after the pool was gone.
+    """
+    former = stores.revisions.by_index(FORMER_POOL_NAMESPACE, pool.namespace)
+    named = [each for each in former if each.metadata.name.startswith(f"{pool.name}-")]
+    existing = {each.metadata.uid for each in stores.pools.values()} if named else set()
+    return tuple(each for each in named if labels_of(each.metadata)[POOL_UID] not in existing)
 
 
 def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:

@@ -19,6 +19,7 @@ from controller.kubevirt.annotations import (
     MIN_READY,
     PARTITION,
     PARTITION_REVISION,
+    POOL_UID,
     PROGRESS_DEADLINE,
     PROTECT,
     REMOVE,
@@ -77,8 +78,11 @@ def pools_of_vmi(change: Change[VirtualMachineInstance], vms: StoreView[VirtualM
 
 
 def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
-    """Return the pool that controls the revision, and the pool that controlled the revision before the change."""
-    return wakes_of(change, lambda revision: _owner_key(revision.metadata), decides_by=_revision_fields)
+    """Return the pool that controls the revision, and the pool that controlled the revision before the change.
+
+    If no controller owns a former revision of a pool, return the pool that the name of the revision suggests.
+    """
+    return wakes_of(change, _pools_of_revision, decides_by=_revision_fields)
 
 
 def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
@@ -102,6 +106,12 @@ def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
     if parsed is not None:
         keys.append(ObjectKey(vm.metadata.namespace, parsed[0]))
     return dict.fromkeys(keys)
+
+
+def _pools_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
+    meta = revision.metadata
+    parsed = parse_name(meta.name) if POOL_UID in labels_of(meta) and controller_of(meta) is None else None
+    return _owner_key(meta) if parsed is None else (ObjectKey(meta.namespace, parsed[0]),)
 
 
 def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:

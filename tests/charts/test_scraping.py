@@ -64,8 +64,8 @@ def site(monitored_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 
 
 class Watched(NamedTuple):
-    """The running release, its Prometheus, and three namespaces. `shop` is healthy, `clinic` has a failing VM, and
-    `crowd` has a full quota.
+    """The running release, its Prometheus, and three namespaces. `shop` is healthy, `clinic` has failing VMs, and
+    `crowd` has a full quota. Too many VMs of the pool `ward` fail, so they are not replaced.
     """
 
     site: Site
@@ -117,6 +117,7 @@ def begin(watched: Watched) -> None:
     watched.shop.make_pool(3, template=quick())
     watched.shop.make_set(2)
     watched.clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
+    watched.clinic.make_pool(2, name="ward", template=quick("image-error"), autohealing=SOON)
 
 
 def settle(watched: Watched) -> None:
@@ -140,6 +141,7 @@ def live(watched: Watched) -> None:
     shop.make_pool(1, name="paused", template=quick(), paused=True)
     eventually(lambda: shop.pool_condition("ReplicaPaused", name="paused"), what="paused")
     eventually(lambda: clinic.told("SuccessfulDelete")["pool"], what="a healing")
+    eventually(lambda: clinic.told("HealingHeld")["ward"], what="a healing that is held")
     watched.prometheus.wait_for_scrape()
     # A rate needs two samples.
     watched.prometheus.wait_for_scrape()
@@ -176,6 +178,14 @@ def test_every_query_of_the_dashboards_is_answered(watched: Watched) -> None:
             eventually(lambda sent=sent: watched.prometheus.numbers(sent), within_s=10, what=f"an answer to {sent}")
 
 
+def test_the_dashboards_mark_the_start_of_the_leader(watched: Watched) -> None:
+    for board in dashboards(watched.site).values():
+        [annotation] = board["annotations"]["list"]
+        sent = filled_in(annotation["expr"], **choices(watched.prometheus, board))
+        marks = eventually(lambda sent=sent: watched.prometheus.history(sent, seconds=300, step_s=1), what="a mark")
+        assert {each["metric"]["pod"] for each in marks} == {"vmherd-0"}
+
+
 def choices(server: Prometheus, board: dict[str, Any]) -> dict[str, str]:
     """The values of Grafana's variables if the user leaves each variable at "All"."""
     chosen = {"__rate_interval": "5m"}
@@ -203,6 +213,8 @@ def test_every_alert_is_evaluated_and_the_expected_object_alerts_are_active(watc
     assert len(server.rules()) > 10
     expected = {
         ("VmherdReplicasMismatch", watched.clinic.namespace, "pool"),
+        ("VmherdReplicasMismatch", watched.clinic.namespace, "ward"),
+        ("VmherdHealingHeld", watched.clinic.namespace, "ward"),
         ("VmherdReplicasMismatch", *full),
         ("VmherdReplicaFailure", *full),
     }

@@ -24,7 +24,10 @@ def dashboards() -> dict[str, dict[str, Any]]:
 
 
 def queries() -> Iterator[Query]:
+    """The queries of all panels and annotations."""
     for name, board in dashboards().items():
+        for annotation in board["annotations"]["list"]:
+            yield Query(name, annotation["name"], annotation["expr"])
         for panel in board["panels"]:
             for target in panel.get("targets", ()):
                 yield Query(name, panel["title"], target["expr"])

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +18,8 @@ from tests.promtool import find_or_skip
 
 FILES = sorted(dashboards())
 QUERIES = tuple(queries())
+BUILTIN = {"__rate_interval", "__url_time_range", "__field", "__data"}
+"""The variables that Grafana defines."""
 
 
 def test_there_is_a_dashboard_for_the_controller_and_one_for_the_fleet():
@@ -56,12 +60,9 @@ def test_a_query_selects_only_the_chosen_job(query: Query):
 def test_every_variable_of_a_query_is_defined_in_its_dashboard(name: str):
     board = dashboards()[name]
     variables = {variable["name"] for variable in board["templating"]["list"]}
-    text = json.dumps(board["panels"])
-    for builtin in ("$__rate_interval", "${datasource}"):
-        text = text.replace(builtin, "")
-    assert "datasource" in variables
-    used = {part.split('"')[0].strip("\\") for part in text.split("$")[1:]}
-    assert used == variables - {"datasource"}
+    used = set(re.findall(r"\$\{?(\w+)", json.dumps([board["panels"], board["annotations"]])))
+    assert {each for each in used if not each.startswith("__")} == variables
+    assert {each for each in used if each.startswith("__")} <= BUILTIN
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -95,3 +96,42 @@ def test_a_dashboard_has_nothing_specific_to_one_installation(name: str):
     board = dashboards()[name]
     assert "id" not in board
     assert sources(board) == {"${datasource}"}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_a_change_of_the_leader_is_an_annotation(name: str):
+    [annotation] = dashboards()[name]["annotations"]["list"]
+    assert annotation["enable"]
+    assert "leader_election_master_status" in annotation["expr"]
+
+
+def links() -> Iterator[tuple[dict[str, Any], str]]:
+    """Each data link of a panel, with its panel."""
+    for board in dashboards().values():
+        for panel in board["panels"]:
+            config = panel.get("fieldConfig", {"defaults": {}, "overrides": []})
+            properties = [each for override in config["overrides"] for each in override["properties"]]
+            found = [each["value"] for each in properties if each["id"] == "links"]
+            for link in [*config["defaults"].get("links", ()), *(link for value in found for link in value)]:
+                yield panel, link["url"]
+
+
+def test_panels_with_objects_lead_to_the_dashboard_of_one_object():
+    titles = {panel["title"] for panel, _ in links()}
+    assert titles >= {"Held", "Rollout progress", "Not ready, by object", "Unavailable, as a share of the limit"}
+
+
+@pytest.mark.parametrize("link", tuple(links()), ids=lambda link: link[0]["title"])
+def test_a_data_link_sets_variables_that_exist_from_labels_that_the_query_keeps(link: tuple[dict[str, Any], str]):
+    panel, url = link
+    board = dashboards()["fleet.json"]
+    assert url.startswith(f"/d/{board['uid']}?")
+    variables = {variable["name"] for variable in board["templating"]["list"]}
+    assert {*re.findall(r"&var-(\w+)=", url), *re.findall(r"\$\{(\w+):queryparam\}", url)} <= variables
+    labels = set(re.findall(r"\$\{__(?:field\.labels|data\.fields)\.(\w+)\}", url))
+    assert {"namespace", "name"} <= labels
+    for target in panel["targets"]:
+        kept = [set(each.split(", ")) for each in re.findall(r" by \(([^)]*)\)", target["expr"])]
+        assert all(labels <= each for each in kept)
+    renamed = [each["options"].get("renameByName", {}) for each in panel.get("transformations", ())]
+    assert not [each for each in renamed if labels & each.keys()], "a link finds a column by its name"

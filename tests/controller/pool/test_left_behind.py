@@ -1,13 +1,16 @@
-"""P6: VMs with the pool finalizer whose pool no longer exists."""
+"""P6, P11: VMs with the pool finalizer, and revisions, whose pool no longer exists."""
 
 import pytest
 
+from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import Limits
-from controller.runtime.plan import Patch, Plan, RemoveOwnerReference
+from controller.pool.triggers import pools_of_revision
+from controller.runtime.plan import Delete, Patch, Plan, RemoveOwnerReference
 from informers.meta import ObjectKey
-from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, stores, vm, vm_spec
+from informers.store import Added, Updated
+from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, revision, stores, vm, vm_spec
 
 GONE = pool()
 KEY = GONE.metadata.key
@@ -57,3 +60,52 @@ def test_p10_disks_of_a_left_behind_vm_in_foreground_deletion_are_not_kept():
 def test_p4_at_most_burst_left_behind_vms_are_patched_in_a_pass():
     todo = plan_without_pool(*(vm(f"web-{ordinal}", deleting=True) for ordinal in range(5)), burst=2)
     assert [action.key.name for action in todo.actions] == ["web-0", "web-1"]
+
+
+def revisions_deleted(*revisions, living=None, burst=250):
+    caches = stores(living, revisions=revisions)
+    todo = PoolRules(caches, POOLS, Limits(burst), UnreadyMemory()).plan_absent(KEY)
+    assert all(isinstance(action, Delete) and action.uid and action.version for action in todo.actions)
+    return [action.key.name for action in todo.actions]
+
+
+LEFT = {"owned": None, "labels": {POOL_UID: GONE.metadata.uid}}
+
+
+def test_p11_a_revision_without_owner_is_deleted_when_its_pool_is_gone():
+    assert revisions_deleted(revision(GONE, "web-1", **LEFT), revision(GONE, "web-2-0a1b2c3d", **LEFT)) == [
+        "web-1",
+        "web-2-0a1b2c3d",
+    ]
+    assert revisions_deleted(*(revision(GONE, f"web-{number}", **LEFT) for number in range(3)), burst=2) == [
+        "web-0",
+        "web-1",
+    ]
+
+
+OTHER = pool(name="web-1", uid="uid-of-another-pool")
+OTHER_REVISIONS = {
+    "an owner reference": revision(GONE, "web-1", labels=LEFT["labels"]),
+    "another controller": revision(GONE, "web-1", owned=False, labels=LEFT["labels"]),
+    "no label of a pool": revision(GONE, "web-1", owned=None),
+    "another name": revision(GONE, "api-1", **LEFT),
+    "a pool that exists": revision(OTHER, "web-1-1", owned=None, labels={POOL_UID: OTHER.metadata.uid}),
+    "a deletion timestamp": revision(GONE, "web-1", deleting=True, **LEFT),
+}
+
+
+@pytest.mark.parametrize("other", OTHER_REVISIONS.values(), ids=OTHER_REVISIONS)
+def test_p11_other_revisions_stay_when_a_pool_is_gone(other):
+    assert revisions_deleted(other, living=OTHER) == []
+
+
+def woken_by(change):
+    return [key.name for key, _ in pools_of_revision(change)]
+
+
+def test_p11_a_former_revision_triggers_the_pool_that_its_name_suggests():
+    former, unlabelled = revision(GONE, "web-1", **LEFT), revision(GONE, "web-1", owned=None)
+    assert woken_by(Added(former)) == ["web"]
+    assert woken_by(Updated(revision(GONE, "web-1"), former)) == ["web"]
+    assert woken_by(Added(unlabelled)) == []
+    assert woken_by(Added(revision(GONE, "web", **LEFT))) == []
