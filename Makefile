@@ -70,7 +70,7 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 	@$(BIN)/vmherd $(if $(findstring --kubeconfig,$(ARGS)),,sandbox) conformance $(ARGS)
 
 .PHONY: bench
-bench: $(INSTALLED)  ## run the benchmarks; results go to benchmarks/results
+bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one; ARGS=profile draws flame graphs
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: faults
@@ -84,6 +84,10 @@ soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="
 .PHONY: manifests
 manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares
 	@$(BIN)/python -m charts $(ARGS)
+
+.PHONY: reference
+reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check only compares
+	@$(BIN)/python -m reference $(ARGS)
 
 .PHONY: lock
 lock:  ## pin the dependencies after a change of pyproject.toml

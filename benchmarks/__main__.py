@@ -1,100 +1,79 @@
-"""`python -m benchmarks`: measure, print a table, and write the results as JSON.
+"""`python -m benchmarks`: run benchmark cases, print a table, and keep the results as JSON.
 
-python -m benchmarks [--count 1000] [--rounds 3] [--rest 10] [--output FILE]
+python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against COMMAND] [--json FILE] [--docs]
+python -m benchmarks profile [burst|cold-start|churn|scale-in ...] [--size N]
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import platform
-import statistics
-import tempfile
-from functools import reduce
-from operator import getitem
+import sys
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
-from rich.table import Table
+from rich.markdown import Markdown
 
-from benchmarks.burst import measure_burst
-from benchmarks.decoding import measure_decoding
-from benchmarks.metrics import measure_metrics
-from benchmarks.program import import_rss_mb
-from sandbox.binaries import find_binaries
-from sandbox.controlplane import ControlPlane
+from benchmarks import page, plots, runner
+from benchmarks.case import Case, Report
+from benchmarks.cases import CASES
+from benchmarks.profiles import __main__ as profiles
 
-RESULTS = Path(__file__).parent / "results" / "burst.json"
+RESULTS = page.ROOT / "benchmarks" / "results" / "bench.json"
+PICTURE = page.ROOT / "docs" / "images" / "performance.svg"
 
 
 def main() -> None:
+    if sys.argv[1:2] == ["profile"]:
+        profiles.main(sys.argv[2:])
+        return
+    given = _arguments()
+    chosen = [CASES[name] for name in given.cases] or [
+        each for each in CASES.values() if given.against == "" or each.black_box
+    ]
+    report = runner.read(given.json)
+    if not given.show:
+        _measure(chosen, given, report)
+    done = {case.name for case in chosen}
+    shown = Report([each for each in report.results if each.case in done])
+    Console().print(Markdown(page.markdown(shown)))
+    print(f"\nall results: {given.json}")
+    if given.docs:
+        page.write_docs(report)
+        PICTURE.write_text(plots.draw(plots.bars(report)))
+
+
+def _measure(chosen: list[Case], given: argparse.Namespace, report: Report) -> None:
+    options = runner.Options(given.rounds, given.sizes, given.against, given.quick)
+    for case in chosen:
+        if given.against and not case.black_box:
+            raise SystemExit(f"the case {case.name} measures only vmherd")
+        for result in runner.run(case, options):
+            report.put(result)
+            runner.write(report, given.json)
+
+
+def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="python -m benchmarks", description="Measure the CPU, memory and requests of the controller."
+        prog="make bench", description="Measure the time, CPU, memory and requests of the controller."
     )
-    parser.add_argument("--count", type=int, default=1000, help="VMIs to create and delete (default 1000)")
-    parser.add_argument("--rounds", type=int, default=3, help="rounds, each on a fresh control plane (default 3)")
-    parser.add_argument("--rest", type=float, default=10.0, help="seconds to measure without any changes (default 10)")
-    parser.add_argument("--output", type=Path, default=RESULTS, help="file for the results, as JSON")
-    arguments = parser.parse_args()
-    binaries = find_binaries()
-    rounds = []
-    for number in range(arguments.rounds):
-        print(f"round {number + 1} of {arguments.rounds}: {arguments.count} VMIs", flush=True)
-        with tempfile.TemporaryDirectory(prefix="vmherd-bench-") as directory:
-            plane = ControlPlane(Path(directory), binaries)
-            plane.start()
-            try:
-                rounds.append(measure_burst(plane, arguments.count, rest_s=arguments.rest))
-            finally:
-                plane.stop()
-    results = {
-        "machine": {"python": platform.python_version(), "system": platform.platform()},
-        "count": arguments.count,
-        "rounds": rounds,
-        "decoding": measure_decoding(),
-        "metrics": measure_metrics(),
-        "import_rss_mb": {"kubernetes_asyncio": import_rss_mb("kubernetes_asyncio.client")},
-    }
-    arguments.output.parent.mkdir(parents=True, exist_ok=True)
-    arguments.output.write_text(json.dumps(results, indent=2) + "\n")
-    _print(results)
-    print(f"\nall results: {arguments.output}")
+    parser.add_argument("cases", nargs="*", metavar="CASE", help=f"cases to run (default all): {', '.join(CASES)}")
+    parser.add_argument("--sizes", type=_sizes, default=(), help="sizes of each case, such as 1000,10000")
+    parser.add_argument("--rounds", type=int, default=3, help="rounds of each case and size (default 3)")
+    parser.add_argument("--quick", action="store_true", help="shorten the phases that only wait; for a first look")
+    parser.add_argument("--against", default="", metavar="COMMAND", help="measure this controller instead of vmherd")
+    parser.add_argument(
+        "--json", type=Path, default=RESULTS, help="file with all results; new results replace old ones"
+    )
+    parser.add_argument("--show", action="store_true", help="measure nothing, and only show the results in the file")
+    parser.add_argument("--docs", action="store_true", help="write the results to docs/performance.md too")
+    given = parser.parse_args()
+    if unknown := [name for name in given.cases if name not in CASES]:
+        parser.error(f"unknown case {unknown[0]!r}; the cases are {', '.join(CASES)}")
+    return given
 
 
-def _print(results: dict[str, Any]) -> None:
-    rounds, count = results["rounds"], results["count"]
-
-    def median(*path: str) -> float:
-        """Return the median of one number over all rounds. `path` has the keys of the number in a round's result."""
-        return statistics.median(float(reduce(getitem, path, each)) for each in rounds)
-
-    table = Table("figure", "controller", "bare loop", "ratio", title=f"{count} VMIs, median of {len(rounds)} rounds")
-    for way, verb in (("up", "create"), ("down", "delete")):
-        for label, key, scale, unit in (
-            ("wall", "wall_s", 1.0, "s"),
-            (f"CPU for each {verb}", "cpu_s", 1000 / count, "ms"),
-        ):
-            ours = median(way, key) * scale
-            bare = median("bare", verb, key) * scale
-            table.add_row(f"{verb}s: {label}", f"{ours:.3f} {unit}", f"{bare:.3f} {unit}", f"{ours / bare:.2f}")
-        table.add_row(f"{verb}s: requests for each VMI, without Events", f"{median(way, 'requests_each'):.3f}")
-    whole = results["import_rss_mb"]["kubernetes_asyncio"]
-    table.add_row("RSS with all VMIs", f"{median('memory', 'full_mb'):.1f} MB")
-    table.add_row("  (a process that only imports kubernetes_asyncio)", f"{whole:.1f} MB")
-    table.add_row("RSS after the start", f"{median('memory', 'idle_mb'):.1f} MB")
-    decoding = results["decoding"]
-    table.add_row(f"decoding one VMI event of {decoding['event_bytes']:.0f} B", f"{decoding['decode_us']:.1f} us")
-    table.add_row("storing it, with indexes", f"{decoding['store_us']:.1f} us")
-    table.add_row("retained memory for each VMI", f"{decoding['bytes_kept']:.0f} B")
-    for pools, scrape in results["metrics"]["scrape"].items():
-        loop, thread = f"{scrape['page_ms']:.2f} ms", f"{scrape['render_ms']:.0f} ms"
-        table.add_row(f"scrape of {pools} pools: on the event loop, on a thread", f"{loop}, {thread}")
-        table.add_row("  size of the page", f"{scrape['bytes'] / 1e6:.2f} MB")
-    table.add_row("metrics of one pass that creates a VM", f"{results['metrics']['pass_us']:.1f} us")
-    Console().print(table)
-    rest = rounds[-1]["rest"]
-    print(f"without changes for {rest['seconds']:g}s: requests {rest['requests'] or 'none'}, CPU {rest['cpu_s']:.2f}s")
+def _sizes(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in
 discarded. The loop's time is the cost of the API server and the HTTP client. The controller's own cost is the
 controller's time minus the loop's time.
 
-    python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT    prints one JSON object
+    python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT [PLURAL]    prints one JSON object
 """
 
 from __future__ import annotations
@@ -24,21 +24,24 @@ import aiohttp
 import uvloop
 import yaml
 
-from benchmarks.subject import vmi_body
+from benchmarks.subject import vm_body, vmi_body
 
 IN_FLIGHT = 50
+VMIS = "virtualmachineinstances"
+BODIES: dict[str, Callable[[str], bytes]] = {VMIS: vmi_body, "virtualmachines": vm_body}
 
 
-async def main(kubeconfig: str, namespace: str, count: int) -> None:
+async def main(kubeconfig: str, namespace: str, count: int, plural: str) -> None:
     url, ssl_context = connection(Path(kubeconfig))
-    collection = f"{url}/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstances"
+    collection = f"{url}/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
+    body_of = BODIES[plural]
     names = [f"bare-{number:05d}" for number in range(count)]
     connector = aiohttp.TCPConnector(limit=IN_FLIGHT, ssl=ssl_context)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
 
         async def create(name: str) -> None:
             headers = {"Content-Type": "application/json"}
-            async with session.post(collection, data=vmi_body(name), headers=headers) as answer:
+            async with session.post(collection, data=body_of(name), headers=headers) as answer:
                 await answer.read()
                 answer.raise_for_status()
 
@@ -93,4 +96,4 @@ def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
 
 if __name__ == "__main__":
     # The controller uses uvloop if it is installed.
-    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3])))
+    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else VMIS))

@@ -30,13 +30,13 @@ def vmi_of_set(number: int, *, size: int = SET_SIZE) -> bytes:
     group = number // size
     owner = _owner("kubevirt.io/v1", "VirtualMachineInstanceReplicaSet", f"fleet-{group:05d}", uid(1, group))
     labels = {"app": f"fleet-{group:05d}", "vmherd.dev/template-hash": f"{group:010x}"}
-    return _vmi(number, group, f"fleet-{group:05d}-{number:06d}", owner, labels, uid(2, number))
+    return _vmi(number, group, vmi_name(number, size), owner, labels, uid(2, number))
 
 
 def vmi_of_vm(number: int, *, size: int = POOL_SIZE) -> bytes:
     """The running VMI of the VM with the same number."""
     group = number // size
-    name = _vm_name(number, size)
+    name = vm_name(number, size)
     owner = _owner("kubevirt.io/v1", "VirtualMachine", name, uid(4, number))
     labels = {"app": f"pool-{group:05d}", "kubevirt.io/vm-pool-revision-name": f"pool-{group:05d}-1"}
     return _vmi(number, group, name, owner, labels, uid(5, number))
@@ -45,9 +45,9 @@ def vmi_of_vm(number: int, *, size: int = POOL_SIZE) -> bytes:
 def vm_of_pool(number: int, *, size: int = POOL_SIZE) -> bytes:
     """A running VM of a pool with `size` VMs."""
     group = number // size
-    pool, name = f"pool-{group:05d}", _vm_name(number, size)
+    pool, name = f"pool-{group:05d}", vm_name(number, size)
     owner = _owner("pool.kubevirt.io/v1beta1", "VirtualMachinePool", pool, uid(3, group))
-    metadata = _metadata(number, f"team-{group % NAMESPACES}", name, uid(4, number)) | {
+    metadata = _metadata(number, namespace_of(group), name, uid(4, number)) | {
         "annotations": {
             "kubevirt.io/latest-observed-api-version": "v1",
             "kubevirt.io/storage-observed-api-version": "v1",
@@ -88,9 +88,9 @@ def vm_spec(pool: str, *, suffix: str = "", image: str = "v1") -> dict[str, Any]
     }
 
 
-def pool(replicas: int, *, image: str = "v1", generation: int = 1) -> bytes:
-    """The pool with the number 0."""
-    name = "pool-00000"
+def pool(replicas: int, *, image: str = "v1", generation: int = 1, number: int = 0) -> bytes:
+    """A pool."""
+    name = f"pool-{number:05d}"
     template = {"metadata": {"labels": {"app": name}}, "spec": vm_spec(name, image=image)}
     spec = {
         "replicas": replicas,
@@ -98,34 +98,36 @@ def pool(replicas: int, *, image: str = "v1", generation: int = 1) -> bytes:
         "virtualMachineTemplate": template,
         "maxUnavailable": "10%",
     }
-    metadata = _metadata(0, "team-0", name, uid(3, 0)) | {
+    metadata = _metadata(number, namespace_of(number), name, uid(3, number)) | {
         "generation": generation,
         "finalizers": ["pool.kubevirt.io/finalizer"],
     }
     return _encode({"metadata": metadata, "spec": spec})
 
 
-def pool_revision(pool_spec: dict[str, Any]) -> bytes:
-    """The first revision of the pool with the number 0."""
-    owner = _owner("pool.kubevirt.io/v1beta1", "VirtualMachinePool", "pool-00000", uid(3, 0))
-    metadata = _metadata(0, "team-0", "pool-00000-1", uid(9, 0)) | {"ownerReferences": [owner]}
+def pool_revision(pool_spec: dict[str, Any], *, number: int = 0) -> bytes:
+    """The first revision of a pool."""
+    name = f"pool-{number:05d}"
+    owner = _owner("pool.kubevirt.io/v1beta1", "VirtualMachinePool", name, uid(3, number))
+    metadata = _metadata(number, namespace_of(number), f"{name}-1", uid(9, number)) | {"ownerReferences": [owner]}
     return _encode({"metadata": metadata, "data": pool_spec, "revision": 1})
 
 
-def replica_set(replicas: int) -> bytes:
-    """The replica set with the number 0."""
-    labels = {"app": "fleet-00000"}
+def replica_set(replicas: int, *, number: int = 0) -> bytes:
+    """A replica set."""
+    name = f"fleet-{number:05d}"
+    labels = {"app": name}
     spec = {
         "replicas": replicas,
         "selector": {"matchLabels": labels},
         "template": {"metadata": {"labels": labels}, "spec": subject.SPEC},
     }
-    return _encode({"metadata": _metadata(0, "team-0", "fleet-00000", uid(1, 0)), "spec": spec})
+    return _encode({"metadata": _metadata(number, namespace_of(number), name, uid(1, number)), "spec": spec})
 
 
 def kubevirt_revision(number: int) -> bytes:
     """A ControllerRevision in which KubeVirt stores the instance type of a VM."""
-    name, owner_uid = _vm_name(number), uid(4, number)
+    name, owner_uid = vm_name(number), uid(4, number)
     owner = _owner("kubevirt.io/v1", "VirtualMachine", name, owner_uid)
     metadata = _metadata(number, f"team-{number // POOL_SIZE % NAMESPACES}", "", uid(6, number)) | {
         "name": f"{name}-cx1.medium-v1beta1-{uid(7, 0)}-1",
@@ -152,8 +154,8 @@ def kubevirt_revision(number: int) -> bytes:
 
 
 def _vmi(number: int, group: int, name: str, owner: dict[str, Any], labels: dict[str, str], uid_: str) -> bytes:
-    node = f"worker-{number % 400}"
-    metadata = _metadata(number, f"team-{group % NAMESPACES}", name, uid_) | {
+    node = node_of(number)
+    metadata = _metadata(number, namespace_of(group), name, uid_) | {
         "annotations": {
             "kubevirt.io/latest-observed-api-version": "v1",
             "kubevirt.io/storage-observed-api-version": "v1",
@@ -177,7 +179,23 @@ def _vmi(number: int, group: int, name: str, owner: dict[str, Any], labels: dict
     return _encode({"metadata": metadata | {"managedFields": managed}, "spec": running["spec"], "status": status})
 
 
-def _vm_name(number: int, size: int = POOL_SIZE) -> str:
+def namespace_of(group: int) -> str:
+    """Return the namespace of a replica set or pool."""
+    return f"team-{group % NAMESPACES}"
+
+
+def node_of(number: int) -> str:
+    """Return the node of a VMI."""
+    return f"worker-{number % 400}"
+
+
+def vmi_name(number: int, size: int = SET_SIZE) -> str:
+    """Return the name of a VMI of a replica set."""
+    return f"fleet-{number // size:05d}-{number:06d}"
+
+
+def vm_name(number: int, size: int = POOL_SIZE) -> str:
+    """Return the name of a VM of a pool, and of its VMI."""
     return f"pool-{number // size:05d}-{number % size}"
 
 

@@ -41,6 +41,31 @@ def replica_set(replicas: int) -> dict[str, Any]:
     }
 
 
+def pool(replicas: int) -> dict[str, Any]:
+    """The pool as a user would apply it."""
+    inner = {"metadata": {"labels": LABELS}, "spec": SPEC}
+    template = {"metadata": {"labels": LABELS}, "spec": {"runStrategy": "Always", "template": inner}}
+    return {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": SET_NAME},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "virtualMachineTemplate": template},
+    }
+
+
+def vm_body(name: str) -> bytes:
+    """Return a VM as the controller creates it for the pool, as JSON, without an owner."""
+    spec = pool(1)["spec"]["virtualMachineTemplate"]["spec"]
+    labels = {**LABELS, "kubevirt.io/vm-pool-revision-name": f"{SET_NAME}-1"}
+    body = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachine",
+        "metadata": {"name": name, "labels": labels},
+        "spec": spec,
+    }
+    return json.dumps(body).encode()
+
+
 def vmi(name: str) -> dict[str, Any]:
     """A VMI as the controller creates it for the replica set. Only the hash and the owner's UID are made up."""
     owner = {

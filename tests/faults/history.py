@@ -322,12 +322,22 @@ class _Authors:
         return self._unanswered(observation, before)
 
     def _unanswered(self, observation: Observation, before: Object | None) -> Request | None:
-        """Return a write of this object that was answered with 5xx shortly before."""
+        """Return a write of this object that was answered with 5xx shortly before.
+
+        If the write names a version, the object had this version. The server refuses a write for another version.
+        """
         for write in self._by_name[observation.kind, name_of(observation.object)]:
             fits = (write.verb == "create") == (before is None) and (write.verb == "delete") == _deletes(observation)
+            fits = fits and (before is None or named_version(write) in ("", str(version_of(before))))
             if fits and id(write) not in self._used and 0 <= observation.time - write.time <= UNANSWERED_S:
                 return write
         return None
+
+
+def named_version(write: Request) -> str:
+    """Return the resourceVersion in the body of a patch, or ""."""
+    metadata = (write.body.get("metadata") or {}) if isinstance(write.body, dict) else {}
+    return str(metadata.get("resourceVersion") or "")
 
 
 def _only_tests(write: Request) -> bool:

@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tests.faults.availability import disruptions
-from tests.faults.history import Change, History, Request, World, shown
+from tests.faults.history import Change, History, Request, World, named_version, shown
 from tests.faults.invariants_safety import described
 from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.restarts import states_in
@@ -317,8 +317,7 @@ def _overwritten(change: Change) -> str:
     assert change.before is not None
     assert change.after is not None
     assert change.author is not None
-    body = change.author.body
-    wanted = ((body.get("metadata") or {}).get("resourceVersion") if isinstance(body, dict) else "") or ""
+    wanted = named_version(change.author)
     if wanted and wanted != str(version_of(change.before)):
         return f"{change.author} was made for version {wanted}"
     after = {each["uid"] for each in references_of(change.after)}

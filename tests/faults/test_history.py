@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from msgspec.structs import replace
 
 from tests.faults.audit_tail import AuditTail
@@ -95,6 +96,19 @@ def test_a_write_that_was_answered_with_an_error_and_happened_is_found_by_name()
     item["metadata"] |= {"uid": "u", "namespace": "n", "resourceVersion": "7"}
     made.observations.append(Observation(7, VMI, "ADDED", item, made.now + 1))
     assert made.history().changes[-1].ours
+
+
+@pytest.mark.parametrize(("version", "ours"), [(1, True), (2, False), (None, True)])
+def test_an_unanswered_patch_made_a_change_only_from_the_version_that_it_names(version: int | None, ours: bool) -> None:
+    made = Made()
+    made.create(replica_set(1))
+    metadata = {} if version is None else {"metadata": {"resourceVersion": str(version)}}
+    made.fail("patch", SET, "herd", 504, body={**metadata, "status": {"replicas": 1}}, subresource="status")
+    item = copy.deepcopy(made.objects[SET, "herd"])
+    assert item["metadata"]["resourceVersion"] == "1"
+    item["metadata"]["resourceVersion"] = "7"
+    made.observations.append(Observation(7, SET, "MODIFIED", item, made.now + 1))
+    assert made.history().changes[-1].ours == ours
 
 
 def test_a_write_without_an_effect_has_no_change() -> None:

@@ -1,0 +1,87 @@
+"""A control plane of a benchmark, and what its audit log says of the controller's requests."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from sandbox.admin import Admin
+from sandbox.audit import AuditRecord, read_records
+from sandbox.binaries import find_binaries
+from sandbox.controlplane import ControlPlane
+from sandbox.pki import ADMIN_GROUP
+
+NAMESPACE = "bench"
+USER = "bench-controller"
+POLL_S = 0.2
+SETTLE_S = 2.0
+"""The wait after the last write, in seconds. In this time, the last Events and the last status are written."""
+
+WRITES = ("create", "update", "patch", "delete", "deletecollection")
+MERGE = "application/merge-patch+json"
+
+
+class Cluster:
+    """A running control plane with one namespace. The controller has a user of its own."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+        self.admin = Admin(plane.kubeconfig)
+        self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
+        self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        self.admin.send("POST", path, json.dumps(document).encode(), "application/json")
+
+    def patch(self, path: str, change: dict[str, Any]) -> None:
+        self.admin.send("PATCH", path, json.dumps(change).encode(), MERGE)
+
+    def count(self, path: str) -> int:
+        page = self.admin.get(f"{path}?limit=1")
+        return int(len(page["items"]) + page["metadata"].get("remainingItemCount", 0))
+
+    def until(self, reached: Callable[[], bool], what: str, *, within_s: float) -> None:
+        deadline = time.monotonic() + within_s
+        while not reached():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"the controller did not reach this within {within_s:g} s: {what}")
+            time.sleep(POLL_S)
+
+    def position(self) -> int:
+        return self.plane.audit_position()
+
+    def records(self, since: int) -> list[AuditRecord]:
+        return list(read_records(self.plane.audit_log, since))
+
+    def of_controller(self, since: int) -> list[AuditRecord]:
+        return [record for record in self.records(since) if record.username == USER]
+
+
+@contextmanager
+def running_cluster(directory: Path) -> Iterator[Cluster]:
+    plane = ControlPlane(directory / "plane", find_binaries())
+    plane.start()
+    try:
+        yield Cluster(plane)
+    finally:
+        plane.stop()
+
+
+def by_kind(records: list[AuditRecord]) -> dict[str, int]:
+    kinds = Counter(f"{r.verb} {r.resource}{'/' + r.subresource if r.subresource else ''}" for r in records)
+    return dict(kinds.most_common())
+
+
+def requests_without_events(records: list[AuditRecord]) -> int:
+    """Count the requests except those for Events and for the lease."""
+    return sum(record.resource not in ("events", "leases") for record in records)
+
+
+def wall_s(asked: AuditRecord, writes: list[AuditRecord]) -> float:
+    """Return the time from the user's request to the answer to the controller's last write."""
+    return (max(record.stage_timestamp for record in writes) - asked.request_received_timestamp).total_seconds()

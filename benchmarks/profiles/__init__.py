@@ -1,0 +1,1 @@
+"""Profiles of the controller: a sampler, and flame graphs as SVG."""

@@ -1,0 +1,120 @@
+"""Draws folded stacks as a flame graph, and finds the functions that need most of the CPU time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from xml.sax.saxutils import escape
+
+from msgspec import Struct, field
+
+WIDTH, ROW, LETTER = 1200, 17, 6.6
+LEFT, TOP = 8, 30
+NARROWEST = 0.6
+"""A function with a narrower box, in pixels, is left out."""
+
+COLOURS = {
+    "controller": "#f2a65a",
+    "informers": "#e8743b",
+    "pool": "#f6c85f",
+    "replicaset": "#f6c85f",
+    "runtime": "#f2a65a",
+    "aiohttp": "#8ab6d6",
+    "asyncio": "#a9d0b3",
+}
+OTHER = "#d9d2c7"
+OWN = (
+    "controller/",
+    "informers/",
+    "pool/",
+    "replicaset/",
+    "runtime/",
+    "metrics/",
+    "events/",
+    "kubevirt/",
+    "apimachinery/",
+)
+"""The beginnings of the names of vmherd's functions."""
+
+
+class Node(Struct):
+    """One function in one stack, with its samples and the functions that it calls."""
+
+    name: str
+    samples: int = 0
+    children: dict[str, Node] = field(default_factory=dict)
+
+
+def tree(folded: str) -> Node:
+    """Return the tree of all stacks. The root has all samples."""
+    root = Node("all")
+    for line in folded.splitlines():
+        stack, _, count = line.rpartition(" ")
+        node = root
+        node.samples += int(count)
+        for name in stack.split(";"):
+            node = node.children.setdefault(name, Node(name))
+            node.samples += int(count)
+    return root
+
+
+def largest(folded: str, count: int = 3) -> list[tuple[str, float]]:
+    """Return the functions with the most samples of their own, each with its share of all samples."""
+    own: Counter[str] = Counter()
+    for line in folded.splitlines():
+        stack, _, samples = line.rpartition(" ")
+        own[stack.rpartition(";")[2]] += int(samples)
+    total = own.total() or 1
+    return [(name, samples / total) for name, samples in own.most_common(count)]
+
+
+def inclusive(folded: str) -> dict[str, float]:
+    """Return the share of all samples in which each function is on the stack."""
+    shares: Counter[str] = Counter()
+    total = 0
+    for line in folded.splitlines():
+        stack, _, samples = line.rpartition(" ")
+        total += int(samples)
+        for name in set(stack.split(";")):
+            shares[name] += int(samples)
+    return {name: samples / (total or 1) for name, samples in shares.most_common()}
+
+
+def draw(folded: str, title: str) -> str:
+    """Return the flame graph as SVG. The width of a box is the share of its samples. A title shows the share."""
+    root = tree(folded)
+    height = TOP + ROW * _depth(root, WIDTH / (root.samples or 1)) + 8
+    boxes = "\n".join(_boxes(root, LEFT, 0, (WIDTH - 2 * LEFT) / (root.samples or 1), root.samples or 1))
+    return (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}"'
+        ' font-family="monospace" font-size="11">\n'
+        f'<rect width="{WIDTH}" height="{height}" fill="#ffffff"/>\n'
+        f'<text x="{LEFT}" y="18" font-size="13">{escape(title)} ({root.samples} samples)</text>\n{boxes}\n</svg>\n'
+    )
+
+
+def _depth(node: Node, scale: float) -> int:
+    return 1 + max(
+        (_depth(each, scale) for each in node.children.values() if each.samples * scale > NARROWEST), default=0
+    )
+
+
+def _boxes(node: Node, x: float, depth: int, scale: float, total: int) -> Iterator[str]:
+    width, y = node.samples * scale, TOP + depth * ROW
+    name = escape(node.name)
+    shown = node.name.rpartition(":")[2] or node.name
+    text = escape(shown[: int(width / LETTER)]) if width > 3 * LETTER else ""
+    yield (
+        f"<g><title>{name} {node.samples / total:.1%}</title>"
+        f'<rect x="{x:.1f}" y="{y}" width="{width:.1f}" height="{ROW - 1}" fill="{_colour(node.name)}"/>'
+        + (f'<text x="{x + 2:.1f}" y="{y + 12}">{text}</text>' if text else "")
+        + "</g>"
+    )
+    for child in sorted(node.children.values(), key=lambda each: each.name):
+        if child.samples * scale > NARROWEST:
+            yield from _boxes(child, x, depth + 1, scale, total)
+        x += child.samples * scale
+
+
+def _colour(name: str) -> str:
+    return COLOURS.get(name.partition("/")[0], OTHER)

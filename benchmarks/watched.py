@@ -1,0 +1,107 @@
+"""`vmherd run` with measurements inside the process. The arguments after `--` go to vmherd.
+
+python -m benchmarks.watched [--stalls FILE] [--profile FILE] [--profile-start FILE] -- run --kubeconfig ...
+
+SIGUSR1 writes the longest stall of the event loop to FILE, and starts again from zero. SIGUSR2 starts the profile, and
+a second SIGUSR2 writes the profile to FILE. `--profile-start` starts the profile at once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+
+from benchmarks.profiles.sampler import Sampler
+from controller import app
+from controller.cli import main as vmherd
+from controller.config.settings import Config
+
+TICK_S = 0.005
+KEPT = 30
+"""The number of stalls in the file."""
+
+
+class Stalls:
+    """The longest turn of the event loop, in wall time and in CPU time of its thread.
+
+    A timer fires every TICK_S. The CPU time between two ticks is at most TICK_S longer than the longest turn. On a busy
+    machine, only the CPU time says something about the program.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._wall_s = 0.0
+        self._longest: list[tuple[float, float]] = []
+        """The CPU time of the longest turns in seconds, and their ends on the monotonic clock of the machine."""
+
+    async def run(self) -> None:
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._write)
+        wall, cpu = time.monotonic(), time.thread_time()
+        while True:
+            await asyncio.sleep(TICK_S)
+            now, cpu_now = time.monotonic(), time.thread_time()
+            self._wall_s = max(self._wall_s, now - wall - TICK_S)
+            self._longest = sorted([*self._longest, (cpu_now - cpu, now)])[-KEPT:]
+            wall, cpu = now, cpu_now
+
+    def _write(self) -> None:
+        longest = [{"cpu_ms": cpu_s * 1000, "at": at} for cpu_s, at in reversed(self._longest)]
+        unfinished = self._file.with_suffix(".new")
+        unfinished.write_text(json.dumps({"wall_ms": self._wall_s * 1000, "longest": longest}))
+        unfinished.rename(self._file)
+        self._wall_s, self._longest = 0.0, []
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.watched")
+    parser.add_argument("--stalls", type=Path)
+    parser.add_argument("--profile", type=Path)
+    parser.add_argument("--profile-start", type=Path)
+    parser.add_argument("command", nargs="+")
+    given = parser.parse_args()
+    if given.stalls:
+        _watch_stalls(Stalls(given.stalls))
+    if given.profile or given.profile_start:
+        sampler = Sampler()
+        _toggle_on_signal(sampler, given.profile or given.profile_start)
+        if given.profile_start:
+            sampler.start()
+    sys.argv = ["vmherd", *given.command]
+    vmherd()
+
+
+def _watch_stalls(stalls: Stalls) -> None:
+    run = app.run
+
+    async def watched(config: Config) -> int:
+        async with asyncio.TaskGroup() as group:
+            ticking = group.create_task(stalls.run())
+            try:
+                return await run(config)
+            finally:
+                ticking.cancel()
+
+    app.run = watched
+
+
+def _toggle_on_signal(sampler: Sampler, file: Path) -> None:
+    def toggle(_: int, __: FrameType | None) -> None:
+        if not sampler.is_running:
+            sampler.start()
+            return
+        sampler.stop()
+        unfinished = file.with_suffix(".new")
+        unfinished.write_text(sampler.folded())
+        unfinished.rename(file)
+
+    signal.signal(signal.SIGUSR2, toggle)
+
+
+if __name__ == "__main__":
+    main()

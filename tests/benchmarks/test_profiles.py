@@ -1,0 +1,52 @@
+"""The sampler and the flame graph."""
+
+from __future__ import annotations
+
+import time
+from xml.etree import ElementTree
+
+from benchmarks.profiles import flame
+from benchmarks.profiles.sampler import Sampler
+
+FOLDED = "run;plan 60\nrun;write;encode 30\nrun 10\n"
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def spin(seconds: float) -> None:
+    end = time.process_time() + seconds
+    while time.process_time() < end:
+        pass
+
+
+def test_the_sampler_finds_the_function_that_uses_the_cpu():
+    sampler = Sampler()
+    sampler.start()
+    spin(0.3)
+    sampler.stop()
+    share = flame.inclusive(sampler.folded())["benchmarks/test_profiles.py:spin"]
+    assert share > 0.5
+
+
+def test_a_stopped_sampler_takes_no_samples():
+    sampler = Sampler()
+    sampler.start()
+    sampler.stop()
+    before = sampler.folded()
+    spin(0.05)
+    assert sampler.folded() == before
+
+
+def test_the_largest_functions_are_those_with_the_most_samples_of_their_own():
+    assert flame.largest(FOLDED, 2) == [("plan", 0.6), ("encode", 0.3)]
+    assert flame.inclusive(FOLDED) == {"run": 1.0, "plan": 0.6, "write": 0.3, "encode": 0.3}
+
+
+def test_the_width_of_a_box_is_the_share_of_its_samples():
+    picture = ElementTree.fromstring(flame.draw(FOLDED, "a <profile>"))
+    boxes = {
+        (group.findtext(f"{SVG}title") or ""): float(box.get("width", "0"))
+        for group in picture.iter(f"{SVG}g")
+        if (box := group.find(f"{SVG}rect")) is not None
+    }
+    assert boxes["plan 60.0%"] == 2 * boxes["encode 30.0%"]
+    assert boxes["all 100.0%"] == boxes["run 100.0%"]

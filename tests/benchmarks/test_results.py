@@ -1,0 +1,104 @@
+"""Cases run in rounds, and their results become a table, a page and a picture."""
+
+from __future__ import annotations
+
+from xml.etree import ElementTree
+
+import pytest
+
+from benchmarks import page, plots, runner
+from benchmarks.case import About, Case, Conditions, Measure, Report, Result, Setting
+from benchmarks.cases import CASES
+
+QUIET, BUSY = (Conditions("2026-11-22", 2, "3.11.7", "abc1234", others) for others in (0.01, 0.6))
+
+
+def made_up(size: int = 1_000, *, conditions: Conditions = QUIET, **values: float) -> Result:
+    rounds = [{key: value * factor for key, value in values.items()} for factor in (1.0, 2.0, 4.0)]
+    return Result("set-burst", size, "make bench", rounds=rounds, conditions=[conditions] * 3)
+
+
+def test_each_round_has_its_own_directory_and_its_values(tmp_path):
+    seen: list[Setting] = []
+
+    def measure(setting: Setting) -> dict[str, float]:
+        assert setting.directory.is_dir()
+        seen.append(setting)
+        return {"cpu": float(len(seen))}
+
+    case = Case("toy", "Toy", "A toy.", "VMs", (5, 7), (Measure("cpu", "CPU", "s", About.CPU),), measure)
+    results = runner.run(case, runner.Options(rounds=2), tell=lambda _: None)
+    assert [result.rounds for result in results] == [[{"cpu": 1.0}, {"cpu": 2.0}], [{"cpu": 3.0}, {"cpu": 4.0}]]
+    assert len({setting.directory for setting in seen}) == 4
+    assert results[0].command == 'make bench ARGS="toy --sizes 5 --rounds 2"'
+    assert 0 <= results[0].others <= 1
+
+
+def test_a_new_result_replaces_the_old_one_and_the_file_keeps_the_others(tmp_path):
+    file = tmp_path / "results" / "bench.json"
+    report = runner.read(file)
+    report.put(made_up(1_000, up_s=1.0))
+    report.put(made_up(10_000, up_s=9.0))
+    report.put(made_up(1_000, up_s=2.0))
+    runner.write(report, file)
+    found = runner.read(file)
+    assert sorted(each.size for each in found.results) == [1_000, 10_000]
+    newest = found.find("set-burst", 1_000)
+    assert newest is not None
+    assert newest.spread("up_s") == (2.0, 4.0, 8.0)
+
+
+def test_the_table_shows_the_spread_and_marks_a_missed_target():
+    table = page.markdown(Report([made_up(up_cpu_ms=0.5, up_cpu_ratio=1.0)]))
+    assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in table
+    assert "| CPU for each create, times the bare loop (x) | at most 1.30 | 1.00 | **2.00** | 4.00 |" in table
+    assert "revision abc1234" in table
+
+
+def test_wall_times_of_a_busy_machine_are_not_shown():
+    table = page.markdown(Report([made_up(conditions=BUSY, up_s=1.0, up_cpu_ms=0.5)]))
+    assert "| VMIs: all created (s) |  | not usable | not usable | not usable |" in table
+    assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in table
+
+
+def test_the_page_keeps_its_own_text_around_the_figures(tmp_path):
+    file = tmp_path / "performance.md"
+    file.write_text(f"Before.\n{page.BEGIN}\nold\n{page.END}\nAfter.\n")
+    page.write_docs(Report([made_up(up_s=1.0)]), page=file)
+    text = file.read_text()
+    assert text.startswith("Before.\n")
+    assert text.endswith("After.\n")
+    assert "old" not in text
+    assert "VMIs: all created" in text
+
+
+def test_a_page_without_a_place_for_the_figures_is_an_error(tmp_path):
+    file = tmp_path / "performance.md"
+    file.write_text("Nothing.")
+    with pytest.raises(ValueError, match="no place"):
+        page.write_docs(Report(), page=file)
+
+
+def test_the_picture_has_a_bar_for_each_usable_figure_with_a_target():
+    report = Report(
+        [made_up(up_cpu_ratio=1.0, down_cpu_ratio=0.1, up_cpu_ms=0.5), made_up(10_000, conditions=BUSY, up_ratio=1.0)]
+    )
+    shown = list(plots.bars(report))
+    assert [(bar.figure, bar.is_met) for bar in shown] == [("2.00 of 1.3 x", False), ("0.20 of 1.3 x", True)]
+    picture = ElementTree.fromstring(plots.draw(shown))
+    fills = [box.get("fill") for box in picture.iter("{http://www.w3.org/2000/svg}rect")]
+    assert fills == [plots.PAPER, plots.MISSED, plots.MET]
+
+
+def test_each_case_has_a_size_and_different_measures():
+    for case in CASES.values():
+        assert case.sizes
+        assert len({measure.key for measure in case.measures}) == len(case.measures)
+
+
+@pytest.mark.parametrize("name", ["planning", "memory"])
+def test_a_case_in_this_process_fills_all_its_measures(name, tmp_path):
+    case = CASES[name]
+    values = case.run(Setting(20, tmp_path))
+    assert {measure.key for measure in case.measures} <= values.keys()
+    assert all(value >= 0 for value in values.values())
