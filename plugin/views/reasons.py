@@ -171,7 +171,9 @@ def _advice(situation: Situation) -> Iterable[str]:
         yield f"kubectl annotate --overwrite {this} {TAKEOVER}={PROCEED}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
-    if situation.identity.member == "VM" and situation.updated < situation.target and broken:
+    # A set without a rolling update replaces no VMI after an undo.
+    follows = situation.identity.member == "VM" or situation.most_unavailable is not None
+    if follows and situation.updated < situation.target and broken:
         yield f"kubectl vmherd rollout undo {this}"
     if any("exceeded quota" in each for each in situation.failures):
         yield "kubectl describe resourcequota"
