@@ -21,7 +21,7 @@ from benchmarks.replay.objects import Size
 
 SET_SIZE, POOL_SIZE = 30, 20
 RATE = 1_000
-WITHIN_S = 600.0
+WITHIN_S = 3600.0
 
 
 class Pace:
