@@ -15,13 +15,16 @@ from msgspec import Struct
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import Kind
-from controller.preflight.discovery import Absent, find_kubevirt
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.revisions import hash_of_set_revision
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.preflight.discovery import Absent, find_kubevirt, is_served
 from controller.preflight.versions import served_resource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
 from controller.runtime.wiring import Cache
 from informers.errors import Forbidden, NotFound
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
@@ -37,17 +40,23 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Target(Struct, frozen=True):
-    """One object of a command: its kind, the served resource, and the whole object."""
+    """One object of a command: its kind, the served resource, and the whole object as the server sent it."""
 
     kind: Kind[Any]
     resource: Resource[Any]
     owner: Any
-    document: Document
+    raw: bytes | msgspec.Raw
 
     @property
     def key(self) -> ObjectKey:
         key: ObjectKey = self.owner.metadata.key
         return key
+
+    @property
+    def document(self) -> Document:
+        """All fields of the object."""
+        document: Document = msgspec.json.decode(self.raw)
+        return document
 
     @property
     def path(self) -> str:
@@ -79,6 +88,28 @@ class Reader:
             known = self._resources[kind.name, group] = await served_resource(self._client, kind, group)
         return known
 
+    async def visible_targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
+        """Return the objects of these types. A type that the user may not read has no objects.
+
+        Raise Forbidden if the user may read none of the types.
+        """
+        found: list[Target] = []
+        refusals: list[Forbidden] = []
+        is_readable = False
+        for subject in subjects:
+            try:
+                found += await self.targets([subject], selector)
+                is_readable = True
+            except Forbidden as error:
+                # The server checks the permission before it looks whether it serves the type.
+                resource = await self.resource(subject.kind, subject.group)
+                if await is_served(self._client, resource.group_path, resource.plural):
+                    refusals.append(error)
+                    self.missing[subject.plural] = str(error)
+        if refusals and not is_readable:
+            raise refusals[0]
+        return found
+
     async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
         """Return the named objects. A subject without a name stands for all objects that the selector matches.
 
@@ -91,13 +122,13 @@ class Reader:
                 found.append(await self._get(subject, resource))
             else:
                 async for raw in self.pages(resource, self._namespace, selector):
-                    found.append(Target(subject.kind, resource, resource.decode(raw), msgspec.json.decode(raw)))
+                    found.append(Target(subject.kind, resource, resource.decode(raw), raw))
         return found
 
     async def again(self, target: Target) -> Target:
         """Read an object again. Raise ApiError."""
         raw = await self._client.request("GET", target.resource.path(*target.key))
-        return Target(target.kind, target.resource, target.resource.decode(raw), msgspec.json.decode(raw))
+        return Target(target.kind, target.resource, target.resource.decode(raw), raw)
 
     async def situation(self, target: Target) -> Situation:
         """Return the situation of an object. If the user may not read all objects in the snapshot, use only the
@@ -117,6 +148,20 @@ class Reader:
         """
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         return None if rules is None else snapshot_of(rules, target.key)
+
+    async def revisions_of(self, target: Target) -> list[ControllerRevision] | None:
+        """Return the revisions of a set with their data. Return None if the user may not read them. Raise ApiError."""
+        found = []
+        try:
+            async for raw in self.pages(CONTROLLER_REVISIONS, target.key.namespace):
+                each = CONTROLLER_REVISIONS.decode(raw)
+                owner = controller_of(each.metadata)
+                if owner is not None and owner.uid == target.owner.metadata.uid and hash_of_set_revision(each.metadata):
+                    found.append(each)
+        except Forbidden as error:
+            self.missing[CONTROLLER_REVISIONS.name] = str(error)
+            return None
+        return found
 
     async def rules(
         self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
@@ -190,7 +235,7 @@ class Reader:
             names = await self._names(resource)
             hint = did_you_mean(subject.name, names)
             raise Failed(f"Error from server (NotFound): {error}{hint}") from error
-        return Target(subject.kind, resource, resource.decode(raw), msgspec.json.decode(raw))
+        return Target(subject.kind, resource, resource.decode(raw), raw)
 
     async def _names(self, resource: Resource[Any]) -> list[str]:
         try:

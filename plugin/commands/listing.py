@@ -42,7 +42,8 @@ async def run(session: Session, subjects: Iterable[Subject]) -> None:
     flags = session.flags
     namespace = "" if flags.all_namespaces else session.namespace
     reader = Reader(session, namespace)
-    targets = await reader.targets(subjects, flags.selector)
+    read = reader.visible_targets if subjects is EVERY_TYPE else reader.targets
+    targets = await read(subjects, flags.selector)
     situations = await _situations(reader, targets, namespace)
     situations.sort(key=lambda each: (each.identity.namespace, each.identity.plural, each.identity.name))
     rows = [row_of(each) for each in situations]

@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
-from msgspec import structs
 
-from controller.config.modes import Mode
-from controller.config.settings import Config
-from controller.kinds import KINDS
 from controller.leaderelection.lease import LEASES
-from controller.preflight.second_writer import SecondWriter, find_second_writer
 from informers.errors import Forbidden
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
+from plugin.other_writer import other_writer
 from plugin.printing import notes_about_missing, print_lines, print_value
-from plugin.reading import Reader, Target
+from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
@@ -53,7 +48,7 @@ async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) 
             leader,
             clock.now(),
             upcoming=upcoming_of(snapshot) if snapshot is not None else (),
-            other_writer=await _other_writer(session, reader, target),
+            other_writer=await other_writer(session, target, reader.missing),
             flags=f" -n {target.key.namespace}" if session.flags.namespace else "",
         )
         if session.flags.output:
@@ -74,17 +69,3 @@ async def _leader(session: Session, reader: Reader, name: str) -> Leader | None:
         return None
     leases = [each for each in LEASES.decode_page(answer).items or () if each.metadata.name == name]
     return leader_of(leases, clock.now())
-
-
-async def _other_writer(session: Session, reader: Reader, target: Target) -> str:
-    """Return the evidence that KubeVirt's own controller works on this object, or ""."""
-    # Only the kind and the group of this object count.
-    groups = {kind.group_setting: kind.own_group for kind in KINDS}
-    groups[target.kind.group_setting] = target.resource.group
-    config = structs.replace(Config(mode=Mode.STANDALONE.value), **groups)
-    deadline = asyncio.get_running_loop().time()
-    for found in await find_second_writer(session, config, now=clock.now, deadline=deadline, advises=False):
-        if isinstance(found, SecondWriter):
-            return found.evidence
-        reader.missing["kubevirts"] = f"whether KubeVirt's own controller works on {target} ({found.why})"
-    return ""

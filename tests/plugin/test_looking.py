@@ -68,6 +68,19 @@ def test_the_list_as_data(cluster: Cluster, shell: Shell):
     assert shell.output("list -o name") == "virtualmachinepool.pool.kubevirt.io/web\n"
 
 
+def test_the_list_shows_the_types_that_the_user_may_read(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"virtualmachineinstancereplicasets"}
+    code, out, err = shell("list")
+    assert (code, [line.split()[0] for line in out.splitlines()]) == (0, ["NAME", "vmpool/web"])
+    assert err == (
+        "Warning: not everything is shown: virtualmachineinstancereplicasets is forbidden: "
+        'User "jane" cannot list them\n'
+    )
+    cluster.forbidden |= {"virtualmachinepools"}
+    assert shell.error("list").startswith("Error from server (Forbidden): virtualmachineinstancereplicasets is forb")
+
+
 def test_a_name_cannot_be_listed_in_all_namespaces(shell: Shell):
     assert shell.error("list vmpool/web -A", code=2).startswith("error: a name cannot be found in all namespaces")
 
