@@ -152,7 +152,7 @@ FLEET = Case(
         "server. etcd and kube-apiserver do not run. The CPU time of the replay server is a figure of its own."
     ),
     unit_of_size="VMIs in sets",
-    sizes=(100, 150_000),
+    sizes=(300, 150_000),
     measures=(
         Measure("objects", "objects: VMIs, VMs, sets and pools", "", About.COUNT, digits=0),
         Measure("cold_s", "cold start: until the first write", "s", About.WALL, target=15.0),
