@@ -51,9 +51,8 @@ def test_ctrl_c_during_the_start_prints_no_traceback():
 
 
 def test_a_reader_that_ends_early_causes_no_message():
-    process = start("--help")
-    assert process.stdout is not None
-    process.stdout.close()
-    assert process.stderr is not None
-    assert process.stderr.read() == ""
-    process.wait(timeout=60)
+    with start("--help") as process:
+        assert process.stdout is not None
+        process.stdout.close()
+        assert process.stderr is not None
+        assert process.stderr.read() == ""
