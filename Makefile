@@ -85,6 +85,14 @@ soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="
 manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares
 	@$(BIN)/python -m charts $(ARGS)
 
+.PHONY: pictures
+pictures: $(INSTALLED)  ## make the pictures of docs/images from a real run; ARGS=--check only compares
+	@$(BIN)/python -m pictures $(ARGS)
+
+.PHONY: reference
+reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check only compares
+	@$(BIN)/python -m reference $(ARGS)
+
 .PHONY: lock
 lock:  ## pin the dependencies after a change of pyproject.toml
 	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear build/lock

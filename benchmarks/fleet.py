@@ -10,6 +10,8 @@ import json
 from typing import Any
 
 from benchmarks import subject
+from controller.kinds import REPLICA_SETS
+from controller.replicaset.template import Template, parse_template
 
 NAMESPACES = 50
 SET_SIZE = 20
@@ -123,6 +125,28 @@ def replica_set(replicas: int, *, number: int = 0) -> bytes:
         "template": {"metadata": {"labels": labels}, "spec": subject.SPEC},
     }
     return _encode({"metadata": _metadata(number, namespace_of(number), name, uid(1, number)), "spec": spec})
+
+
+def set_revision(number: int) -> bytes:
+    """The revision of a replica set's template."""
+    name, owner = f"fleet-{number:05d}", json.loads(replica_set(1, number=number))
+    reference = _owner("kubevirt.io/v1", "VirtualMachineInstanceReplicaSet", name, uid(1, number))
+    metadata = _metadata(number, namespace_of(number), set_revision_name(number), uid(10, number)) | {
+        "labels": {"vmherd.dev/template-hash": template_hash(number)},
+        "ownerReferences": [reference],
+    }
+    return _encode({"metadata": metadata, "data": {"template": owner["spec"]["template"]}, "revision": 1})
+
+
+def set_revision_name(number: int) -> str:
+    return f"fleet-{number:05d}-{template_hash(number)}"
+
+
+def template_hash(number: int) -> str:
+    """The hash of a replica set's template, as the controller computes it."""
+    template = parse_template(REPLICA_SETS.resource().decode(replica_set(1, number=number)))
+    assert isinstance(template, Template)
+    return template.hash
 
 
 def kubevirt_revision(number: int) -> bytes:

@@ -26,6 +26,7 @@ SUBJECTS: dict[str, tuple[Resource[Any], Callable[[int], bytes]]] = {
     "VMI of a set": (VMIS, fleet.vmi_of_set),
     "VMI of a VM": (VMIS, fleet.vmi_of_vm),
     "VM of a pool": (VMS, fleet.vm_of_pool),
+    "ControllerRevision of a set": (CONTROLLER_REVISIONS, fleet.set_revision),
     "ControllerRevision of KubeVirt": (CONTROLLER_REVISIONS, fleet.kubevirt_revision),
 }
 

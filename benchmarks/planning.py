@@ -16,13 +16,17 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from benchmarks import fleet
 from controller.kinds import POOLS, REPLICA_SETS
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
+from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
 from informers.resource import Resource
 from informers.store import Store
 
@@ -38,43 +42,57 @@ def measure_planning(members: int) -> dict[str, dict[str, float]]:
 
 
 def _cases(members: int) -> dict[str, Steps]:
-    pool = {
-        "pool, nothing to do": (fleet.pool(members), members),
-        "pool, all outdated": (fleet.pool(members, image="v2", generation=2), members),
-        "pool, to 0": (fleet.pool(0), members),
-        "pool, one more": (fleet.pool(members + 1), members),
+    pools = {
+        "pool, nothing to do": fleet.pool(members),
+        "pool, all outdated": fleet.pool(members, image="v2", generation=2),
+        "pool, to 0": fleet.pool(0),
+        "pool, one more": fleet.pool(members + 1),
     }
+    sets = {
+        "set, nothing to do": fleet.replica_set(members),
+        "set, to 0": fleet.replica_set(0),
+    }
+    return {name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()} | {
+        name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()
+    }
+
+
+def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any, Store[Any]]:
+    """Return the rules of pools, a pool with this number of VMs, and the store of the VMIs."""
     machines = [VMS.decode(fleet.vm_of_pool(number, size=members)) for number in range(members)]
     instances = [VMIS.decode(fleet.vmi_of_vm(number, size=members)) for number in range(members)]
-    cases = {name: _steps_of_pool(body, machines, instances) for name, (body, _) in pool.items()}
-    of_set = [VMIS.decode(fleet.vmi_of_set(number, size=members)) for number in range(members)]
-    cases["set, nothing to do"] = _steps_of_set(fleet.replica_set(members), of_set)
-    cases["set, to 0"] = _steps_of_set(fleet.replica_set(0), of_set)
-    return cases
-
-
-def _steps_of_pool(body: bytes, machines: list[Any], instances: list[Any]) -> Steps:
     resource = POOLS.resource()
-    owner = resource.decode(body)
-    first = json.loads(fleet.pool(len(machines)))
+    owner = resource.decode(fleet.pool(members) if body is None else body)
+    first = json.loads(fleet.pool(members))
+    vmis = _store(VMIS, instances)
     stores = Stores(
         _store(resource, [owner]),
         _store(VMS, machines, VM_INDEXES),
-        _store(VMIS, instances),
+        vmis,
         _store(
             CONTROLLER_REVISIONS,
             [CONTROLLER_REVISIONS.decode(fleet.pool_revision(first["spec"]))],
             REVISION_INDEXES,
         ),
     )
-    return _steps(PoolRules(stores, resource, Limits(), UnreadyMemory()), owner)
+    return PoolRules(stores, resource, Limits(), UnreadyMemory()), owner, vmis
 
 
-def _steps_of_set(body: bytes, vmis: list[Any]) -> Steps:
+def set_rules(members: int, body: bytes | None = None) -> tuple[ReplicaSetRules, Any, Store[Any]]:
+    """Return the rules of sets, a set with this number of VMIs, and the store of the VMIs."""
     resource = REPLICA_SETS.resource()
-    owner = resource.decode(body)
+    owner = resource.decode(fleet.replica_set(members) if body is None else body)
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    vmis = _store(VMIS, [_vmi_of_set(number, members, intent.template.hash) for number in range(members)], VMI_INDEXES)
     sets = _store(resource, [owner], REPLICASET_INDEXES)
-    return _steps(ReplicaSetRules(sets, _store(VMIS, vmis, VMI_INDEXES), resource, VMIS, 250), owner)
+    return ReplicaSetRules(sets, vmis, resource, VMIS, 250, rosters=VMIRosters(vmis)), owner, vmis
+
+
+def _vmi_of_set(number: int, size: int, template_hash: str) -> Any:
+    vmi = VMIS.decode(fleet.vmi_of_set(number, size=size))
+    labels = {**(vmi.metadata.labels or {}), TEMPLATE_HASH: template_hash}
+    return replace(vmi, metadata=replace(vmi.metadata, labels=labels))
 
 
 def _steps(rules: Any, owner: Any) -> Steps:

@@ -18,7 +18,7 @@ objects is not promised.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -26,6 +26,7 @@ from informers.meta import KubeObject, ObjectKey, ObjectMeta, version_number
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
+T_contra = TypeVar("T_contra", bound=KubeObject, contravariant=True)
 
 ALL_NAMESPACES = ""
 
@@ -74,6 +75,19 @@ class StoreView(Protocol[T_co]):
         """Return how many times the server was restored from a backup. Each time, all earlier resourceVersions become
         invalid.
         """
+
+    def follow(self, follower: Follower[Any]) -> None:
+        """Call the follower with each change, in the same step in which readers see the change."""
+
+
+class Follower(Protocol[T_contra]):
+    """Values that are computed from a store, and kept up to date."""
+
+    def changed(self, old: T_contra | None, new: T_contra | None) -> None:
+        """An object was added, replaced or removed. `old` or `new` is None if there was or is no object."""
+
+    def replaced(self) -> None:
+        """A new list has replaced many objects at once."""
 
 
 class _Bucket(Generic[T]):
@@ -223,6 +237,7 @@ class Store(Generic[T]):
         self._shards: dict[str, Shard[T]] = {scope: Shard(self._indexes) for scope in scopes}
         self._versions: dict[str, str] = dict.fromkeys(self._shards, "")
         self._rewinds = 0
+        self._followers: list[Follower[T]] = []
 
     def __len__(self) -> int:
         return sum(len(shard.objects) for shard in self._shards.values())
@@ -247,6 +262,9 @@ class Store(Generic[T]):
     def rewinds(self) -> int:
         return self._rewinds
 
+    def follow(self, follower: Follower[T]) -> None:
+        self._followers.append(follower)
+
     def apply(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
         """Store an object that was added or changed. Return the changes."""
         shard = self._shards[scope]
@@ -255,6 +273,7 @@ class Store(Generic[T]):
         if cached is not None and not _is_newer(obj.metadata, cached.metadata):
             return ()
         shard.put(key, obj)
+        self._tell(cached, obj)
         self.advance(obj.metadata.resource_version, scope=scope)
         return tuple(_difference(cached, obj))
 
@@ -285,6 +304,8 @@ class Store(Generic[T]):
         self._shards[scope] = replacement.shard
         self._versions[scope] = version
         self._rewinds += rewound or replacement.goes_back
+        for follower in self._followers:
+            follower.replaced()
 
     def advance(self, version: str, *, scope: str = ALL_NAMESPACES) -> None:
         """Record the resourceVersion of an event or a bookmark. Do nothing if a newer version is already recorded."""
@@ -303,7 +324,12 @@ class Store(Generic[T]):
         if cached is None or _is_newer(cached.metadata, meta):
             return None
         shard.drop(meta.key)
+        self._tell(cached, None)
         return cached
+
+    def _tell(self, old: T | None, new: T | None) -> None:
+        for follower in self._followers:
+            follower.changed(old, new)
 
 
 def _chunks(keys: list[ObjectKey], size: int) -> Iterator[list[ObjectKey]]:

@@ -19,6 +19,7 @@ from controller.cli import INTERRUPTED, OK, LazyCommand, LazyGroup, print_versio
 from controller.cli import vmherd as controller_commands
 from controller.config.messages import describe
 from plugin.flags import CONNECTION
+from plugin.imports import without_rich
 from plugin.printing import note
 
 PROGRAM = "kubectl vmherd"
@@ -73,15 +74,17 @@ def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
         ctx.exit()
 
 
-class OneOfSeveral(LazyCommand):
-    """A command from a module that contains several commands. The argument `module` has the form `module:attribute`."""
+class Lazy(LazyCommand):
+    """A command of the plugin. The argument `module` is a module, or has the form `module:attribute`."""
 
     def __init__(self, name: str, module: str, help: str) -> None:
-        module, _, self.attribute = module.partition(":")
+        module, _, attribute = module.partition(":")
         super().__init__(name, module, help)
+        self.attribute = attribute or "command"
 
     def load(self) -> click.Command:
-        command: click.Command = getattr(import_module(self.module), self.attribute)
+        with without_rich():
+            command: click.Command = getattr(import_module(self.module), self.attribute)
         return command
 
 
@@ -99,38 +102,32 @@ def rollout() -> None:
 
 
 for lazy in (
-    LazyCommand("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
-    LazyCommand("history", "plugin.commands.rollout_history", "list the templates that a pool can return to"),
-    LazyCommand("undo", "plugin.commands.rollout_undo", "return a pool to an earlier template"),
-    LazyCommand("restart", "plugin.commands.rollout_restart", "restart all VMs, as fast as the update limits allow"),
-    LazyCommand("pause", "plugin.commands.rollout_pause", "stop updates, and also scaling and healing"),
-    LazyCommand("resume", "plugin.commands.rollout_resume", "end a pause"),
+    Lazy("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
+    Lazy("history", "plugin.commands.rollout_history", "list the templates that an object can return to"),
+    Lazy("undo", "plugin.commands.rollout_undo", "return an object to an earlier template"),
+    Lazy("restart", "plugin.commands.rollout_restart", "restart all VMs, as fast as the update limits allow"),
+    Lazy("pause", "plugin.commands.rollout_pause", "stop updates, and also scaling and healing"),
+    Lazy("resume", "plugin.commands.rollout_resume", "end a pause"),
 ):
     rollout.add_command(lazy)
 
 plugin.add_command(rollout)
 for lazy in (
-    LazyCommand("list", "plugin.commands.listing", "list replica sets and pools with their state"),
-    LazyCommand("tree", "plugin.commands.tree", "show an object with its VMs, and why each is as it is"),
-    LazyCommand("why", "plugin.commands.why", "say why an object is not as its spec asks"),
-    LazyCommand("plan", "plugin.commands.plan", "print what the controller would write next"),
-    LazyCommand("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
-    LazyCommand("drain", "plugin.commands.drain", "evict the VMs of a node within the limits of pools and sets"),
-    OneOfSeveral("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
-    OneOfSeveral("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
-    OneOfSeveral("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
-    OneOfSeveral("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
-    OneOfSeveral(
-        "remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"
-    ),
-    LazyCommand("expose", "plugin.commands.expose", "create a Service for the VMs of a replica set or pool"),
-    OneOfSeveral(
-        "takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"
-    ),
-    OneOfSeveral(
-        "cleanup", "plugin.commands.operators:cleanup", "remove our finalizers after the controller is uninstalled"
-    ),
-    LazyCommand("version", "plugin.commands.version", "print the version"),
+    Lazy("list", "plugin.commands.listing", "list replica sets and pools with their state"),
+    Lazy("tree", "plugin.commands.tree", "show an object with its VMs, and why each is as it is"),
+    Lazy("why", "plugin.commands.why", "say why an object is not as its spec asks"),
+    Lazy("plan", "plugin.commands.plan", "print what the controller would write next"),
+    Lazy("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
+    Lazy("drain", "plugin.commands.drain", "evict the VMs of a node within the limits of pools and sets"),
+    Lazy("detach", "plugin.commands.membership:detach", "take VMs out of their pool or set"),
+    Lazy("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
+    Lazy("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
+    Lazy("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
+    Lazy("remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"),
+    Lazy("expose", "plugin.commands.expose", "create a Service for the VMs of a replica set or pool"),
+    Lazy("takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"),
+    Lazy("cleanup", "plugin.commands.operators:cleanup", "remove our finalizers after the controller is uninstalled"),
+    Lazy("version", "plugin.commands.version", "print the version"),
 ):
     plugin.add_command(lazy)
 for name, command in controller_commands.commands.items():

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from plugin.cli import plugin, verb_first
 from plugin.flags import CONNECTION, Flags, flags_of
-from plugin.subjects import TYPES
+from plugin.imports import without_rich
 from plugin.verbs import A_NODE, ARGUMENTS, MEMBERS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
@@ -73,7 +73,8 @@ def complete(before: Sequence[str], incomplete: str) -> Completions:
     name, equals, value = incomplete.partition("=")
     flag = line.flag or (_option(line, name) if equals else None)
     if flag is not None:
-        return _values(line, flag, value if equals and line.flag is None else incomplete, name if equals else "")
+        # For `--flag=value`, each shell puts the flag before the values itself.
+        return _values(line, flag, value if equals and line.flag is None else incomplete)
     if incomplete.startswith("-"):
         return _starting(incomplete, ((max(each.opts, key=len), each.help or "") for each in _options(line.verb)))
     if not line.verb:
@@ -137,12 +138,8 @@ def _starting(incomplete: str, words: Iterable[tuple[str, str]], directive: int 
     return Completions(tuple(each for each in words if each[0].startswith(incomplete)), directive)
 
 
-def _values(line: Line, flag: click.Option, incomplete: str, prefix: str) -> Completions:
-    """Return the values of a flag.
-
-    If the user writes `--flag=value`, `prefix` is the flag. Otherwise `prefix` is empty.
-    """
-    before = f"{prefix}=" if prefix else ""
+def _values(line: Line, flag: click.Option, incomplete: str) -> Completions:
+    """Return the values of a flag."""
     words: Iterable[tuple[str, str]] = ()
     if isinstance(flag.type, click.Choice):
         words = ((str(each), "") for each in flag.type.choices)
@@ -154,7 +151,7 @@ def _values(line: Line, flag: click.Option, incomplete: str, prefix: str) -> Com
         return _typed(line, incomplete, ("vmirs",))
     elif flag.name == "kubeconfig":
         return Completions((), FILES)
-    return _starting(before + incomplete, ((before + word, help) for word, help in words))
+    return _starting(incomplete, words)
 
 
 def _names(line: Line, incomplete: str) -> Completions:
@@ -186,7 +183,9 @@ def _read(line: Line, type_: str, prefix: str) -> list[tuple[str, str]]:
     """Return the names of all objects of a type with a description, or nothing if they cannot be read."""
     import asyncio  # noqa: PLC0415  these imports are slow
 
-    from plugin import names  # noqa: PLC0415
+    with without_rich():
+        from plugin import names  # noqa: PLC0415
+    from plugin.subjects import TYPES  # noqa: PLC0415
 
     values = {**line.values, "request_timeout_s": NAMES_TIMEOUT_S}
     flags: Flags = flags_of(values)

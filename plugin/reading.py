@@ -6,29 +6,36 @@ of one namespace, or of all namespaces.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.indexes import OWNER_UID
 from controller.config.modes import Mode
 from controller.config.settings import Config
-from controller.kinds import Kind
-from controller.preflight.discovery import Absent, find_kubevirt
+from controller.kinds import POOLS, Kind
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.revisions import hash_of_set_revision
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.pool.snapshot import own_vmi
+from controller.preflight.discovery import Absent, find_kubevirt, is_served
 from controller.preflight.versions import served_resource
+from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
 from controller.runtime.wiring import Cache
 from informers.errors import Forbidden, NotFound
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
 from plugin.connection import Failed
 from plugin.subjects import Subject, did_you_mean
 from plugin.views.edits import Document
-from plugin.views.situation import Situation
+from plugin.views.partial import visible_members
+from plugin.views.situation import Member, Situation
 from plugin.views.situations import situation_from_status, situation_of
 
 PAGE = "500"
@@ -37,17 +44,23 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Target(Struct, frozen=True):
-    """One object of a command: its kind, the served resource, and the whole object."""
+    """One object of a command: its kind, the served resource, and the whole object as the server sent it."""
 
     kind: Kind[Any]
     resource: Resource[Any]
     owner: Any
-    document: Document
+    raw: bytes | msgspec.Raw
 
     @property
     def key(self) -> ObjectKey:
         key: ObjectKey = self.owner.metadata.key
         return key
+
+    @property
+    def document(self) -> Document:
+        """All fields of the object."""
+        document: Document = msgspec.json.decode(self.raw)
+        return document
 
     @property
     def path(self) -> str:
@@ -71,6 +84,9 @@ class Reader:
         self._kubevirt: bool | None = None
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
+        self._seen: Mapping[AnyResource, Store[Any]] = {}
+        """The caches of the last call of `rules`. A cache that the user may not read is empty."""
+
         self.missing: dict[str, str] = {}
 
     async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
@@ -78,6 +94,28 @@ class Reader:
         if known is None:
             known = self._resources[kind.name, group] = await served_resource(self._client, kind, group)
         return known
+
+    async def visible_targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
+        """Return the objects of these types. A type that the user may not read has no objects.
+
+        Raise Forbidden if the user may read none of the types.
+        """
+        found: list[Target] = []
+        refusals: list[Forbidden] = []
+        is_readable = False
+        for subject in subjects:
+            try:
+                found += await self.targets([subject], selector)
+                is_readable = True
+            except Forbidden as error:
+                # The server checks the permission before it looks whether it serves the type.
+                resource = await self.resource(subject.kind, subject.group)
+                if await is_served(self._client, resource.group_path, resource.plural):
+                    refusals.append(error)
+                    self.missing[subject.plural] = str(error)
+        if refusals and not is_readable:
+            raise refusals[0]
+        return found
 
     async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
         """Return the named objects. A subject without a name stands for all objects that the selector matches.
@@ -91,13 +129,13 @@ class Reader:
                 found.append(await self._get(subject, resource))
             else:
                 async for raw in self.pages(resource, self._namespace, selector):
-                    found.append(Target(subject.kind, resource, resource.decode(raw), msgspec.json.decode(raw)))
+                    found.append(Target(subject.kind, resource, resource.decode(raw), raw))
         return found
 
     async def again(self, target: Target) -> Target:
         """Read an object again. Raise ApiError."""
         raw = await self._client.request("GET", target.resource.path(*target.key))
-        return Target(target.kind, target.resource, target.resource.decode(raw), msgspec.json.decode(raw))
+        return Target(target.kind, target.resource, target.resource.decode(raw), raw)
 
     async def situation(self, target: Target) -> Situation:
         """Return the situation of an object. If the user may not read all objects in the snapshot, use only the
@@ -106,10 +144,21 @@ class Reader:
         return self.situation_in(target, await self.snapshot(target))
 
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
-        """Return the situation of an object in this snapshot. Without a snapshot, use only the object's status."""
+        """Return the situation of an object in this snapshot. Without a snapshot, use the object's status, and the VMs
+        that the user may read.
+        """
         if snapshot is None:
-            return situation_from_status(target.kind, target.resource.group, target.owner)
+            members = self._visible_members(target)
+            return situation_from_status(target.kind, target.resource.group, target.owner, members)
         return situation_of(target.kind, target.resource.group, snapshot)
+
+    def _visible_members(self, target: Target) -> tuple[Member, ...]:
+        """Return the VMs of a pool that the last call of `snapshot` could read."""
+        if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
+            return ()
+        uid = target.owner.metadata.uid
+        vms = [vm for vm in self._seen[VMS].by_index(OWNER_UID, uid) if vm.metadata.namespace == target.key.namespace]
+        return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms])
 
     async def snapshot(self, target: Target) -> Any:
         """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
@@ -117,6 +166,20 @@ class Reader:
         """
         rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         return None if rules is None else snapshot_of(rules, target.key)
+
+    async def revisions_of(self, target: Target) -> list[ControllerRevision] | None:
+        """Return the revisions of a set with their data. Return None if the user may not read them. Raise ApiError."""
+        found = []
+        try:
+            async for raw in self.pages(CONTROLLER_REVISIONS, target.key.namespace):
+                each = CONTROLLER_REVISIONS.decode(raw)
+                owner = controller_of(each.metadata)
+                if owner is not None and owner.uid == target.owner.metadata.uid and hash_of_set_revision(each.metadata):
+                    found.append(each)
+        except Forbidden as error:
+            self.missing[CONTROLLER_REVISIONS.name] = str(error)
+            return None
+        return found
 
     async def rules(
         self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
@@ -127,6 +190,7 @@ class Reader:
         module = kind.module("wiring")
         caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
+        self._seen = stores
         if self.missing.keys() & {cached.name for cached in caches}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
@@ -190,7 +254,7 @@ class Reader:
             names = await self._names(resource)
             hint = did_you_mean(subject.name, names)
             raise Failed(f"Error from server (NotFound): {error}{hint}") from error
-        return Target(subject.kind, resource, resource.decode(raw), msgspec.json.decode(raw))
+        return Target(subject.kind, resource, resource.decode(raw), raw)
 
     async def _names(self, resource: Resource[Any]) -> list[str]:
         try:

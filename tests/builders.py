@@ -28,6 +28,7 @@ from controller.kubevirt.vmi_types import (
 from controller.replicaset.history import History
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.traits import group_vmis
 from informers.meta import ObjectMeta, OwnerReference, controller_of
 
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
@@ -188,7 +189,7 @@ def snapshot(
     pairs = list(zip(vmis, controllers, strict=True))
     return Snapshot(
         owner=owner,
-        members=tuple(vmi for vmi, by in pairs if by is not None and by.uid == owner.metadata.uid),
+        members=group_vmis(vmi for vmi, by in pairs if by is not None and by.uid == owner.metadata.uid),
         orphans=tuple(vmi for vmi, by in pairs if by is None),
         taken=frozenset(taken) | {vmi.metadata.name for vmi in vmis},
         now=now,

@@ -81,6 +81,21 @@ def fill(state: State, size: Size) -> None:
         ),
     )
     add(
+        "apps",
+        "controllerrevisions",
+        size.sets,
+        fleet.set_revision,
+        lambda number: (
+            grouped(number, 1, "fleet")
+            | {
+                "name": fleet.set_revision_name(number),
+                "hash": fleet.template_hash(number),
+                "uid": fleet.uid(10, number),
+                "owner": fleet.uid(1, number),
+            }
+        ),
+    )
+    add(
         KUBEVIRT,
         "virtualmachineinstances",
         size.set_vmis,

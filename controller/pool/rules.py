@@ -79,6 +79,9 @@ class PoolRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
+    def reads(self, snapshot: Snapshot) -> int:
+        return len(snapshot.members)
+
     def plan_absent(self, key: ObjectKey) -> Plan:
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)

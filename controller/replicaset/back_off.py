@@ -17,7 +17,6 @@ such a set starts only one VMI at a time, and keeps only a few failed VMIs.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -31,6 +30,7 @@ from controller.kubevirt.conditions import REPLICA_BACK_OFF
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, ready_since, unready_since
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import VMIs, replaces_failure
 from informers.meta import annotations_of
 
 FIRST_DELAY: Final = timedelta(seconds=10)
@@ -119,21 +119,21 @@ class Creates(Struct, frozen=True):
 def find_back_off(
     now: datetime,
     template_hash: str,
-    active: Iterable[VirtualMachineInstance],
-    spent: Iterable[VirtualMachineInstance],
+    active: VMIs,
+    spent: VMIs,
 ) -> BackOff:
     """Return the early failures of a set. The module's docstring explains early failures.
 
     The argument `spent` contains the finished and unknown VMIs of the set.
     """
-    spent = [vmi for vmi in spent if is_updated(vmi, template_hash)]
+    spent = spent.where(lambda vmi: is_updated(vmi, template_hash))
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
-    current = [vmi for vmi in active if is_updated(vmi, template_hash)]
-    starting = [vmi for vmi in current if trial_of(vmi).failures and not is_ready(vmi)]
+    current = active.where(lambda vmi: is_updated(vmi, template_hash))
+    starting = [vmi for vmi in _replacements(current) if trial_of(vmi).failures]
     rows = [*(each.since for each in failures), *(failing_since(vmi, now) for vmi in starting)]
     back_off = BackOff(tuple(failures), min(rows, default=None))
-    if any(map(is_ready, current)) or any(phase_of(vmi) == "Succeeded" for vmi in spent):
+    if current.some(is_ready) or spent.some(lambda vmi: phase_of(vmi) == "Succeeded"):
         return back_off
     trials = [trial_of(vmi) for vmi in starting]
     if max((*(trial.failures for trial in trials), *(each.failures for each in failures)), default=0) < 2:
@@ -205,9 +205,7 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     return min(trial_of(vmi).since or _created(vmi), _created(vmi), now)
 
 
-def condition_of(
-    back_off: BackOff, creates: Creates, active: Iterable[VirtualMachineInstance], template_hash: str
-) -> Condition | None:
+def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template_hash: str) -> Condition | None:
     """Return the condition `ReplicaBackOff`, or None.
 
     The condition is true while a replacement waits. It is also true while a replacement starts after at least two
@@ -215,8 +213,8 @@ def condition_of(
     """
     starting = [
         (-trial.failures, vmi.metadata.name)
-        for vmi in active
-        if is_updated(vmi, template_hash) and not is_ready(vmi) and (trial := trial_of(vmi)).failures >= 2
+        for vmi in _replacements(active.where(lambda vmi: is_updated(vmi, template_hash)))
+        if (trial := trial_of(vmi)).failures >= 2
     ]
     if starting:
         failures, name = min(starting)
@@ -249,6 +247,11 @@ def annotation_of(failures: int, since: datetime, now: datetime) -> str:
     """
     trial = Trial(failures, since.astimezone(UTC).replace(microsecond=0), now.astimezone(UTC).replace(microsecond=0))
     return msgspec.json.encode(trial).decode()
+
+
+def _replacements(active: VMIs) -> VMIs:
+    """Return the VMIs that replace early failures and are not ready."""
+    return active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
 
 
 def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:

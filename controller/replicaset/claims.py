@@ -10,6 +10,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import VMIs, split_by_selector
 from controller.runtime.plan import Confirm, Patch, Plan, Stage, join
 from informers.meta import ObjectMeta, labels_of
 from informers.objects import PatchType
@@ -18,7 +19,7 @@ from informers.objects import PatchType
 class Claims(Struct, frozen=True):
     """The VMIs of a set in four groups: kept, adopted and released VMIs, and VMIs that are too young for a release."""
 
-    kept: tuple[VirtualMachineInstance, ...]
+    kept: VMIs
     adopted: tuple[VirtualMachineInstance, ...]
     released: tuple[VirtualMachineInstance, ...]
     held: tuple[VirtualMachineInstance, ...] = ()
@@ -30,13 +31,12 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     A VMI that is being deleted is neither adopted nor released.
     """
     selector = intent.selector
-    kept, released, held = [], [], []
+    released, held = [], []
     lost = sum(is_updated(vmi, intent.template.hash) for vmi in snapshot.orphans)
     delay = release_delay(lost, intent.wanted)
-    for vmi in snapshot.members:
-        if selector.matches(labels_of(vmi.metadata)) or vmi.metadata.deletion_timestamp is not None:
-            kept.append(vmi)
-        elif is_updated(vmi, intent.template.hash) and is_young(vmi.metadata, snapshot.now, delay):
+    kept, strange = split_by_selector(snapshot.members, selector)
+    for vmi in strange:
+        if is_updated(vmi, intent.template.hash) and is_young(vmi.metadata, snapshot.now, delay):
             held.append(vmi)
         else:
             released.append(vmi)
@@ -45,7 +45,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
         for vmi in snapshot.orphans
         if vmi.metadata.deletion_timestamp is None and selector.matches(labels_of(vmi.metadata))
     ]
-    return Claims(tuple(kept), _by_name(adopted), _by_name(released), _by_name(held))
+    return Claims(kept, _by_name(adopted), _by_name(released), _by_name(held))
 
 
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:

@@ -26,6 +26,7 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.early_release import wanted_beside
 from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
+from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.back_off import (
     BackOff,
     Creates,
@@ -37,10 +38,12 @@ from controller.replicaset.back_off import (
 from controller.replicaset.claims import choose_claims, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.revisions import plan_pruning, plan_revision
-from controller.replicaset.rollout import plan_rollout
+from controller.replicaset.rollout import plan_rollout, rolls_out
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.state import plan_progress
+from controller.replicaset.template import is_updated
+from controller.replicaset.traits import group_vmis, split_by_selector
 from controller.replicaset.unready import plan_unready
 from controller.runtime.plan import Delete, Notice, Plan, join
 
@@ -62,11 +65,28 @@ def plan(snapshot: Snapshot) -> Plan:
     return _plan_changes(snapshot, intent)
 
 
+def reads(snapshot: Snapshot) -> int:
+    """Return the number of VMIs that the plan or the status reads one by one.
+
+    If all VMIs are ready and up to date, the plan reads none of them. For a scale-in or a rollout, it reads all.
+    """
+    intent = parse_intent(snapshot.owner)
+    if isinstance(intent, FieldError):
+        return 0
+    active = snapshot.members.where(is_active)
+    updated = active.where(lambda vmi: is_updated(vmi, intent.template.hash))
+    is_rollout = rolls_out(snapshot.owner) and len(updated) < len(active)
+    if is_rollout or len(active) > intent.wanted:
+        return len(snapshot.members)
+    kept, _ = split_by_selector(updated, intent.selector)
+    return len(snapshot.members) - len(kept.where(is_ready))
+
+
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent)
     kept = split_active_and_spent(claims.kept)
     # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
-    adopted = split_active_and_spent(claims.adopted)
+    adopted = split_active_and_spent(group_vmis(claims.adopted))
     active = kept.active + adopted.active
     limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas)
     wanted = wanted_beside(len(claims.held), intent.wanted, len(active))
@@ -82,7 +102,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     evidence = kept_as_evidence(back_off, creates, missing)
     limit = snapshot.burst - _deletes_of(scaling)
     cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
-    undecodable = Plan(notices=undecodable_notices(claims.kept, snapshot.now))
+    undecodable = Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now))
     parts = [
         plan_revision(snapshot, intent, creates=missing > 0 and bool(scaling.stages)),
         plan_claims(snapshot, claims),

@@ -7,8 +7,9 @@ the same in every reconciliation.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
-from operator import itemgetter
+from collections.abc import Iterable, Iterator
+from heapq import heapify, heappop, heapreplace
+from itertools import islice
 from typing import TypeAlias
 
 from controller.apimachinery.field_error import FieldError
@@ -19,8 +20,6 @@ from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of
 StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
 
-_by_rank = itemgetter(0)
-
 
 def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
@@ -30,20 +29,39 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
 
     The sort criteria are, in this order: removal mark, state, deletion cost, number of VMIs on the node, age.
     """
-    vmis = tuple(active)
-    vmis_per_node = Counter(map(node_of, vmis))
-    by_node: defaultdict[str, list[tuple[tuple[StateRank, AgeRank], VirtualMachineInstance]]] = defaultdict(list)
-    for vmi in vmis:
+    return tuple(_in_order(active))
+
+
+def first_for_removal(active: Iterable[VirtualMachineInstance], number: int) -> tuple[VirtualMachineInstance, ...]:
+    """Return the first VMIs in the order of deletion, at most `number`. The other VMIs are not sorted."""
+    return tuple(islice(_in_order(active), number))
+
+
+def _in_order(active: Iterable[VirtualMachineInstance]) -> Iterator[VirtualMachineInstance]:
+    nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
+    vmis_per_node: Counter[str] = Counter()
+    for vmi in active:
+        node = node_of(vmi)
+        vmis_per_node[node] += 1
         if not is_marked(vmi.metadata, PROTECT):
-            by_node[node_of(vmi)].append(((state_rank_of(vmi), age_rank_of(vmi)), vmi))
-    ranked = []
-    for node, candidates in by_node.items():
-        candidates.sort(key=_by_rank)
-        # The count of a node decreases by one for each candidate on the node. So nodes with more VMIs lose VMIs first.
-        for negative_count, ((state_rank, age_rank), vmi) in enumerate(candidates, start=-vmis_per_node[node]):
-            ranked.append(((state_rank, negative_count, age_rank), vmi))
-    ranked.sort(key=_by_rank)
-    return tuple(vmi for _, vmi in ranked)
+            nodes[node].append((state_rank_of(vmi), age_rank_of(vmi), vmi))
+    # The count of a node decreases by one for each candidate on the node. So nodes with more VMIs lose VMIs first. The
+    # rank of the next candidate on a node is never smaller, so the first candidate of each node is enough to continue.
+    firsts = []
+    for node, candidates in nodes.items():
+        heapify(candidates)
+        state_rank, age_rank, _ = candidates[0]
+        firsts.append((state_rank, -vmis_per_node[node], age_rank, node))
+    heapify(firsts)
+    while firsts:
+        _, negative_count, _, node = firsts[0]
+        candidates = nodes[node]
+        yield heappop(candidates)[2]
+        if candidates:
+            state_rank, age_rank, _ = candidates[0]
+            heapreplace(firsts, (state_rank, negative_count + 1, age_rank, node))
+        else:
+            heappop(firsts)
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:

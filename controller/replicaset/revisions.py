@@ -72,7 +72,8 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
     unused: list[ControllerRevision] = []
     # The present template has one of the revisions, except right after a change.
     if len(history.revisions) > history.keep + 1:
-        hashes = {labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in snapshot.members} | {intent.template.hash}
+        examples = snapshot.members.examples()
+        hashes = {labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in examples} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (

@@ -32,6 +32,7 @@ from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.scale import delete_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import VMIs, has_deletion_cost, is_protected, replaces_failure
 from controller.runtime.plan import Notice, Plan, Stage
 from informers.meta import annotations_of
 
@@ -78,7 +79,7 @@ def max_unavailable(owner: ReplicaSet) -> int | None:
 def plan_rollout(
     snapshot: Snapshot,
     intent: Intent,
-    active: tuple[VirtualMachineInstance, ...],
+    active: VMIs,
     failures: tuple[EarlyFailure, ...],
     *,
     limit: int,
@@ -93,26 +94,33 @@ def plan_rollout(
     if isinstance(rollout, FieldError):
         return Plan(notices=(invalid_annotation(ROLLING_UPDATE, snapshot.owner.metadata, rollout.message),))
     now = snapshot.now
-    updated = {vmi.metadata.uid: vmi for vmi in active if is_updated(vmi, intent.template.hash)}
+    updated = active.where(lambda vmi: is_updated(vmi, intent.template.hash))
     if len(updated) == len(active):
         return Plan(notices=rollout.notices)
-    outdated = [vmi for vmi in rank_for_removal(active) if vmi.metadata.uid not in updated]
-    unproven = [vmi for vmi in updated.values() if not is_proven(vmi, now)]
-    unavailable = max(intent.wanted - sum(map(is_ready, active)) + sum(map(is_ready, unproven)), 0)
-    if len(active) >= intent.wanted:
-        replaced, waiting = _choose(outdated, rollout.max_unavailable - unavailable)
+    outdated = active.where(lambda vmi: not is_updated(vmi, intent.template.hash) and not is_protected(vmi))
+    # Only a replacement of an early failure can be ready and unproven.
+    unproven = [
+        vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
+    ]
+    unavailable = max(intent.wanted - len(active.where(is_ready)) + sum(map(is_ready, unproven)), 0)
+    allowance = rollout.max_unavailable - unavailable
+    if len(active) >= intent.wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
+        hashed = intent.template.hash
+        ranked = [vmi for vmi in rank_for_removal(active) if not is_updated(vmi, hashed)]
+        replaced, waiting = _choose(ranked, allowance)
     else:
         replaced, waiting = [], len(outdated)
     deletes = tuple(delete_of(snapshot, vmi, "created from an older template") for vmi in replaced[: max(limit, 0)])
     progress = Plan(
         stages=(Stage(deletes),) if deletes else (),
-        notices=rollout.notices + malformed_costs(active),
+        notices=rollout.notices + malformed_costs(active.where(has_deletion_cost)),
         held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
     )
     if replaced or not waiting:
         return progress
-    proven = updated.keys() - {vmi.metadata.uid for vmi in unproven}
-    ready_at = [since for uid in proven if (since := ready_since(updated[uid])) is not None]
+    unproven_uids = {vmi.metadata.uid for vmi in unproven}
+    proven = (vmi for vmi in updated.where(is_ready) if vmi.metadata.uid not in unproven_uids)
+    ready_at = [since for vmi in proven if (since := ready_since(vmi)) is not None]
     stuck = [(stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
     stuck += [(failure.since, failure.vmi.metadata.name) for failure in failures]
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]

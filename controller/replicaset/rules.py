@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import RevisionCache
-from controller.replicaset.plan import plan
+from controller.replicaset.plan import plan, reads
 from controller.replicaset.revisions import delete_left_over
 from controller.replicaset.rollout import max_unavailable, rolls_out
-from controller.replicaset.snapshot import Snapshot, take_snapshot
+from controller.replicaset.snapshot import Snapshot, VMIRosters, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
 from controller.runtime.plan import Notice, Outcome, Plan
 from informers.meta import ObjectKey
@@ -36,6 +36,7 @@ class ReplicaSetRules(NamedTuple):
     burst: int
     max_replicas: int = 0
     revisions: RevisionCache | None = None
+    rosters: VMIRosters | None = None
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         snapshot = take_snapshot(
@@ -48,6 +49,7 @@ class ReplicaSetRules(NamedTuple):
             replicaset_resource=self.resource,
             vmi_resource=self.vmi_resource,
             max_replicas=self.max_replicas,
+            rosters=self.rosters,
         )
         if snapshot is None or self.revisions is None:
             return snapshot
@@ -56,10 +58,15 @@ class ReplicaSetRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
+    def reads(self, snapshot: Snapshot) -> int:
+        return reads(snapshot)
+
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return a plan that deletes revisions without an owner (R17). The plan changes nothing else, because the
         garbage collector deletes the VMIs (R15).
         """
+        if self.rosters is not None:
+            self.rosters.forget(key)
         left_over = self.revisions.left_over(key) if self.revisions is not None else ()
         return delete_left_over(left_over, burst=self.burst)
 

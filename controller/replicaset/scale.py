@@ -14,12 +14,13 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_marked
 from controller.kubevirt.costs import malformed_costs
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_final, is_spent, phase_of
+from controller.kubevirt.vmis import is_active, is_deleting, is_final, is_spent, phase_of
 from controller.replicaset.back_off import Creates, annotation_of
 from controller.replicaset.intent import Intent
-from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
+from controller.replicaset.traits import VMIs, has_deletion_cost, is_protected
 from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
 from informers.meta import NO_LABELS, ObjectKey
 
@@ -30,26 +31,21 @@ class ActiveAndSpent(Struct, frozen=True):
     `active` VMIs count towards the wanted number of VMIs. `spent` VMIs do not count and will be deleted.
     """
 
-    active: tuple[VirtualMachineInstance, ...]
-    spent: tuple[VirtualMachineInstance, ...]
+    active: VMIs
+    spent: VMIs
 
 
-def split_active_and_spent(vmis: Iterable[VirtualMachineInstance]) -> ActiveAndSpent:
+def split_active_and_spent(vmis: VMIs) -> ActiveAndSpent:
     """Return the active VMIs, and the spent VMIs (finished or unknown). The result contains no VMIs that are being
     deleted.
     """
-    active: list[VirtualMachineInstance] = []
-    spent: list[VirtualMachineInstance] = []
-    for vmi in vmis:
-        if vmi.metadata.deletion_timestamp is None:
-            (spent if is_spent(vmi) else active).append(vmi)
-    return ActiveAndSpent(tuple(active), tuple(spent))
+    return ActiveAndSpent(vmis.where(is_active), vmis.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi)))
 
 
 def plan_scale(
     snapshot: Snapshot,
     intent: Intent,
-    active: tuple[VirtualMachineInstance, ...],
+    active: VMIs,
     creates: Creates,
     *,
     adopted_uids: Collection[str] = (),
@@ -136,20 +132,20 @@ def _scale_out(snapshot: Snapshot, intent: Intent, creates: Creates, missing: in
 def _scale_in(
     snapshot: Snapshot,
     intent: Intent,
-    active: tuple[VirtualMachineInstance, ...],
+    active: VMIs,
     surplus: int,
     adopted_uids: Collection[str],
 ) -> Plan:
-    ranked = rank_for_removal(active)
-    chosen = ranked[: min(surplus, snapshot.burst)]
+    deletable = len(active.where(lambda vmi: not is_protected(vmi)))
+    chosen = first_for_removal(active, min(surplus, snapshot.burst))
     why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
     deletes = tuple(delete_of(snapshot, vmi, why) for vmi in chosen if vmi.metadata.uid not in adopted_uids)
-    held, notices = "", malformed_costs(active)
-    if surplus > len(ranked):
-        held = f"{surplus - len(ranked)} surplus VMIs are protected"
-        notices += (_protected_notice(snapshot, intent, surplus - len(ranked)),)
+    held, notices = "", malformed_costs(active.where(has_deletion_cost))
+    if surplus > deletable:
+        held = f"{surplus - deletable} surplus VMIs are protected"
+        notices += (_protected_notice(snapshot, intent, surplus - deletable),)
     elif len(deletes) < surplus:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held)

@@ -18,7 +18,9 @@ from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import History
-from informers.meta import ObjectKey, controller_of
+from controller.replicaset.traits import VMIs, group_vmis, traits_of
+from controller.runtime.rosters import Rosters
+from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
 from informers.store import StoreView
 
@@ -76,7 +78,7 @@ REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] =
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One replica set, its VMIs and the orphans of its namespace.
 
-    - `members`: the VMIs that the set controls.
+    - `members`: the VMIs that the set controls, in groups with equal traits.
     - `orphans`: the VMIs in the same namespace that no owner controls. Their labels need not match the selector.
     - `taken`: the names that VMIs in the namespace of the set already have.
     - `settled`: True if the caches show all earlier writes for this set (R9).
@@ -88,7 +90,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     """
 
     owner: ReplicaSet
-    members: tuple[VirtualMachineInstance, ...]
+    members: VMIs
     orphans: tuple[VirtualMachineInstance, ...]
     taken: Container[str]
     now: datetime
@@ -104,6 +106,48 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return self.owner.metadata.key
 
 
+def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
+    """Return the VMIs that the set controls."""
+    # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
+    # count as a member, even if the VMI has an owner reference to this set.
+    return tuple(vmi for vmi in vmis.by_index(SET_UID, owner.uid) if vmi.metadata.namespace == owner.namespace)
+
+
+class VMIRosters:
+    """The rosters of large sets. The store tells this object about each change of a VMI."""
+
+    def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
+        self._vmis = vmis
+        self._rosters = Rosters(
+            load=lambda owner: members_of(owner, vmis),
+            read=self._read,
+            name_of=lambda vmi: vmi.metadata.name,
+            traits_of=traits_of,
+        )
+        vmis.follow(self)
+
+    def members_of(self, owner: ObjectMeta) -> VMIs:
+        return self._rosters.members_of(owner)
+
+    def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
+        for vmi in (old, new):
+            owner = controller_of(vmi.metadata) if vmi is not None else None
+            if vmi is not None and owner is not None and owner.kind == REPLICA_SET_KIND:
+                meta = vmi.metadata
+                self._rosters.change(ObjectKey(meta.namespace, owner.name), owner.uid, meta.name)
+
+    def replaced(self) -> None:
+        self._rosters.forget_all()
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove the roster of a deleted set."""
+        self._rosters.forget(key)
+
+    def _read(self, owner: ObjectMeta, name: str) -> VirtualMachineInstance | None:
+        vmi = self._vmis.get(ObjectKey(owner.namespace, name))
+        return vmi if vmi is not None and owner.uid in by_set_uid(vmi) else None
+
+
 def take_snapshot(
     replicasets: StoreView[ReplicaSet],
     vmis: StoreView[VirtualMachineInstance],
@@ -115,19 +159,18 @@ def take_snapshot(
     replicaset_resource: Resource[ReplicaSet],
     vmi_resource: Resource[VirtualMachineInstance],
     max_replicas: int = 0,
+    rosters: VMIRosters | None = None,
 ) -> Snapshot | None:
-    """Return the snapshot of the set with this key, or None if the cache does not contain the set."""
+    """Return the snapshot of the set with this key, or None if the cache does not contain the set.
+
+    Without `rosters`, the snapshot reads all VMIs of the set.
+    """
     owner = replicasets.get(key)
     if owner is None:
         return None
-    # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
-    # count as a member, even if the VMI has an owner reference to this set.
-    members = tuple(
-        vmi for vmi in vmis.by_index(SET_UID, owner.metadata.uid) if vmi.metadata.namespace == owner.metadata.namespace
-    )
     return Snapshot(
         owner=owner,
-        members=members,
+        members=rosters.members_of(owner.metadata) if rosters else group_vmis(members_of(owner.metadata, vmis)),
         orphans=tuple(vmis.by_index(ORPHAN_NAMESPACE, owner.metadata.namespace)),
         taken=NamesInUse(vmis, owner.metadata.namespace),
         now=now,

@@ -5,12 +5,12 @@ The rules for the words are those of pools, without `Healing`. The state depends
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import PROTECT, TEMPLATE_HASH, is_marked
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.kstatus import (
     Health,
     Waits,
@@ -42,10 +42,9 @@ from controller.replicaset.intent import Intent
 from controller.replicaset.rollout import parse_rollout, stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import VMIs, is_protected
 from controller.runtime.plan import Plan
 from informers.meta import labels_of
-
-VMIs = Sequence[VirtualMachineInstance]
 
 
 def health_of(
@@ -83,9 +82,9 @@ def health_of(
 def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: BackOff) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VMI ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
-    excepted = {vmi.metadata.uid for vmi in will_be_replaced(snapshot, intent, active)}
+    excepted = _unready_uids(will_be_replaced(snapshot, intent, active))
     starts = [failure.since for failure in back_off.failures if failure.failures >= 2]
-    unready = (vmi for vmi in active if not is_ready(vmi) and vmi.metadata.uid not in excepted)
+    unready = (vmi for vmi in active.where(_is_unready) if vmi.metadata.uid not in excepted)
     starts += [stuck_since(vmi, snapshot.now) for vmi in unready]
     return plan_deadline(starts, snapshot.now, deadline)
 
@@ -94,14 +93,12 @@ def will_be_replaced(snapshot: Snapshot, intent: Intent, active: VMIs) -> VMIs:
     """Return the outdated VMIs that the rolling update will replace."""
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None or isinstance(rollout, FieldError):
-        return ()
+        return VMIs()
     hashed = intent.template.hash
-    return [vmi for vmi in active if not is_updated(vmi, hashed) and not is_marked(vmi.metadata, PROTECT)]
+    return active.where(lambda vmi: not is_updated(vmi, hashed) and not is_protected(vmi))
 
 
-def find_waits(
-    snapshot: Snapshot, active: VMIs, outdated: Iterable[VirtualMachineInstance], back_off: BackOff, deadline: timedelta
-) -> Waits:
+def find_waits(snapshot: Snapshot, active: VMIs, outdated: VMIs, back_off: BackOff, deadline: timedelta) -> Waits:
     """Return the problems of the set's VMIs, in the order of their names. VMIs that failed early come first.
 
     `outdated` are the VMIs that the controller will replace. They have no deadline.
@@ -111,8 +108,8 @@ def find_waits(
         for failure in back_off.failures:
             if failure.failures >= 2:
                 yield Problem(failure.vmi.metadata.name, CRASH_LOOP, "", failure.since), failure.since
-        excepted = {vmi.metadata.uid for vmi in outdated}
-        for vmi in sorted((vmi for vmi in active if not is_ready(vmi)), key=lambda vmi: vmi.metadata.name):
+        excepted = _unready_uids(outdated)
+        for vmi in sorted(active.where(_is_unready), key=lambda vmi: vmi.metadata.name):
             since = stuck_since(vmi, snapshot.now)
             problem = _problem(vmi, since, overdue=is_overdue(since, snapshot.now, deadline))
             yield problem, (since if vmi.metadata.uid not in excepted else None)
@@ -122,12 +119,23 @@ def find_waits(
 
 def revision_in_use(active: VMIs, current: str) -> str:
     """Return the template hash of the oldest outdated VMI, or the current hash if no VMI with a hash is outdated."""
-    older = [
-        (with_timezone(vmi.metadata.creation_timestamp) or NEVER, hashed)
-        for vmi in active
-        if (hashed := labels_of(vmi.metadata).get(TEMPLATE_HASH)) and hashed != current
-    ]
-    return min(older)[1] if older else current
+    outdated = active.where(lambda vmi: _hash_of(vmi) not in ("", current))
+    hashes = {_hash_of(vmi) for vmi in outdated.examples()}
+    if len(hashes) < 2:
+        return min(hashes, default=current)
+    return min((with_timezone(vmi.metadata.creation_timestamp) or NEVER, _hash_of(vmi)) for vmi in outdated)[1]
+
+
+def _hash_of(vmi: VirtualMachineInstance) -> str:
+    return labels_of(vmi.metadata).get(TEMPLATE_HASH, "")
+
+
+def _is_unready(vmi: VirtualMachineInstance) -> bool:
+    return not is_ready(vmi)
+
+
+def _unready_uids(vmis: VMIs) -> frozenset[str]:
+    return frozenset(vmi.metadata.uid for vmi in vmis.where(_is_unready))
 
 
 def _problem(vmi: VirtualMachineInstance, since: datetime, *, overdue: bool) -> Problem | None:
@@ -144,13 +152,13 @@ def _problem(vmi: VirtualMachineInstance, since: datetime, *, overdue: bool) -> 
 
 def _word(snapshot: Snapshot, intent: Intent, active: VMIs, outdated: VMIs, *, has_problem: bool) -> Word:
     surplus = len(active) - intent.wanted
-    if surplus < 0 or (surplus > 0 and not all(is_marked(vmi.metadata, PROTECT) for vmi in active)):
+    if surplus < 0 or (surplus > 0 and active.some(lambda vmi: not is_protected(vmi))):
         return Word.SCALING
     if outdated:
         return Word.UPDATING
     if has_problem:
         return Word.DEGRADED
-    if not all(map(is_ready, active)):
+    if active.some(_is_unready):
         old = snapshot.owner.status or ReplicaSetStatus()
         previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING

@@ -16,13 +16,13 @@ from controller.kubevirt.kstatus import Health, Word, invalid, progress_conditio
 from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
-from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
 from controller.replicaset.back_off import BackOff, choose_creates, condition_of, find_back_off
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.state import health_of, revision_in_use
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import VMIs
 from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Rejected, Unknown
 from informers.errors import Conflict, StatusError
 
@@ -37,7 +37,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     old = owner.status or ReplicaSetStatus()
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
-    active = [vmi for vmi in snapshot.members if is_active(vmi)]
+    active = snapshot.members.where(is_active)
     may_write = (
         snapshot.settled and intent is not None and not owner.spec.paused and owner.metadata.deletion_timestamp is None
     )
@@ -55,10 +55,10 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     }
     return ReplicaSetStatus(
         replicas=len(active),
-        ready_replicas=sum(map(is_ready, active)),
+        ready_replicas=len(active.where(is_ready)),
         # If the spec is invalid, no VMI counts as updated. The status keeps the last valid selector, because
         # autoscalers read the selector.
-        updated_replicas=sum(is_updated(vmi, intent.template.hash) for vmi in active) if intent else 0,
+        updated_replicas=len(_updated(active, intent)) if intent else 0,
         observed_generation=owner.metadata.generation,
         label_selector=str(intent.selector) if intent else old.label_selector,
         current_revision=revision_in_use(active, intent.template.hash) if intent else old.current_revision,
@@ -72,7 +72,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
 def _health(
     snapshot: Snapshot,
     parsed: Intent | FieldError,
-    active: list[VirtualMachineInstance],
+    active: VMIs,
     back_off: BackOff,
     *,
     failure: Condition | None,
@@ -145,14 +145,16 @@ def _failure_reason(outcome: Outcome) -> str:
             return ""
 
 
-def _find_back_off(snapshot: Snapshot, intent: Intent, active: list[VirtualMachineInstance]) -> BackOff:
-    spent = [vmi for vmi in snapshot.members if is_spent(vmi) and not is_deleting(vmi)]
+def _updated(active: VMIs, intent: Intent) -> VMIs:
+    return active.where(lambda vmi: is_updated(vmi, intent.template.hash))
+
+
+def _find_back_off(snapshot: Snapshot, intent: Intent, active: VMIs) -> BackOff:
+    spent = snapshot.members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
     return find_back_off(snapshot.now, intent.template.hash, active, spent)
 
 
-def _back_off_condition(
-    snapshot: Snapshot, intent: Intent | None, active: list[VirtualMachineInstance], back_off: BackOff
-) -> Condition | None:
+def _back_off_condition(snapshot: Snapshot, intent: Intent | None, active: VMIs, back_off: BackOff) -> Condition | None:
     """Return the condition `ReplicaBackOff` (R4a).
 
     Until the cache shows all earlier writes, the condition does not change.

@@ -7,7 +7,9 @@ end of the name. Each create inserts its own end of the name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from hashlib import blake2b
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -24,6 +26,11 @@ from informers.resource import Resource, T
 
 HASH_LENGTH = 10
 """The number of characters in a template hash."""
+
+LONGEST_CACHED = 16 * 1024
+"""The maximum length, in bytes, of a spec whose hash is remembered."""
+
+Items: TypeAlias = tuple[tuple[str, str], ...]
 
 
 class Template(Struct, frozen=True, kw_only=True):
@@ -75,7 +82,8 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
     spec = modernise(bytes(wire.spec))
     if not spec.startswith(b"{"):
         return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
-    digest = _hash_of(labels, annotations, finalizers, spec)
+    hash_of = _cached_hash_of if len(spec) <= LONGEST_CACHED else _hash_of
+    digest = hash_of(tuple(labels.items()), tuple(annotations.items()), finalizers, spec)
     if isinstance(digest, FieldError):
         return digest
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
@@ -113,15 +121,13 @@ def encode_template(
     return EncodedTemplate(template.base, head, tail)
 
 
-def _hash_of(
-    labels: Mapping[str, str], annotations: Mapping[str, str], finalizers: tuple[str, ...], spec: bytes
-) -> str | FieldError:
+def _hash_of(labels: Items, annotations: Items, finalizers: tuple[str, ...], spec: bytes) -> str | FieldError:
     """Return the hash as characters of `SAFE_ALPHABET`, or an error if the spec cannot be read.
 
     Different spellings of the same content have the same hash.
     """
     try:
-        content = (labels, annotations, normal_form(msgspec.json.decode(spec), VMI_SPEC))
+        content = (dict(labels), dict(annotations), normal_form(msgspec.json.decode(spec), VMI_SPEC))
         # Earlier hashes did not include finalizers. Without finalizers, the hash is the same as before.
         canonical = encoded((*content, finalizers) if finalizers else content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
@@ -132,3 +138,6 @@ def _hash_of(
         digest, letter = divmod(digest, len(SAFE_ALPHABET))
         letters.append(SAFE_ALPHABET[letter])
     return "".join(letters)
+
+
+_cached_hash_of = lru_cache(maxsize=256)(_hash_of)

@@ -14,7 +14,6 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vm_types import VirtualMachine
@@ -26,6 +25,7 @@ from controller.replicaset.rollout import rolls_out
 from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import VMIs, is_protected, replaces_failure
 from controller.runtime.plan import Notice, Plan, Stage
 
 SHARE: Final = 4
@@ -42,7 +42,7 @@ class UnreadyVMI(Struct, frozen=True):
     due: datetime
 
 
-def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], *, limit: int) -> Plan:
+def plan_unready(snapshot: Snapshot, intent: Intent, active: VMIs, *, limit: int) -> Plan:
     """Plan to replace VMIs that have not been ready for too long, at most `limit` VMIs.
 
     An annotation of the set contains the time limit.
@@ -66,13 +66,11 @@ def plan_unready(snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachin
     )
 
 
-def _unready_vmis(
-    snapshot: Snapshot, intent: Intent, active: tuple[VirtualMachineInstance, ...], after: timedelta
-) -> list[UnreadyVMI]:
+def _unready_vmis(snapshot: Snapshot, intent: Intent, active: VMIs, after: timedelta) -> list[UnreadyVMI]:
     """Return the VMIs that run and are not ready. VMIs that replaced fewer failed VMIs come first."""
     found = []
-    for vmi in active:
-        if not is_running(vmi) or is_ready(vmi) or is_marked(vmi.metadata, PROTECT) or delicate_reason(_NO_VM, vmi):
+    for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi)):
+        if delicate_reason(_NO_VM, vmi):
             continue
         if rolls_out(snapshot.owner) and not is_updated(vmi, intent.template.hash):
             continue  # The rollout replaces this VMI.
@@ -94,11 +92,12 @@ def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     return max(times, default=None)
 
 
-def _slots(intent: Intent, active: tuple[VirtualMachineInstance, ...], overdue: list[UnreadyVMI]) -> int:
+def _slots(intent: Intent, active: VMIs, overdue: list[UnreadyVMI]) -> int:
     """Return the number of VMIs that may be replaced now. Each replacement that is not ready yet reduces the number."""
     overdue_uids = {each.vmi.metadata.uid for each in overdue}
     starting = sum(
-        trial_of(vmi).failures > 0 and not is_ready(vmi) and vmi.metadata.uid not in overdue_uids for vmi in active
+        trial_of(vmi).failures > 0 and vmi.metadata.uid not in overdue_uids
+        for vmi in active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
     )
     return max(intent.wanted // SHARE, 1) - starting
 
@@ -106,7 +105,7 @@ def _slots(intent: Intent, active: tuple[VirtualMachineInstance, ...], overdue: 
 def _stages(
     snapshot: Snapshot,
     intent: Intent,
-    active: tuple[VirtualMachineInstance, ...],
+    active: VMIs,
     chosen: list[UnreadyVMI],
     seconds: int,
 ) -> tuple[Stage, ...]:

@@ -15,7 +15,7 @@ from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.plan import AnyResource
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
@@ -40,10 +40,11 @@ def rules_of(
 
     Sets keep no history if the user has switched it off, if `stores` has no revisions, or in a dry run.
     """
-    cached = stores.get(CONTROLLER_REVISIONS)
+    cached, vmis = stores.get(CONTROLLER_REVISIONS), stores[VMIS]
     keeps = config.replicaset_history and not config.observe
     revisions = RevisionCache(cached, config.revision_history) if keeps and cached is not None else None
-    return ReplicaSetRules(owners, stores[VMIS], resource, VMIS, config.burst, config.max_replicas, revisions)
+    rosters = VMIRosters(vmis)
+    return ReplicaSetRules(owners, vmis, resource, VMIS, config.burst, config.max_replicas, revisions, rosters)
 
 
 def assemble(parts: Parts) -> Assembly:

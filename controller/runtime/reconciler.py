@@ -14,7 +14,7 @@ A reconciliation has these steps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Sized
+from collections.abc import Callable, Container, Iterable
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -43,15 +43,12 @@ GONE = ""
 class Snapshot(Protocol):
     """The input of a plan: the set or pool and the related objects, as the caches show them.
 
-    `members` are the VMs or VMIs of the set or pool. `settled` is true if the caches show all writes of this controller
+    `settled` is true if the caches show all writes of this controller
     for the set or pool (R9).
     """
 
     @property
     def owner(self) -> KubeObject: ...
-
-    @property
-    def members(self) -> Sized: ...
 
     @property
     def settled(self) -> bool: ...
@@ -73,6 +70,9 @@ class Rules(Protocol[S]):
         """Return the snapshot of the set or pool with this key, or None if the cache does not contain it."""
 
     def plan(self, snapshot: S) -> Plan: ...
+
+    def reads(self, snapshot: S) -> int:
+        """Return the number of members that the plan or the status of this snapshot reads one by one."""
 
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return the plan for a key whose set or pool was deleted."""
@@ -142,7 +142,7 @@ class RulesReconciler(Generic[S]):
         if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
             return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
         snapshot_s = clock() - started
-        plan, plan_s = await self._thread.call(self._rules.plan, snapshot, members=len(snapshot.members))
+        plan, plan_s = await self._thread.call(self._rules.plan, snapshot, reads=self._rules.reads(snapshot))
         # The event loop waits for the snapshot. It waits for the plan too, or shares its time with the plan. The status
         # takes about as long as the plan.
         blocked_s = 2 * (snapshot_s + plan_s)
@@ -212,8 +212,8 @@ class RulesReconciler(Generic[S]):
         Return False if another reconciliation must write the status later.
         """
         owner: Any = snapshot.owner
-        members, meta = len(snapshot.members), snapshot.owner.metadata
-        status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, members=members)
+        meta, reads = snapshot.owner.metadata, self._rules.reads(snapshot)
+        status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, reads=reads)
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True

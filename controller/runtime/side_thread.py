@@ -17,7 +17,9 @@ from typing import Final, TypeVar
 R = TypeVar("R")
 
 LARGE: Final = 1000
-"""The number of members from which a set or pool is large. The plan of a smaller one takes a few milliseconds."""
+"""A plan that reads at least this number of members one by one needs the thread. Any other plan takes a few
+milliseconds.
+"""
 
 
 class SideThread:
@@ -26,10 +28,11 @@ class SideThread:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
 
-    async def call(self, function: Callable[..., R], *arguments: object, members: int) -> tuple[R, float]:
+    async def call(self, function: Callable[..., R], *arguments: object, reads: int) -> tuple[R, float]:
         """Return the result of a pure function, and the time in seconds that the function has used.
 
-        The thread is used only if the number of members is large.
+        `reads` is the number of members that the function reads one by one. The thread is used only if this number is
+        large.
         """
         loop = asyncio.get_running_loop()
 
@@ -38,4 +41,4 @@ class SideThread:
             result = function(*arguments)
             return result, loop.time() - started
 
-        return timed() if members < LARGE else await loop.run_in_executor(self._thread, timed)
+        return timed() if reads < LARGE else await loop.run_in_executor(self._thread, timed)

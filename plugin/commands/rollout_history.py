@@ -1,29 +1,48 @@
-"""`kubectl vmherd rollout history`: lists the revisions of a pool, or prints one of them."""
+"""`kubectl vmherd rollout history`: lists the revisions of an object, or prints one of them."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import click
+from msgspec import Struct
 
 from controller.kinds import POOLS
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import YAML, Verb, flags_of
-from plugin.printing import notes_about_missing, print_lines, print_value, width
+from plugin.other_writer import other_writer
+from plugin.printing import note, notes_about_missing, print_lines, print_value, width
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
-from plugin.views.history import HistoryError, find_revision, history_lines, history_of, template_in
+from plugin.views.history import History, HistoryError, find_revision, history_lines, template_in
+from plugin.views.pool_history import history_of_pool
+from plugin.views.set_history import history_of_set
 
-SETS_HAVE_NONE = "sets keep no history yet: a new template replaces the old one"
+KUBEVIRT_KEEPS_NONE = "KubeVirt's own controller runs this set, and keeps no templates of sets"
+NONE_YET = (
+    "vmherd has stored no template of this set. It stores the first one within five minutes after its start, "
+    "unless it runs with --no-replicaset-history"
+)
+
+
+class Past(Struct, frozen=True):
+    """The history of an object, and the snapshot that it was read with.
+
+    `other_writer` is the evidence that KubeVirt's own controller works on a set, or "".
+    """
+
+    snapshot: Any
+    history: History
+    other_writer: str = ""
 
 
 @click.command(
     "history",
     cls=Verb,
     own=FLAGS["rollout history"],
-    help="List the templates that a pool can return to. CHANGES has the fields that differ from the line above.",
+    help="List the templates that an object can return to. CHANGES has the fields that differ from the line above.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def command(arguments: tuple[str, ...], revision: int, **values: Any) -> None:
@@ -32,34 +51,38 @@ def command(arguments: tuple[str, ...], revision: int, **values: Any) -> None:
 
 
 async def run(session: Session, subjects: tuple[Subject, ...], revision: int) -> None:
-    """Print the history of each pool. Raise Failed, ApiError."""
+    """Print the history of each object. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
     for target in await reader.targets(subjects, session.flags.selector):
-        snapshot = await pool_snapshot(reader, target)
+        past = await past_of(session, reader, target)
         try:
             if revision:
-                template = template_in(find_revision(snapshot, revision))
+                template = template_in(find_revision(past.history, revision))
                 if not session.flags.output:
                     print(f"{target.path} with revision #{revision}")
                 print_value(template, session.flags.output or YAML)
                 continue
         except HistoryError as error:
             raise Failed(f"error: {error}") from error
-        rows = history_of(snapshot)
         if session.flags.output:
-            print_value(rows, session.flags.output)
+            print_value(past.history.rows, session.flags.output)
         else:
-            print_lines([target.path, *history_lines(rows, clock.now(), width=width()), ""])
+            print_lines([target.path, *history_lines(past.history, clock.now(), width=width()), ""])
+        if past.other_writer and not session.flags.output:
+            note(f"Note: {KUBEVIRT_KEEPS_NONE} ({past.other_writer})")
     notes_about_missing(reader.missing.values())
 
 
-async def pool_snapshot(reader: Reader, target: Target) -> Any:
-    """Return the snapshot of a pool. Raise Failed if the object is a set, or if the user may not read all objects of
-    the pool.
-    """
-    if target.kind is not POOLS:
-        raise Failed(f"error: {target} has no rollout history: {SETS_HAVE_NONE}")
+async def past_of(session: Session, reader: Reader, target: Target) -> Past:
+    """Return the history of an object. Raise Failed if it has none, or if the user may not read all its objects."""
     snapshot = await reader.snapshot(target)
-    if snapshot is None:
+    revisions = await reader.revisions_of(target) if snapshot is not None and target.kind is not POOLS else ()
+    if snapshot is None or revisions is None:
         raise Failed("".join(f"error: {line}\n" for line in reader.missing.values()))
-    return snapshot
+    if target.kind is POOLS:
+        return Past(snapshot, history_of_pool(snapshot))
+    evidence = await other_writer(session, target, {})
+    if not revisions:
+        why = f"{KUBEVIRT_KEEPS_NONE} ({evidence})" if evidence else NONE_YET
+        raise Failed(f"error: {target} has no rollout history: {why}")
+    return Past(snapshot, history_of_set(snapshot, revisions), evidence)

@@ -1,4 +1,4 @@
-"""`kubectl vmherd rollout undo`: gives a pool the template of an earlier revision."""
+"""`kubectl vmherd rollout undo`: gives an object the template of an earlier revision."""
 
 from __future__ import annotations
 
@@ -6,21 +6,16 @@ from typing import Any
 
 import click
 
-from plugin.commands.rollout_history import pool_snapshot
+from controller.kinds import POOLS
+from plugin.commands.rollout_history import KUBEVIRT_KEEPS_NONE, Past, past_of
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
 from plugin.printing import note
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
-from plugin.views.history import (
-    HistoryError,
-    find_revision,
-    is_same_template,
-    owner_in_git,
-    previous_revision,
-    undo_edits,
-)
+from plugin.views.history import Entry, HistoryError, find_revision, owner_in_git, previous_revision, undo_edits
+from plugin.views.set_history import staying_note, staying_vmis
 from plugin.views.steering import is_paused
 from plugin.writing import write
 
@@ -29,7 +24,8 @@ from plugin.writing import write
     "undo",
     cls=Verb,
     own=FLAGS["rollout undo"],
-    help="Return a pool to an earlier template. The VMs follow by the pool's update strategy.",
+    help="Return an object to an earlier template. The VMs of a pool follow by its update strategy. The VMIs of a set "
+    "follow only if the set has a rolling update.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def command(arguments: tuple[str, ...], to_revision: int, **values: Any) -> None:
@@ -38,27 +34,42 @@ def command(arguments: tuple[str, ...], to_revision: int, **values: Any) -> None
 
 
 async def run(session: Session, subjects: tuple[Subject, ...], number: int) -> None:
-    """Return each pool to an earlier template. Raise Failed, ApiError."""
+    """Return each object to an earlier template. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
     for target in await reader.targets(subjects, session.flags.selector):
         await _undo(session, reader, target, number)
 
 
 async def _undo(session: Session, reader: Reader, target: Target, number: int) -> None:
-    snapshot = await pool_snapshot(reader, target)
+    past = await past_of(session, reader, target)
     if is_paused(target.document):
         resume = f"kubectl vmherd rollout resume {target.kind.short_names[0]}/{target.key.name}"
-        raise Failed(f"error: you cannot roll back a paused pool; resume it first with '{resume}' and try again")
+        raise Failed(
+            f"error: you cannot roll back a paused {target.kind.noun}; resume it first with '{resume}' and try again"
+        )
     try:
-        revision = find_revision(snapshot, number) if number else previous_revision(snapshot)
-        edits = undo_edits(target.document, revision)
+        entry = find_revision(past.history, number) if number else previous_revision(past.history)
+        edits = undo_edits(target.document, entry)
     except HistoryError as error:
         raise Failed(f"error: {error}") from error
-    if is_same_template(snapshot, revision):
-        why = f"skipped rollback (current template already matches revision {revision.revision})"
+    if entry.has_present_template:
+        why = f"skipped rollback (current template already matches revision {entry.row.revision})"
         await write(session, target, (), why)
         return
     program = owner_in_git(target.document)
     if program:
         note(f"Warning: {target} belongs to {program}, which may undo this rollback: change the source, too")
     await write(session, target, edits, "rolled back")
+    if target.kind is not POOLS and not session.flags.output:
+        _note_about_vmis(session, target, past, entry)
+
+
+def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry) -> None:
+    """Say which VMIs of a set keep their template."""
+    if past.other_writer:
+        note(f"Note: {KUBEVIRT_KEEPS_NONE} ({past.other_writer}). It also replaces no VMI of an old template.")
+        return
+    staying = staying_vmis(past.snapshot, entry)
+    if staying:
+        flags = f" -n {target.key.namespace}" if session.flags.namespace else ""
+        note(staying_note(target.key.name, staying, flags=flags))

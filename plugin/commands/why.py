@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import click
-from msgspec import structs
 
-from controller.config.modes import Mode
-from controller.config.settings import Config
-from controller.kinds import KINDS
 from controller.leaderelection.lease import LEASES
-from controller.preflight.second_writer import SecondWriter, find_second_writer
 from informers.errors import Forbidden
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
-from plugin.printing import notes_about_missing, print_lines, print_value
-from plugin.reading import Reader, Target
-from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.other_writer import other_writer
+from plugin.printing import notes_about_missing, print_reasons, print_value
+from plugin.reading import Reader
+from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
 from plugin.views.upcoming import upcoming_of
@@ -34,15 +29,16 @@ from plugin.views.upcoming import upcoming_of
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def command(arguments: tuple[str, ...], lease_name: str, **values: Any) -> None:
     subjects, flags = parse_subjects(arguments), flags_of(values)
+    check_scope(subjects, all_namespaces=flags.all_namespaces)
     carry_out(flags, lambda session: run(session, subjects, lease_name))
 
 
 async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) -> None:
     """Print the reasons for each object. Raise Failed, ApiError."""
-    reader = Reader(session, session.namespace, once=True)
+    reader = Reader(session, session.scope, once=True)
     targets = await reader.targets(subjects, session.flags.selector)
     if not targets:
-        raise Failed(f"error: no resources found in {session.namespace} namespace")
+        raise Failed(f"error: no resources found{session.where}")
     leader = await _leader(session, reader, lease_name)
     answers = []
     for target in targets:
@@ -53,13 +49,16 @@ async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) 
             leader,
             clock.now(),
             upcoming=upcoming_of(snapshot) if snapshot is not None else (),
-            other_writer=await _other_writer(session, reader, target),
-            flags=f" -n {target.key.namespace}" if session.flags.namespace else "",
+            other_writer=await other_writer(session, target, reader.missing),
+            flags=f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else "",
         )
         if session.flags.output:
-            answers.append({"name": target.path, "summary": summary_of(situation), "reasons": reasons})
+            namespace = target.key.namespace
+            answers.append(
+                {"name": target.path, "namespace": namespace, "summary": summary_of(situation), "reasons": reasons}
+            )
         else:
-            print_lines(why_lines(situation, reasons))
+            print_reasons(why_lines(situation, reasons, all_namespaces=not session.scope))
     if answers:
         print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)
     notes_about_missing(reader.missing.values())
@@ -74,17 +73,3 @@ async def _leader(session: Session, reader: Reader, name: str) -> Leader | None:
         return None
     leases = [each for each in LEASES.decode_page(answer).items or () if each.metadata.name == name]
     return leader_of(leases, clock.now())
-
-
-async def _other_writer(session: Session, reader: Reader, target: Target) -> str:
-    """Return the evidence that KubeVirt's own controller works on this object, or ""."""
-    # Only the kind and the group of this object count.
-    groups = {kind.group_setting: kind.own_group for kind in KINDS}
-    groups[target.kind.group_setting] = target.resource.group
-    config = structs.replace(Config(mode=Mode.STANDALONE.value), **groups)
-    deadline = asyncio.get_running_loop().time()
-    for found in await find_second_writer(session, config, now=clock.now, deadline=deadline, advises=False):
-        if isinstance(found, SecondWriter):
-            return found.evidence
-        reader.missing["kubevirts"] = f"whether KubeVirt's own controller works on {target} ({found.why})"
-    return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable
 from datetime import datetime
 
 from controller.apimachinery.field_error import FieldError
@@ -40,7 +40,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     status = next_status(snapshot, not_yet_tried(plan))
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
-    active = [vmi for vmi in snapshot.members if is_active(vmi)]
+    active = snapshot.members.where(is_active)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     hashed = intent.template.hash if intent is not None else ""
     since = {vmi.metadata.name: stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
@@ -91,7 +91,7 @@ def _old_hash(active: Iterable[VirtualMachineInstance], current: str) -> str:
     return max(others, key=lambda each: (others[each], each), default="")
 
 
-def _by_hand(snapshot: Snapshot, intent: Intent | None, active: Sequence[VirtualMachineInstance]) -> str:
+def _by_hand(snapshot: Snapshot, intent: Intent | None, active: Collection[VirtualMachineInstance]) -> str:
     if intent is None:
         return ""
     if not any(map(_hash_of, active)):

@@ -120,7 +120,8 @@ def _break(view: View) -> Step:
         return _no_pool()
     members = _members(view, pool)
     if hanging := _hanging(members):
-        return Step(f"nothing to do: {hanging[0]} hangs already; 5 heals it")
+        what_next = "the pool replaces it soon" if _heals(pool) else "5 heals it"
+        return Step(f"nothing to do: {hanging[0]} hangs already; {what_next}")
     name = _chosen(members, BROKEN)
     if not name:
         return Step("nothing to do: the pool has no VM yet")

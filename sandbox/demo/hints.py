@@ -134,7 +134,7 @@ def packed(keys: Iterable[tuple[str, str]], width: int) -> list[Text]:
 
 
 def key_text(key: str, name: str) -> Text:
-    return Text(key, style="bold cyan").append(f" {name}", style="default")
+    return Text.assemble((key, "bold cyan"), f" {name}")
 
 
 def joined(commands: Iterable[Command]) -> str:

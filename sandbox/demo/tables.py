@@ -188,7 +188,7 @@ def _events(view: View, now: datetime) -> list[Row]:
     shorts = {kind.kind: kind.short_names[0] for kind in KINDS}
     ours = [event for event in view.events if event["involvedObject"].get("kind") in shorts]
     rows: list[Row] = []
-    for event in sorted(ours, key=_time_of):
+    for event in sorted(ours, key=_order_of):
         involved, style = event["involvedObject"], "red" if event.get("type") == "Warning" else ""
         count = int(event.get("count") or 1)
         rows.append(
@@ -200,6 +200,12 @@ def _events(view: View, now: datetime) -> list[Row]:
             )
         )
     return rows
+
+
+def _order_of(event: dict[str, Any]) -> tuple[str, int]:
+    """Return the sort key of an Event. The times of Events are whole seconds, so the resource version decides too."""
+    version = str(event["metadata"].get("resourceVersion", ""))
+    return _time_of(event), int(version) if version.isdecimal() else 0
 
 
 def _time_of(event: dict[str, Any]) -> str:

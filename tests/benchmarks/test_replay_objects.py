@@ -40,7 +40,7 @@ def test_a_pattern_renders_each_object_with_its_own_texts_and_resource_version()
 def test_all_objects_of_a_size_exist_under_their_own_names(state):
     counts = {plural: len(found.items) for (_, plural), found in state.collections.items() if found.items}
     assert counts == {
-        "controllerrevisions": SIZE.pools,
+        "controllerrevisions": SIZE.pools + SIZE.sets,
         "virtualmachineinstancereplicasets": SIZE.sets,
         "virtualmachineinstances": SIZE.set_vmis + SIZE.vms,
         "virtualmachinepools": SIZE.pools,

@@ -71,7 +71,7 @@ def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 def managed(plane: ControlPlane) -> Iterator[Managed]:
     installation = KubeVirtInstallation(plane)
     installation.install()
-    installation.kubectl.apply(_definition())
+    installation.kubectl.apply(definition())
     eventually(lambda: installation.kubectl("get", HCO, check=False).returncode == 0, what="HyperConverged is served")
     yield Managed(installation)
     installation.kubectl("delete", HCO, NAME, "--ignore-not-found")
@@ -133,7 +133,7 @@ def _refused_with_the_command(done: Any, why: str) -> None:
     assert f"kubectl --namespace {NAMESPACE} edit {HCO} {NAME}" in done.stderr
 
 
-def _definition() -> dict[str, Any]:
+def definition() -> dict[str, Any]:
     schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     versions = [
         {"name": "v1", "served": True, "storage": True, "schema": schema},

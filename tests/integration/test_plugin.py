@@ -78,8 +78,20 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     assert run(pools, "rollout pause vmirs/herd") == f"{SET} paused\n"
     assert "  held     paused" in run(pools, "why vmirs/herd")
     assert run(pools, "rollout resume vmirs/herd") == f"{SET} resumed\n"
-    assert "sets keep no history yet" in run(pools, "rollout history vmirs/herd", code=1)
-    assert "sets keep no history yet" in run(pools, "rollout undo vmirs/herd", code=1)
+    history = json.loads(run(pools, "rollout history vmirs/herd -o json"))
+    assert [(row["isCurrent"], row["vms"]) for row in history] == [(False, 0), (True, 2)]
+    assert "metadata.annotations" in run(pools, "rollout history vmirs/herd")
+    restarted = set(uids(pools.alive()).values())
+    assert run(pools, "rollout undo vmirs/herd") == f"{SET} rolled back\n"
+    run(pools, "rollout status vmirs/herd")
+    assert restarted.isdisjoint(uids(pools.alive()).values())
+    history = json.loads(run(pools, "rollout history vmirs/herd -o json"))
+    assert [(row["isCurrent"], row["vms"]) for row in history] == [(True, 2), (False, 0)]
+    pools.change_set({"metadata": {"annotations": {next(iter(ROLLING)): None}}})
+    staying = set(uids(pools.alive()).values())
+    run(pools, "rollout undo vmirs/herd")
+    eventually(lambda: pools.status().get("updatedReplicas", 0) == 0, what="all VMIs are outdated")
+    assert set(uids(pools.alive()).values()) == staying
 
 
 def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespace, run: Run) -> None:

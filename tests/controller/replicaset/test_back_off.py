@@ -11,6 +11,7 @@ from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, delay_after, find_back_off, trial_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
+from controller.replicaset.traits import group_vmis
 from controller.runtime.plan import Create, Delete
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_hash_of
@@ -271,7 +272,7 @@ def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str)
     status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}
     meta = {"name": "recorded", "labels": CURRENT, "creationTimestamp": "2026-11-21T20:25:51Z"}
     made = VMIS.decode(msgspec.json.encode({"metadata": meta, "status": status}))
-    return find_back_off(datetime.fromisoformat(now), CURRENT[TEMPLATE_HASH], [], [made])
+    return find_back_off(datetime.fromisoformat(now), CURRENT[TEMPLATE_HASH], group_vmis([]), group_vmis([made]))
 
 
 def test_r4a_a_recorded_failure_before_running_is_an_early_failure():

@@ -6,13 +6,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.annotations import PROTECT, is_marked
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
 from controller.replicaset.rollout import Rollout, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.template import is_updated
+from controller.replicaset.traits import group_vmis
+from controller.runtime.members import Group, Members
 from controller.runtime.plan import Confirm, Create, Delete, Patch
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
@@ -74,7 +78,27 @@ def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(seen,
     members, orphans = list(seen.members), list(seen.orphans)
     random.shuffle(members)
     random.shuffle(orphans)
-    assert plan(replace(seen, members=tuple(members), orphans=tuple(orphans))) == plan(seen)
+    assert plan(replace(seen, members=group_vmis(members), orphans=tuple(orphans))) == plan(seen)
+
+
+@given(st.booleans(), st.data())
+def test_a_plan_from_groups_is_the_plan_from_single_members(settled, data):
+    """Each member alone in its group gives the plan of a walk over all members."""
+    seen = data.draw(snapshots(settled=settled))
+    if data.draw(st.booleans()):
+        selector = LabelSelector(match_expressions=(SelectorRequirement("kubevirt.io/nodeName", "NotIn", ("node-1",)),))
+        seen = replace(seen, owner=replace(seen.owner, spec=replace(seen.owner.spec, selector=selector)))
+    labels = data.draw(st.lists(st.sampled_from(["node-1", "node-2"]), min_size=len(seen.members)))
+    vmis = [_on_node(each, node) for each, node in zip(seen.members, labels, strict=False)]
+    seen = replace(seen, members=group_vmis(vmis))
+    alone = replace(seen, members=Members(tuple(Group(1, ((each,),)) for each in vmis)))
+    assert plan(alone) == plan(seen)
+    assert next_status(alone, ()) == next_status(seen, ())
+
+
+def _on_node(each: VirtualMachineInstance, node: str) -> VirtualMachineInstance:
+    labels = {**(each.metadata.labels or {}), "kubevirt.io/nodeName": node}
+    return replace(each, metadata=replace(each.metadata, labels=labels))
 
 
 @given(snapshots())
@@ -190,7 +214,7 @@ def test_r14_a_rollout_makes_no_more_vmis_unready_than_allowed(seen):
     """A plan deletes at most as many ready VMIs as `maxUnavailable` permits."""
     active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
     owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))
-    seen = replace(seen, owner=owner, members=tuple(active), orphans=())
+    seen = replace(seen, owner=owner, members=group_vmis(active), orphans=())
     rollout = parse_rollout(seen, len(active))
     assert isinstance(rollout, Rollout)
     victims = {action.uid for action in plan(seen).actions}

@@ -8,9 +8,9 @@ import pytest
 from controller.runtime.side_thread import LARGE, SideThread
 
 
-async def test_the_event_loop_continues_during_the_plan_of_a_large_set():
+async def test_the_event_loop_continues_during_a_plan_that_reads_many_members():
     released = threading.Event()
-    call = asyncio.create_task(SideThread().call(released.wait, 10.0, members=LARGE))
+    call = asyncio.create_task(SideThread().call(released.wait, 10.0, reads=LARGE))
     await asyncio.sleep(0.01)
     assert not call.done()
     released.set()
@@ -18,17 +18,17 @@ async def test_the_event_loop_continues_during_the_plan_of_a_large_set():
     assert was_released
 
 
-async def test_the_plan_of_a_small_set_needs_no_other_thread():
-    thread, _ = await SideThread().call(threading.get_ident, members=LARGE - 1)
+async def test_the_plan_that_reads_few_members_needs_no_other_thread():
+    thread, _ = await SideThread().call(threading.get_ident, reads=LARGE - 1)
     assert thread == threading.get_ident()
 
 
 async def test_there_is_one_plan_at_a_time():
     side = SideThread()
-    threads = await asyncio.gather(*(side.call(threading.get_ident, members=LARGE) for _ in range(10)))
+    threads = await asyncio.gather(*(side.call(threading.get_ident, reads=LARGE) for _ in range(10)))
     assert len({thread for thread, _ in threads}) == 1
 
 
 async def test_an_exception_of_the_plan_reaches_the_caller():
     with pytest.raises(ZeroDivisionError):
-        await SideThread().call(lambda: 1 // 0, members=LARGE)
+        await SideThread().call(lambda: 1 // 0, reads=LARGE)

@@ -28,6 +28,9 @@ class FlockRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
+    def reads(self, snapshot: Snapshot) -> int:
+        return len(snapshot.members)
+
     def plan_absent(self, key: ObjectKey) -> Plan:
         return Plan()
 

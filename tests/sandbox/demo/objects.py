@@ -42,7 +42,8 @@ def counts(number: int) -> dict[str, int]:
 
 def event(message: str, *, at: str = "2026-01-01T00:00:00Z", kind: str = "VirtualMachinePool", **more: Any) -> Any:
     involved = {"kind": kind, "name": "web"}
-    return {"involvedObject": involved, "reason": "SuccessfulCreate", "message": message, "lastTimestamp": at, **more}
+    subject = {"metadata": {}, "involvedObject": involved, "reason": "SuccessfulCreate", "message": message}
+    return {**subject, "lastTimestamp": at, **more}
 
 
 def _machine(

@@ -89,6 +89,12 @@ def test_break_says_whether_the_pool_replaces_the_vm(heals: bool) -> None:
     assert ("replaces it soon" in decide("3", view(heals=heals)).line) is heals
 
 
+def test_break_of_a_broken_vm_says_what_heals_it() -> None:
+    vms = (member(0), member(1, annotations=HANGS))
+    assert decide("3", view(*vms)).line.endswith("; 5 heals it")
+    assert decide("3", view(*vms, heals=True)).line.endswith("; the pool replaces it soon")
+
+
 def test_bad_image_changes_the_template_of_the_pool() -> None:
     [command] = decide("4", view(template=SLOW)).commands
     assert '"sim.vmherd.dev/behavior":"image-error"' in command[-1]

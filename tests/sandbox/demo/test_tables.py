@@ -106,6 +106,11 @@ def test_events_of_other_kinds_are_left_out_and_the_latest_is_last() -> None:
     assert [line.split()[-1] for line in lines_of_events(View(events=events))] == ["first", "second"]
 
 
+def test_events_of_the_same_second_are_in_the_order_of_their_writes() -> None:
+    events = (event("second", metadata={"resourceVersion": "100"}), event("first", metadata={"resourceVersion": "99"}))
+    assert [line.split()[-1] for line in lines_of_events(View(events=events))] == ["first", "second"]
+
+
 def test_an_event_is_shown_with_its_age_its_count_and_its_object() -> None:
     events = (
         event("one", at="2026-01-01T00:00:30Z"),

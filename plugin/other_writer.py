@@ -1,0 +1,32 @@
+"""Finds KubeVirt's own controller, if it works on the same objects."""
+
+from __future__ import annotations
+
+import asyncio
+
+from msgspec import structs
+
+from controller.config.modes import Mode
+from controller.config.settings import Config
+from controller.kinds import KINDS
+from controller.preflight.second_writer import SecondWriter, find_second_writer
+from plugin import clock
+from plugin.connection import Session
+from plugin.reading import Target
+
+
+async def other_writer(session: Session, target: Target, missing: dict[str, str]) -> str:
+    """Return the evidence that KubeVirt's own controller works on this object, or "".
+
+    If the user may not read what is needed for an answer, add a line to `missing`.
+    """
+    # Only the kind and the group of this object count.
+    groups = {kind.group_setting: kind.own_group for kind in KINDS}
+    groups[target.kind.group_setting] = target.resource.group
+    config = structs.replace(Config(mode=Mode.STANDALONE.value), **groups)
+    deadline = asyncio.get_running_loop().time()
+    for found in await find_second_writer(session, config, now=clock.now, deadline=deadline, advises=False):
+        if isinstance(found, SecondWriter):
+            return found.evidence
+        missing["kubevirts"] = f"whether KubeVirt's own controller works on {target} ({found.why})"
+    return ""

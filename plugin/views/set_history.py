@@ -1,0 +1,102 @@
+"""The history of a replica set, and what an undo does to its VMIs (R17)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from controller.apimachinery.field_error import FieldError
+from controller.kinds import REPLICA_SETS
+from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.normal_form import VMI_TEMPLATE, differences
+from controller.kubevirt.replicaset_types import ReplicaSetSpec
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vmis import is_active
+from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.rollout import parse_rollout
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import Template, is_updated, parse_template
+from informers.meta import labels_of
+from plugin.views.edits import Document, Edit
+from plugin.views.history import Entry, History, Revision, decoded, in_order
+
+MOST_CHANGES: Final = 3
+
+_decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
+
+
+def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision]) -> History:
+    """Return the history of a set. `revisions` are the revisions that the set controls, with their data."""
+    present = parse_intent(snapshot.owner)
+    hashed = present.template.hash if isinstance(present, Intent) else ""
+    members = Counter(labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in snapshot.members)
+    entries: list[Entry] = []
+    before: Document | None = None
+    for each in in_order(revisions):
+        template = _template_in(snapshot, each)
+        document: Document | None = decoded(each)["template"] if template is not None else None
+        own = template.hash if template is not None else ""
+        row = Revision(
+            revision=each.revision,
+            name=each.metadata.name,
+            is_current=bool(own) and own == hashed,
+            vms=members[own] if own else 0,
+            created=each.metadata.creation_timestamp,
+            changes=_changes(before, document),
+        )
+        entries.append(
+            Entry(
+                row=row,
+                has_present_template=row.is_current,
+                template=None if document is None else {"template": document},
+                edits=(Edit(("spec", "template"), document),),
+                template_hash=own,
+            )
+        )
+        before = document
+    return History(noun=REPLICA_SETS.noun, name=snapshot.owner.metadata.name, members="VMIS", entries=tuple(entries))
+
+
+def staying_vmis(snapshot: Snapshot, entry: Entry) -> int:
+    """Return the number of VMIs that do not follow an undo to this revision, because the set has no rolling update."""
+    if is_rolled_out(snapshot):
+        return 0
+    return sum(is_active(vmi) and not is_updated(vmi, entry.template_hash) for vmi in snapshot.members)
+
+
+def is_rolled_out(snapshot: Snapshot) -> bool:
+    """Return True if the set has a valid rolling-update annotation."""
+    rollout = parse_rollout(snapshot, 1)
+    return rollout is not None and not isinstance(rollout, FieldError)
+
+
+def staying_note(name: str, staying: int, *, flags: str = "") -> str:
+    """Return the note that VMIs keep their template, and how to replace them."""
+    number = "1 VMI keeps its" if staying == 1 else f"{staying} VMIs keep their"
+    return (
+        f"Note: {number} present template, because the set has no rolling update. To replace them, run "
+        f'kubectl annotate vmirs {name}{flags} --overwrite {ROLLING_UPDATE}="maxUnavailable=25%", or delete them one '
+        "after the other."
+    )
+
+
+def _template_in(snapshot: Snapshot, revision: ControllerRevision) -> Template | None:
+    """Return the template that the revision stores, or None if the template cannot be read or is invalid."""
+    try:
+        spec = _decode_spec(revision.data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    template = parse_template(replace(snapshot.owner, spec=spec))
+    return None if isinstance(template, FieldError) else template
+
+
+def _changes(before: Any, after: Any) -> str:
+    if before is None or after is None:
+        return ""
+    paths = list(islice(differences(before, after, VMI_TEMPLATE), MOST_CHANGES + 1))
+    return ", ".join(paths[:MOST_CHANGES]) + (" and more" if len(paths) > MOST_CHANGES else "")

@@ -1,0 +1,1 @@
+"""Writes the pages of docs/reference/ from the sources of the program."""

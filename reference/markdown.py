@@ -1,0 +1,28 @@
+"""Writes parts of Markdown pages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+
+def generated(title: str, prose: str) -> str:
+    """Return the first lines of a page: a note for its editors, the title, and an introduction."""
+    return f"<!-- `make reference` writes this page. -->\n\n# {title}\n\n{prose.strip()}\n"
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "".join(f"| {' | '.join(_escaped(cell) for cell in line)} |\n" for line in lines)
+
+
+def code(text: str) -> str:
+    return f"`{text}`"
+
+
+def sentence(text: str) -> str:
+    """Return the text on one line."""
+    return " ".join(text.split())
+
+
+def _escaped(cell: str) -> str:
+    return cell.replace("|", "\\|")

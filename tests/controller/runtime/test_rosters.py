@@ -1,0 +1,155 @@
+"""A roster always equals a full count of the members in the store."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.snapshot import VMI_INDEXES, VMIRosters, members_of
+from controller.replicaset.traits import VMIs, group_vmis, traits_of
+from controller.runtime import members, rosters
+from informers.store import Store
+from tests.builders import LABELS, replicaset, vmi
+from tests.fakes import stores
+
+OWNERS = (replicaset("one", uid="uid-1"), replicaset("two", uid="uid-2"))
+SUCCESSOR = replicaset("one", uid="uid-3")
+"""A set with the name of the first set."""
+
+
+@pytest.fixture(autouse=True, scope="module")
+def small_rosters() -> Iterator[None]:
+    """Sets with two members have a roster, and chunks have three members."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rosters, "SMALL", 2)
+        for module in (members, rosters):
+            patch.setattr(module, "CHUNK", 3)
+        yield
+
+
+def contents(found: VMIs) -> dict[Hashable, set[tuple[str, str]]]:
+    """The names and versions of the VMIs of each group."""
+    groups = {}
+    for group in found.groups:
+        vmis = [each for chunk in group.chunks for each in chunk]
+        assert len(vmis) == group.number
+        assert all(len(chunk) == members.CHUNK for chunk in group.chunks[:-1])
+        (traits,) = {traits_of(each) for each in vmis}
+        assert traits not in groups
+        groups[traits] = {(each.metadata.name, each.metadata.resource_version) for each in vmis}
+    return groups
+
+
+@st.composite
+def states(draw: st.DrawFn, version: int) -> VirtualMachineInstance:
+    """A VMI of any owner or none, with any state and labels."""
+    owner = draw(st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], SUCCESSOR, None]))
+    return vmi(
+        f"vm-{draw(st.integers(0, 15))}",
+        owner=owner,
+        uid=f"uid-{draw(st.integers(0, 1))}",
+        labels=dict(LABELS) | draw(st.sampled_from([{}, {}, {"extra": "yes"}, {"kubevirt.io/nodeName": "node-1"}])),
+        phase=draw(st.sampled_from(["Running", "Running", "Scheduling", "Failed"])),
+        ready=draw(st.booleans()),
+        deleting=draw(st.integers(0, 9)) == 0,
+        namespace=draw(st.sampled_from(["default", "default", "default", "elsewhere"])),
+        version=str(version),
+    )
+
+
+class RosterMachine(RuleBasedStateMachine):
+    """VMIs are added, changed and removed, one by one or by a new list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
+        self.rosters = VMIRosters(self.vmis)
+        self.version = 0
+
+    def draw(self, data: st.DataObject) -> VirtualMachineInstance:
+        self.version += 1
+        return data.draw(states(self.version))
+
+    @rule(data=st.data(), number=st.integers(1, 6))
+    def apply(self, data, number):
+        for _ in range(number):
+            self.vmis.apply(self.draw(data))
+
+    @rule(data=st.data())
+    def remove(self, data):
+        if len(self.vmis):
+            gone = data.draw(st.sampled_from(self.vmis.values()))
+            self.version += 1
+            self.vmis.drop(gone.metadata)
+
+    @rule(data=st.data(), number=st.integers(0, 12))
+    def list_again(self, data, number):
+        kept = self.vmis.values()[:: data.draw(st.integers(1, 3))]
+        stores.replace(self.vmis, [*kept, *(self.draw(data) for _ in range(number))], str(self.version))
+
+    @rule(owner=st.sampled_from([*OWNERS, SUCCESSOR]))
+    def read(self, owner):
+        expected = contents(group_vmis(members_of(owner.metadata, self.vmis)))
+        assert contents(self.rosters.members_of(owner.metadata)) == expected
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def forget(self, owner):
+        self.rosters.forget(owner.metadata.key)
+
+    @invariant()
+    def the_first_set_is_up_to_date(self):
+        if self.version % 3 == 0:
+            self.read(OWNERS[0])
+
+
+TestRosters = RosterMachine.TestCase
+TestRosters.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
+
+
+def full_store(number: int) -> tuple[Store[VirtualMachineInstance], VMIRosters]:
+    vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
+    stores.replace(vmis, [vmi(f"vm-{each}", owner=OWNERS[0], ready=True) for each in range(number)], "7")
+    return vmis, VMIRosters(vmis)
+
+
+def test_a_snapshot_does_not_change_with_the_roster():
+    vmis, found = full_store(8)
+    before = found.members_of(OWNERS[0].metadata)
+    shown = contents(before)
+    for each in range(0, 8, 2):
+        vmis.apply(vmi(f"vm-{each}", owner=OWNERS[0], ready=False, version="9"))
+    vmis.drop(vmi("vm-1", version="9").metadata)
+    after = found.members_of(OWNERS[0].metadata)
+    assert contents(before) == shown
+    assert sorted(group.number for group in after.groups) == [3, 4]
+
+
+def test_one_change_reads_one_vmi(monkeypatch):
+    vmis, found = full_store(100)
+    found.members_of(OWNERS[0].metadata)
+    read: list[str] = []
+    monkeypatch.setattr(vmis, "by_index", lambda *_: pytest.fail("all VMIs are read"))
+    get = vmis.get
+    monkeypatch.setattr(vmis, "get", lambda key: read.append(key.name) or get(key))
+    vmis.apply(vmi("vm-42", owner=OWNERS[0], ready=False, version="9"))
+    assert len(found.members_of(OWNERS[0].metadata)) == 100
+    assert read == ["vm-42"]
+
+
+def test_a_small_set_has_no_roster():
+    _, found = full_store(1)
+    assert len(found.members_of(OWNERS[0].metadata)) == 1
+    assert len(found._rosters) == 0
+
+
+def test_a_deleted_set_has_no_roster():
+    _, found = full_store(5)
+    found.members_of(OWNERS[0].metadata)
+    assert len(found._rosters) == 1
+    found.forget(OWNERS[0].metadata.key)
+    assert len(found._rosters) == 0

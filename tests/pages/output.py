@@ -1,0 +1,53 @@
+"""Compares the output of a command with the output that a page shows.
+
+Both texts are compared line by line, after these changes:
+
+- A run of spaces is one space, because the width of a column depends on its longest cell.
+- Ages (`12s`, `3m4s`), dates, addresses of Pods, the names of simulated nodes, and UIDs are all the same. So are the
+  random ends of the names of VMIs.
+- `...` in the page stands for any text in a line. A line with only `...` stands for any number of lines.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+VARIABLE = (
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z"), "<date>"),
+    (re.compile(r"\b[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}\b"), "<uid>"),
+    (re.compile(r"\b10\.\d+\.\d+\.\d+\b"), "<address>"),
+    (re.compile(r"\bnode0\d\b"), "<node>"),
+    (re.compile(r"(?<![\w.-])(?:\d+d)?(?:\d+h)?(?:\d+m)?(?:\d+s)?(?<=[dhms])(?![\w.-])"), "<age>"),
+)
+ANY_LINES = "..."
+
+
+def matches(expected: Sequence[str], seen: str) -> bool:
+    """Return True if the output is the output that the page shows."""
+    return re.fullmatch(_pattern(expected), "".join(f"{_plain(line)}\n" for line in _trimmed(seen))) is not None
+
+
+def _trimmed(seen: str) -> list[str]:
+    lines = seen.rstrip().splitlines()
+    return lines if lines else []
+
+
+def _pattern(expected: Sequence[str]) -> str:
+    lines = list(expected)
+    while lines and not lines[-1].strip():
+        lines.pop()
+    return "".join(_line_pattern(line) for line in lines)
+
+
+def _line_pattern(line: str) -> str:
+    if line.strip() == ANY_LINES:
+        return r"(?:[^\n]*\n)*?"
+    parts = [re.escape(part) for part in _plain(line).split("...")]
+    return r"[^\n]*?".join(parts) + r"\n"
+
+
+def _plain(line: str) -> str:
+    for variable, name in VARIABLE:
+        line = variable.sub(name, line)
+    return re.sub(r"\s+", " ", line).strip()

@@ -1,0 +1,84 @@
+"""Completion in bash, zsh and fish with the real kubectl: each shell runs kubectl's own completion script.
+
+A test is skipped if the machine does not have the shell. PowerShell is not tested.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from sandbox.kubectl import KubectlMissing, kubectl_path
+
+pytestmark = pytest.mark.cluster
+
+ROOT = Path(__file__).resolve().parents[2]
+BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")
+
+BASH = f"""
+source {BASH_COMPLETION}
+source <(kubectl completion bash)
+COMP_LINE="$LINE" COMP_POINT=${{#LINE}} COMP_TYPE=9
+read -ra COMP_WORDS <<< "${{LINE/=/ = }}"
+COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))
+__start_kubectl 2>/dev/null
+printf '%s\\n' "${{COMPREPLY[@]}}"
+"""
+
+# Outside the line editor of zsh, the functions that show completions are missing.
+ZSH = """
+compdef() { : }
+_describe() { local name=$2; print -rl -- "${(@P)name}" }
+source <(kubectl completion zsh)
+words=(${=LINE}) CURRENT=$#words
+_kubectl
+"""
+
+FISH = 'kubectl completion fish | source; complete -C "$LINE"'
+
+Complete = Callable[[str], list[str]]
+
+
+@pytest.fixture(params=["bash", "zsh", "fish"])
+def complete(request: pytest.FixtureRequest, tmp_path: Path) -> Complete:
+    """What a shell offers for the last word of a line, without descriptions."""
+    name: str = request.param
+    shell = shutil.which(name)
+    if shell is None or (name == "bash" and not BASH_COMPLETION.exists()):
+        pytest.skip(f"this machine has no completion for {name}")
+    try:
+        kubectl = kubectl_path()
+    except KubectlMissing as error:
+        pytest.skip(str(error))
+    (tmp_path / "kubectl").symlink_to(kubectl)
+    for program, module in (("kubectl-vmherd", "plugin.__main__"), ("kubectl_complete-vmherd", "plugin.completion")):
+        code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom {module} import main\nsys.exit(main())\n"
+        (tmp_path / program).write_text(f"#!{sys.executable}\n{code}")
+        (tmp_path / program).chmod(0o755)
+    script, flags = {"bash": (BASH, ["--norc"]), "zsh": (ZSH, ["-f"]), "fish": (FISH, ["-N"])}[name]
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+
+    def complete(line: str) -> list[str]:
+        environment = {**os.environ, "PATH": path, "LINE": line, "HOME": str(tmp_path)}
+        done = subprocess.run(
+            [shell, *flags, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
+        )
+        separator = ":" if name == "zsh" else "\t"
+        words = [each.partition(separator)[0] for each in done.stdout.splitlines()]
+        return [word.rpartition("=")[2] if "=" in line else word for word in words]
+
+    return complete
+
+
+def test_a_shell_offers_commands_flags_values_and_types(complete: Complete):
+    assert complete("kubectl vmherd ro") == ["rollout"]
+    assert sorted(complete("kubectl vmherd rollout re")) == ["restart", "resume"]
+    assert complete("kubectl vmherd rollout status --w") == ["--watch"]
+    assert sorted(complete("kubectl vmherd scale --dry-run=")) == ["client", "none", "server"]
+    assert sorted(complete("kubectl vmherd tree vm")) == ["vmirs/", "vmpool/"]

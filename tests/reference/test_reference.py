@@ -1,0 +1,69 @@
+"""The pages of docs/reference/ equal their sources, and each name in the code is described."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.kubevirt import annotations as names
+from reference import __main__ as program
+from reference import events, metadata, pages
+from reference.event_texts import EVENTS
+
+
+@pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.name)
+def test_a_page_equals_its_source(path: Path) -> None:
+    assert path.read_text() == pages.pages()[path], "run `make reference`"
+
+
+def test_the_folder_has_no_other_pages() -> None:
+    assert set(pages.FOLDER.iterdir()) == set(pages.pages())
+
+
+def test_an_outdated_page_is_reported_and_written(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = tmp_path / "docs" / "page.md"
+    monkeypatch.setattr(program, "pages", lambda: {page: "new\n"})
+    monkeypatch.setattr(program, "ROOT", tmp_path)
+    assert program.main(["--check"]) == 1
+    assert capsys.readouterr().err == "docs/page.md is out of date: run `make reference`\n"
+    assert program.main([]) == 0
+    assert page.read_text() == "new\n"
+    assert program.main(["--check"]) == 0
+    assert program.main(["--other"]) == 2
+
+
+def test_an_annotation_without_a_text_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(names, "NEW", "vmherd.dev/new", raising=False)
+    with pytest.raises(metadata.Undescribed, match=r"\['vmherd.dev/new'\]"):
+        metadata.page()
+
+
+def test_the_reasons_of_events_are_found_in_the_code(tmp_path: Path) -> None:
+    (tmp_path / "pool").mkdir()
+    (tmp_path / "replicaset").mkdir()
+    (tmp_path / "pool" / "status.py").write_text(
+        'HELD = "ScaleInHeld"\n'
+        'ACTIONS = {"create": "SuccessfulCreate"}\n'
+        "def notices(failed):\n"
+        '    return Notice(reason=HELD), Notice(reason="A" if failed else "B", warning=False)\n'
+    )
+    (tmp_path / "replicaset" / "status.py").write_text('x = Notice(reason="A", warning=False)\n')
+    found = events.reasons(tmp_path)
+    assert {(reason.name, reason.owner, reason.warning) for reason in found.values()} == {
+        ("ScaleInHeld", "pools", True),
+        ("SuccessfulCreate", "pools", False),
+        ("FailedCreate", "pools", True),
+        ("A", "both", False),
+        ("B", "pools", False),
+    }
+    with pytest.raises(events.Undescribed, match="'A', 'B'"):
+        events.page(tmp_path)
+
+
+def test_each_event_has_a_meaning_and_a_remedy() -> None:
+    assert len(EVENTS) > 25
+    assert all(text.meaning and text.remedy for text in EVENTS)
+    assert len({(text.reason, text.when) for text in EVENTS}) == len(EVENTS)
