@@ -74,7 +74,8 @@ def make(boards: Mapping[Path, Mapping[str, Any]]) -> dict[Path, str]:
         server.wait_for_scrape()
         [end] = server.numbers("vector(time())")
         window = Window(end, SECONDS, {"__rate_interval": "15s", "job": "vmherd"})
-        return {path: drawn(server, board, window) for path, board in boards.items()}
+        made = {path: drawn(server, board, window) for path, board in boards.items()}
+    return made
 
 
 def job(processes: Mapping[str, ControllerProcess]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from tests.monitoring.dashboards import dashboards
 FLEET = dashboards()["fleet.json"]
 
 
-def series(name: str, *values: float, **labels: str) -> Series:
-    return Series(name, labels, tuple((float(number - len(values)), value) for number, value in enumerate(values)))
+def series(title: str, /, *values: float, **labels: str) -> Series:
+    return Series(title, labels, tuple((float(number - len(values)), value) for number, value in enumerate(values)))
 
 
 def drawn(title: str, *found: list[Series], board: dict[str, Any] = FLEET, marks: Any = ()) -> str:
