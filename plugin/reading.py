@@ -6,20 +6,24 @@ of one namespace, or of all namespaces.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, TypeVar
 
+import click
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.indexes import OWNER_UID
 from controller.config.modes import Mode
 from controller.config.settings import Config
-from controller.kinds import Kind
-from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kinds import POOLS, Kind
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.revisions import hash_of_set_revision
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.pool.snapshot import own_vmi
 from controller.preflight.discovery import Absent, find_kubevirt, is_served
 from controller.preflight.versions import served_resource
+from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
 from controller.runtime.wiring import Cache
@@ -31,7 +35,8 @@ from plugin import clock
 from plugin.connection import Failed
 from plugin.subjects import Subject, did_you_mean
 from plugin.views.edits import Document
-from plugin.views.situation import Situation
+from plugin.views.partial import visible_members
+from plugin.views.situation import Member, Situation
 from plugin.views.situations import situation_from_status, situation_of
 
 PAGE = "500"
@@ -80,6 +85,9 @@ class Reader:
         self._kubevirt: bool | None = None
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
+        self._seen: Mapping[AnyResource, Store[Any]] = {}
+        """The caches of the last call of `rules`. A cache that the user may not read is empty."""
+
         self.missing: dict[str, str] = {}
 
     async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
@@ -110,13 +118,24 @@ class Reader:
             raise refusals[0]
         return found
 
+    async def some_targets(self, subjects: Iterable[Subject], selector: str) -> list[Target]:
+        """Return the objects as `targets` does. Raise Failed if there are none."""
+        found = await self.targets(subjects, selector)
+        if not found:
+            where = f" in {self._namespace} namespace" if self._namespace else ""
+            raise Failed(f"error: no resources found{where}")
+        return found
+
     async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
         """Return the named objects. A subject without a name stands for all objects that the selector matches.
 
-        Raise Failed if an object does not exist. Raise ApiError if a request fails.
+        Raise Failed if an object does not exist. Raise ApiError if a request fails. Raise UsageError for a name and a
+        selector.
         """
         found = []
         for subject in subjects:
+            if subject.name and selector:
+                raise click.UsageError("a name cannot be given together with a selector: leave out -l or the name")
             resource = await self.resource(subject.kind, subject.group)
             if subject.name:
                 found.append(await self._get(subject, resource))
@@ -137,10 +156,21 @@ class Reader:
         return self.situation_in(target, await self.snapshot(target))
 
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
-        """Return the situation of an object in this snapshot. Without a snapshot, use only the object's status."""
+        """Return the situation of an object in this snapshot. Without a snapshot, use the object's status, and the VMs
+        that the user may read.
+        """
         if snapshot is None:
-            return situation_from_status(target.kind, target.resource.group, target.owner)
+            members = self._visible_members(target)
+            return situation_from_status(target.kind, target.resource.group, target.owner, members)
         return situation_of(target.kind, target.resource.group, snapshot)
+
+    def _visible_members(self, target: Target) -> tuple[Member, ...]:
+        """Return the VMs of a pool that the last call of `snapshot` could read."""
+        if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
+            return ()
+        uid = target.owner.metadata.uid
+        vms = [vm for vm in self._seen[VMS].by_index(OWNER_UID, uid) if vm.metadata.namespace == target.key.namespace]
+        return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms])
 
     async def snapshot(self, target: Target) -> Any:
         """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
@@ -172,6 +202,7 @@ class Reader:
         module = kind.module("wiring")
         caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
+        self._seen = stores
         if self.missing.keys() & {cached.name for cached in caches}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
