@@ -73,7 +73,7 @@ async def run(config: Config) -> int:
     stop = asyncio.Event()
     try:
         with stopped_by_signals(stop):
-            await serve(config, stop, synced=_freeze_cached_objects)
+            await serve(config, stop, built=_freeze_program, synced=_freeze_cached_objects)
     except (Exception, ExceptionGroup) as error:
         raise _fatal(error) from error
     return 0
@@ -93,11 +93,17 @@ class _Program(NamedTuple):
     server: HttpServer
 
 
-async def serve(requested: Config, stop: asyncio.Event, *, synced: Callable[[], None] = lambda: None) -> None:
+async def serve(
+    requested: Config,
+    stop: asyncio.Event,
+    *,
+    built: Callable[[], None] = lambda: None,
+    synced: Callable[[], None] = lambda: None,
+) -> None:
     """Reconcile until `stop` is set, then stop all components.
 
     The function changes no global state of the process, such as signal handlers. So several controllers can run in one
-    process. `synced` is called after the first lists. Errors are not converted to Fatal.
+    process. `built` is called before the first lists, and `synced` after them. Errors are not converted to Fatal.
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     async with _clients(requested, metrics) as (client, lease_client, review_client):
@@ -121,6 +127,7 @@ async def serve(requested: Config, stop: asyncio.Event, *, synced: Callable[[], 
             if not await _done_before(stop, checks.check(lease_client, config, now=utc_now)):
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
+                built()
                 await _sync_and_work(program, elector, stop, synced)
         finally:
             await program.server.close()
@@ -349,6 +356,11 @@ async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
     await controller.run()
     if not stop.is_set():
         raise ServiceEnded(f"the workers of {controller.name} returned")
+
+
+def _freeze_program() -> None:
+    """Exclude the program from garbage collection. Python often collects garbage while the first lists arrive."""
+    gc.freeze()
 
 
 def _freeze_cached_objects() -> None:

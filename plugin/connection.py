@@ -40,6 +40,16 @@ class Session:
         self.flags = flags
         self.namespace = flags.namespace or client.namespace
 
+    @property
+    def scope(self) -> str:
+        """The namespace whose objects a command shows, or "" for all namespaces."""
+        return "" if self.flags.all_namespaces else self.namespace
+
+    @property
+    def where(self) -> str:
+        """The end of a sentence about missing objects, such as ` in shop namespace`."""
+        return f" in {self.scope} namespace" if self.scope else ""
+
     async def request(
         self,
         method: str,

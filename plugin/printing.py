@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from plugin.flags import JSON, YAML
+from plugin.views.colours import coloured_column, coloured_topic
 
 
 def clean(line: str) -> str:
@@ -19,6 +21,26 @@ def clean(line: str) -> str:
 def print_lines(lines: Iterable[str]) -> None:
     for line in lines:
         print(clean(line), flush=True)
+
+
+def print_table(lines: Sequence[str]) -> None:
+    """Print a table. On a terminal with colours, the words of the column STATUS are coloured."""
+    lines = [clean(line) for line in lines]
+    if uses_colours() and "STATUS" in lines[0]:
+        lines = [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
+    for line in lines:
+        print(line, flush=True)
+
+
+def print_reasons(lines: Iterable[str]) -> None:
+    """Print the lines of `why`. On a terminal with colours, the topics are coloured."""
+    for line in map(clean, lines):
+        print(coloured_topic(line) if uses_colours() else line, flush=True)
+
+
+def uses_colours() -> bool:
+    """Return True for a terminal with colours, unless the user has set the variable NO_COLOR."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def note(line: str) -> None:

@@ -6,20 +6,23 @@ of one namespace, or of all namespaces.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.indexes import OWNER_UID
 from controller.config.modes import Mode
 from controller.config.settings import Config
-from controller.kinds import Kind
-from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kinds import POOLS, Kind
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.revisions import hash_of_set_revision
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.pool.snapshot import own_vmi
 from controller.preflight.discovery import Absent, find_kubevirt, is_served
 from controller.preflight.versions import served_resource
+from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules
 from controller.runtime.requests import Requests
 from controller.runtime.wiring import Cache
@@ -31,7 +34,8 @@ from plugin import clock
 from plugin.connection import Failed
 from plugin.subjects import Subject, did_you_mean
 from plugin.views.edits import Document
-from plugin.views.situation import Situation
+from plugin.views.partial import visible_members
+from plugin.views.situation import Member, Situation
 from plugin.views.situations import situation_from_status, situation_of
 
 PAGE = "500"
@@ -80,6 +84,9 @@ class Reader:
         self._kubevirt: bool | None = None
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
+        self._seen: Mapping[AnyResource, Store[Any]] = {}
+        """The caches of the last call of `rules`. A cache that the user may not read is empty."""
+
         self.missing: dict[str, str] = {}
 
     async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
@@ -137,10 +144,21 @@ class Reader:
         return self.situation_in(target, await self.snapshot(target))
 
     def situation_in(self, target: Target, snapshot: Any) -> Situation:
-        """Return the situation of an object in this snapshot. Without a snapshot, use only the object's status."""
+        """Return the situation of an object in this snapshot. Without a snapshot, use the object's status, and the VMs
+        that the user may read.
+        """
         if snapshot is None:
-            return situation_from_status(target.kind, target.resource.group, target.owner)
+            members = self._visible_members(target)
+            return situation_from_status(target.kind, target.resource.group, target.owner, members)
         return situation_of(target.kind, target.resource.group, snapshot)
+
+    def _visible_members(self, target: Target) -> tuple[Member, ...]:
+        """Return the VMs of a pool that the last call of `snapshot` could read."""
+        if target.kind is not POOLS or VMS not in self._seen or VMS.name in self.missing:
+            return ()
+        uid = target.owner.metadata.uid
+        vms = [vm for vm in self._seen[VMS].by_index(OWNER_UID, uid) if vm.metadata.namespace == target.key.namespace]
+        return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms])
 
     async def snapshot(self, target: Target) -> Any:
         """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
@@ -172,6 +190,7 @@ class Reader:
         module = kind.module("wiring")
         caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
+        self._seen = stores
         if self.missing.keys() & {cached.name for cached in caches}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)

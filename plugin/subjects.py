@@ -44,6 +44,12 @@ def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:
     return tuple(Subject(kind, group, name) for kind, group in types for name in names or ("",))
 
 
+def check_scope(subjects: Iterable[Subject], *, all_namespaces: bool) -> None:
+    """Raise click.UsageError if a name is to be found in all namespaces."""
+    if all_namespaces and any(subject.name for subject in subjects):
+        raise click.UsageError("a name cannot be found in all namespaces: leave out -A or the name")
+
+
 def _pair(argument: str) -> Subject:
     type_, slash, name = argument.partition("/")
     if not slash or not name:
@@ -60,7 +66,8 @@ def type_named(text: str) -> tuple[Kind[Any], str]:
     """Return the kind and the API group of a type such as `vmpool` or `virtualmachinepools.pool.kubevirt.io`."""
     name, _, group = text.lower().partition(".")
     if name not in TYPES:
-        raise click.UsageError(f"there is no type {text!r}{did_you_mean(name, TYPES)}")
+        hint = did_you_mean(name, TYPES) or f"; name an object as TYPE/NAME, such as {SUGGESTED[-1]}/web"
+        raise click.UsageError(f"there is no type {text!r}{hint}")
     kind, usual = TYPES[name]
     # kubectl also accepts a version between the type and the group.
     version, _, rest = group.partition(".")

@@ -49,13 +49,14 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "rollout pause": (SELECTOR, *_CHANGES),
     "rollout resume": (SELECTOR, *_CHANGES),
     "list": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML, NAME, WIDE)),
-    "tree": (SELECTOR, output(JSON, YAML)),
+    "tree": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML, NAME, WIDE)),
     "why": (
         click.Option(["--lease-name"], default=LEASE_NAME, show_default=True, help="the controller's lease"),
+        ALL_NAMESPACES,
         SELECTOR,
         output(JSON, YAML),
     ),
-    "plan": (SELECTOR, output(JSON, YAML)),
+    "plan": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML)),
     "scale": (
         click.Option(["--replicas"], required=True, type=Integer(0, MOST), help="the new number of VMs"),
         click.Option(["--current-replicas"], type=Integer(0, MOST), help="only scale if this is the number now"),

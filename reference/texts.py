@@ -76,7 +76,7 @@ OF_OWNERS: Final = (
 )
 
 WRITTEN: Final = (
-    Text("vmherd.dev/template-hash", "VMIs of a set", "label: the template of the VMI"),
+    Text("vmherd.dev/template-hash", "VMIs and ControllerRevisions of a set", "label: the hash of the template"),
     Text(
         "vmherd.dev/early-failures",
         "VMIs of a set",

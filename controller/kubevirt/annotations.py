@@ -21,7 +21,7 @@ PREFIX: Final = "vmherd.dev/"
 
 TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
 """A label on each object that is created from a template. Objects with the same value of the label were created from
-the same template (R14).
+the same template (R14). A set's ControllerRevision with this template has the label, too (R17).
 """
 
 REMOVE: Final = "vmherd.dev/remove"

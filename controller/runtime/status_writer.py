@@ -8,7 +8,7 @@ status.
 from __future__ import annotations
 
 import asyncio
-from typing import Final
+from typing import Final, NamedTuple
 
 from controller.runtime.cache_check import CacheCheck
 from controller.runtime.expectations import Expectations
@@ -24,11 +24,21 @@ Before the end of this time, the cache shows the deletion, or the cache check li
 set or pool exists, for example if its definition was missing for a while.
 """
 
-CONFLICT_S: Final = 30.0
-"""After the server has answered 409, no status is written from the same cached version for this time in seconds.
+SHORTEST_CONFLICT_S: Final = 1.0
+LONGEST_CONFLICT_S: Final = 30.0
+"""After the server has answered 409, no status is written from the same cached version for a time in seconds.
 
-The cached version is old. The cache soon shows a newer version, or the cache check lists again.
+The cached version is probably old. The cache soon shows a newer version, or the cache check lists again. With each
+further 409 for the same version, the time doubles, up to `LONGEST_CONFLICT_S`.
 """
+
+
+class _Conflict(NamedTuple):
+    """The cached version for which the server answered 409. Until `until`, no status is written from this version."""
+
+    version: str
+    pause_s: float
+    until: float
 
 
 class StatusWriter:
@@ -52,19 +62,20 @@ class StatusWriter:
         self._check = check or CacheCheck(client)
         self._absent: dict[ObjectKey, tuple[str, float]] = {}
         """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
-        self._old: dict[ObjectKey, tuple[str, float]] = {}
-        """The version for which the server answered 409, and the time at which this knowledge expires."""
+        self._conflicts: dict[ObjectKey, _Conflict] = {}
 
     def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
         """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
 
-        Return True also if that write is at least five minutes old. A cached version is old if the server has answered
-        409 to a status of this version.
+        Return True also if that write is at least five minutes old. A cached version counts as old for a time after the
+        server has answered 409 to a status of this version.
         """
-        version, until = self._old.get(key, ("", 0.0))
-        if version == owner.resource_version and asyncio.get_running_loop().time() < until:
-            return False
-        self._old.pop(key, None)
+        conflict = self._conflicts.get(key)
+        if conflict is not None and conflict.version == owner.resource_version:
+            if asyncio.get_running_loop().time() < conflict.until:
+                return False
+        else:
+            self._conflicts.pop(key, None)
         return self._expectations.settled(key, owner.uid)
 
     def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
@@ -101,7 +112,9 @@ class StatusWriter:
             if isinstance(error, NotFound):
                 self._absent[key] = (owner.uid, now + ABSENT_S)
             else:
-                self._old[key] = (owner.resource_version, now + CONFLICT_S)
+                known = self._conflicts.get(key)
+                pause_s = min(2 * known.pause_s, LONGEST_CONFLICT_S) if known else SHORTEST_CONFLICT_S
+                self._conflicts[key] = _Conflict(owner.resource_version, pause_s, now + pause_s)
             return False
         self._expectations.record(key, owner.uid, [Done(patch, read_meta(answer).resource_version)])
         return True
@@ -109,4 +122,4 @@ class StatusWriter:
     def forget(self, key: ObjectKey) -> None:
         self._expectations.forget(key)
         self._absent.pop(key, None)
-        self._old.pop(key, None)
+        self._conflicts.pop(key, None)

@@ -12,9 +12,9 @@ from informers.meta import ObjectKey
 from plugin import clock
 from plugin.connection import Session, carry_out
 from plugin.flags import JSON, NAME, WIDE, YAML, Verb, flags_of
-from plugin.printing import note, notes_about_missing, print_lines, print_value, width
+from plugin.printing import note, notes_about_missing, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
-from plugin.subjects import Subject, parse_subjects
+from plugin.subjects import Subject, check_scope, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.listing import list_lines, row_of
 from plugin.views.situation import Situation
@@ -32,15 +32,14 @@ EVERY_TYPE = tuple(Subject(kind, group) for kind in KINDS for group in (kind.gro
 @click.argument("arguments", nargs=-1, metavar="[TYPE [NAME...]]")
 def command(arguments: tuple[str, ...], **values: Any) -> None:
     subjects, flags = parse_subjects(arguments) if arguments else EVERY_TYPE, flags_of(values)
-    if flags.all_namespaces and any(subject.name for subject in subjects):
-        raise click.UsageError("a name cannot be found in all namespaces: leave out -A or the name")
+    check_scope(subjects, all_namespaces=flags.all_namespaces)
     carry_out(flags, lambda session: run(session, subjects))
 
 
 async def run(session: Session, subjects: Iterable[Subject]) -> None:
     """Print the list. Raise ApiError."""
     flags = session.flags
-    namespace = "" if flags.all_namespaces else session.namespace
+    namespace = session.scope
     reader = Reader(session, namespace)
     read = reader.visible_targets if subjects is EVERY_TYPE else reader.targets
     targets = await read(subjects, flags.selector)
@@ -52,11 +51,11 @@ async def run(session: Session, subjects: Iterable[Subject]) -> None:
     elif flags.output == NAME:
         print_lines(row.name for row in rows)
     elif not rows:
-        note("No resources found" + (f" in {namespace} namespace." if namespace else "."))
+        note(f"No resources found{session.where}.")
     else:
         wide = flags.output == WIDE
         lines = list_lines(situations, clock.now(), all_namespaces=not namespace, wide=wide, width=width())
-        print_lines(lines)
+        print_table(lines)
     notes_about_missing(reader.missing.values())
 
 

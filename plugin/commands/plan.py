@@ -11,7 +11,7 @@ from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
 from plugin.printing import print_lines, print_value
 from plugin.reading import Reader, snapshot_of
-from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.plans import plan_lines
 
@@ -25,22 +25,29 @@ from plugin.views.plans import plan_lines
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def command(arguments: tuple[str, ...], **values: Any) -> None:
     subjects, flags = parse_subjects(arguments), flags_of(values)
+    check_scope(subjects, all_namespaces=flags.all_namespaces)
     carry_out(flags, lambda session: run(session, subjects))
 
 
 async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
     """Print the plan of each object. Raise Failed, ApiError."""
-    reader = Reader(session, session.namespace, once=True)
+    reader = Reader(session, session.scope, once=True)
     answers = []
-    for target in await reader.targets(subjects, session.flags.selector):
+    targets = await reader.targets(subjects, session.flags.selector)
+    if not targets:
+        raise Failed(f"error: no resources found{session.where}")
+    for target in targets:
         rules = await reader.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         if rules is None:
             raise Failed("".join(f"error: there is no plan: {line}\n" for line in reader.missing.values()))
         snapshot = snapshot_of(rules, target.key)
         report = dry_run_report(rules.plan(snapshot), status=False)
         if session.flags.output:
-            answers.append({"name": target.path, "actions": report.actions, "held": report.held})
+            answers.append(
+                {"name": target.path, "namespace": target.key.namespace, "actions": report.actions, "held": report.held}
+            )
         else:
-            print_lines(plan_lines(target.path, report))
+            name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
+            print_lines(plan_lines(name, report))
     if answers:
         print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)

@@ -8,10 +8,10 @@ import click
 
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import Verb, flags_of
-from plugin.printing import notes_about_missing, print_lines, print_value, width
+from plugin.flags import JSON, NAME, WIDE, YAML, Verb, flags_of
+from plugin.printing import notes_about_missing, print_lines, print_table, print_value, width
 from plugin.reading import Reader
-from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.listing import tree_lines
 
@@ -25,20 +25,31 @@ from plugin.views.listing import tree_lines
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def command(arguments: tuple[str, ...], **values: Any) -> None:
     subjects, flags = parse_subjects(arguments), flags_of(values)
+    check_scope(subjects, all_namespaces=flags.all_namespaces)
     carry_out(flags, lambda session: run(session, subjects))
 
 
 async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
     """Print the tree of each object. Raise Failed, ApiError."""
-    reader = Reader(session, session.namespace, once=True)
+    reader = Reader(session, session.scope, once=True)
     targets = await reader.targets(subjects, session.flags.selector)
     if not targets:
-        raise Failed(f"error: no resources found in {session.namespace} namespace")
+        raise Failed(f"error: no resources found{session.where}")
     situations = [await reader.situation(target) for target in targets]
-    if session.flags.output:
-        trees = [{"name": each.identity.path, "members": each.members} for each in situations]
-        print_value(trees[0] if len(trees) == 1 else trees, session.flags.output)
+    output = session.flags.output
+    if output == NAME:
+        for each in situations:
+            print_lines([each.identity.path, *(member.path for member in each.members)])
+    elif output in (JSON, YAML):
+        trees = [
+            {"name": each.identity.path, "namespace": each.identity.namespace, "members": each.members}
+            for each in situations
+        ]
+        print_value(trees[0] if len(trees) == 1 else trees, output)
     else:
+        edge = 0 if output == WIDE else width()
         for number, situation in enumerate(situations):
-            print_lines([*([""] if number else []), *tree_lines(situation, clock.now(), width=width())])
+            if number:
+                print_lines([""])
+            print_table(tree_lines(situation, clock.now(), all_namespaces=not session.scope, width=edge))
     notes_about_missing(reader.missing.values())

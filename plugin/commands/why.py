@@ -12,9 +12,9 @@ from plugin import clock
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
 from plugin.other_writer import other_writer
-from plugin.printing import notes_about_missing, print_lines, print_value
+from plugin.printing import notes_about_missing, print_reasons, print_value
 from plugin.reading import Reader
-from plugin.subjects import METAVAR, Subject, parse_subjects
+from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
 from plugin.verbs import FLAGS
 from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
 from plugin.views.upcoming import upcoming_of
@@ -29,15 +29,16 @@ from plugin.views.upcoming import upcoming_of
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def command(arguments: tuple[str, ...], lease_name: str, **values: Any) -> None:
     subjects, flags = parse_subjects(arguments), flags_of(values)
+    check_scope(subjects, all_namespaces=flags.all_namespaces)
     carry_out(flags, lambda session: run(session, subjects, lease_name))
 
 
 async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) -> None:
     """Print the reasons for each object. Raise Failed, ApiError."""
-    reader = Reader(session, session.namespace, once=True)
+    reader = Reader(session, session.scope, once=True)
     targets = await reader.targets(subjects, session.flags.selector)
     if not targets:
-        raise Failed(f"error: no resources found in {session.namespace} namespace")
+        raise Failed(f"error: no resources found{session.where}")
     leader = await _leader(session, reader, lease_name)
     answers = []
     for target in targets:
@@ -49,12 +50,15 @@ async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) 
             clock.now(),
             upcoming=upcoming_of(snapshot) if snapshot is not None else (),
             other_writer=await other_writer(session, target, reader.missing),
-            flags=f" -n {target.key.namespace}" if session.flags.namespace else "",
+            flags=f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else "",
         )
         if session.flags.output:
-            answers.append({"name": target.path, "summary": summary_of(situation), "reasons": reasons})
+            namespace = target.key.namespace
+            answers.append(
+                {"name": target.path, "namespace": namespace, "summary": summary_of(situation), "reasons": reasons}
+            )
         else:
-            print_lines(why_lines(situation, reasons))
+            print_reasons(why_lines(situation, reasons, all_namespaces=not session.scope))
     if answers:
         print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)
     notes_about_missing(reader.missing.values())

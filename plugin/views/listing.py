@@ -59,9 +59,9 @@ def list_lines(
     return table([*before, *headers, *(["REVISION"] if wide else [])], rows, width=width)
 
 
-def tree_lines(situation: Situation, now: datetime, *, width: int = 0) -> list[str]:
+def tree_lines(situation: Situation, now: datetime, *, all_namespaces: bool = False, width: int = 0) -> list[str]:
     """Return the table of `tree`: one row for the object, and one row for each member. The last column says why the
-    object or the member is not ready or not up to date.
+    object or the member is not ready or not up to date. If `all_namespaces` is True, the first column is the namespace.
     """
     this = situation.identity
     status = situation.status
@@ -81,7 +81,10 @@ def tree_lines(situation: Situation, now: datetime, *, width: int = 0) -> list[s
     for number, member in enumerate(situation.members, start=1):
         branch = "`-" if number == len(situation.members) else "|-"
         rows.append(_member_row(situation, member, branch, now))
-    return table(("NAME", "REV", "STATUS", "READY", "NODE", "AGE", "WHY"), rows, width=width)
+    headers = ("NAME", "REV", "STATUS", "READY", "NODE", "AGE", "WHY")
+    if all_namespaces:
+        return table(("NAMESPACE", *headers), [(this.namespace, *row) for row in rows], width=width)
+    return table(headers, rows, width=width)
 
 
 def _member_row(situation: Situation, member: Member, branch: str, now: datetime) -> tuple[str, ...]:

@@ -161,7 +161,7 @@ def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine,
         problem=problem_of_vm(vm, vmi),
         unready_since=since,
         finalizers=finalizers_of(vm.metadata),
-        note=", ".join(_marks(vm)),
+        note=", ".join(marks_of(vm)),
     )
 
 
@@ -170,7 +170,7 @@ def _revision(snapshot: Snapshot, name: str) -> str:
     return revision_number(snapshot, name) if any(r.metadata.name == name for r in snapshot.revisions) else name
 
 
-def _marks(vm: VirtualMachine) -> Iterable[str]:
+def marks_of(vm: VirtualMachine) -> Iterable[str]:
     if is_marked(vm.metadata, PROTECT):
         yield PROTECTED
     if is_marked(vm.metadata, REMOVE):

@@ -38,12 +38,13 @@ class Leader(Struct, frozen=True, kw_only=True):
     text: str
 
 
-def summary_of(situation: Situation) -> str:
+def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
     this = situation.identity
+    where = f" in {this.namespace}" if all_namespaces else ""
     counts = [f"wants {situation.wanted}", f"has {situation.total}", f"{situation.ready} ready"]
     if situation.revision:
         counts.append(f"{situation.updated} on revision {situation.revision}")
-    return f"{this.short}/{this.name} {', '.join(counts)}."
+    return f"{this.short}/{this.name}{where} {', '.join(counts)}."
 
 
 def reasons_of(
@@ -66,18 +67,21 @@ def reasons_of(
         lines.append(("leader", f"not vmherd: {other_writer}"))
     elif leader is not None and not leader.is_alive:
         lines.append(("leader", leader.text))
-    lines += [("held", text) for text in _held(situation)]
+    lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
     if not other_writer:
         lines += [("next", text) for text in _next(situation.plan, upcoming)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
-    lines += [("try", f"{text}{flags}") for text in _advice(situation)]
+    lines += [("try", f"{text}{flags}") for text in _advice(situation, keeps_templates=not other_writer)]
     return tuple(Reason(topic=topic, text=text) for topic, text in lines)
 
 
-def why_lines(situation: Situation, reasons: Iterable[Reason]) -> list[str]:
-    return [summary_of(situation), *(f"  {reason.topic:<8} {reason.text}" for reason in reasons)]
+def why_lines(situation: Situation, reasons: Iterable[Reason], *, all_namespaces: bool = False) -> list[str]:
+    return [
+        summary_of(situation, all_namespaces=all_namespaces),
+        *(f"  {reason.topic:<8} {reason.text}" for reason in reasons),
+    ]
 
 
 def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
@@ -102,10 +106,11 @@ def _time_of(text: str | None) -> datetime | None:
         return None
 
 
-def _held(situation: Situation) -> Iterable[str]:
+def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
+    """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
     deletion, blocked, held = deletion_of(situation), reason_of(situation), situation.plan.held
     yield from filter(None, (deletion, blocked, situation.left_out))
-    if held and held not in blocked and not deletion:
+    if plans and held and held not in blocked and not deletion:
         yield f"{held}{_limit(situation)}"
 
 
@@ -159,8 +164,11 @@ def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
         yield "; ".join(others)
 
 
-def _advice(situation: Situation) -> Iterable[str]:
-    """Return the commands that a user can try. They do what the object's own texts ask for."""
+def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
+    """Return the commands that a user can try. They do what the object's own texts ask for.
+
+    `keeps_templates` is False behind KubeVirt's own controller, which keeps the templates of pools only.
+    """
     this = f"{situation.identity.short}/{situation.identity.name}"
     if situation.is_deleting:
         return
@@ -171,9 +179,8 @@ def _advice(situation: Situation) -> Iterable[str]:
         yield f"kubectl annotate --overwrite {this} {TAKEOVER}={PROCEED}"
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
-    # A set without a rolling update replaces no VMI after an undo.
-    follows = situation.identity.member == "VM" or situation.most_unavailable is not None
-    if follows and situation.updated < situation.target and broken:
+    can_return = keeps_templates or situation.identity.member == "VM"
+    if can_return and situation.updated < situation.target and broken and not situation.by_hand:
         yield f"kubectl vmherd rollout undo {this}"
     if any("exceeded quota" in each for each in situation.failures):
         yield "kubectl describe resourcequota"

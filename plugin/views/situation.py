@@ -16,6 +16,7 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
 from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
+from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.runtime.plan import Outcome, Plan, Skipped
 from informers.meta import ObjectMeta
@@ -50,6 +51,12 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     unready_since: datetime | None = None
     finalizers: tuple[str, ...] = ()
     note: str = ""
+
+    @property
+    def path(self) -> str:
+        """The name of the member in the output of kubectl."""
+        resource = VMS if self.kind == "vm" else VMIS
+        return f"{resource.kind.lower()}.{resource.group}/{self.name}"
 
 
 class Identity(Struct, frozen=True, kw_only=True, rename="camel"):

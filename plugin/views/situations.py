@@ -10,7 +10,15 @@ from controller.pool.snapshot import Snapshot as PoolSnapshot
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import Situation, failures_of, finalizers_of, identity_of, is_observed, stall_message
+from plugin.views.situation import (
+    Member,
+    Situation,
+    failures_of,
+    finalizers_of,
+    identity_of,
+    is_observed,
+    stall_message,
+)
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
@@ -27,8 +35,10 @@ def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
             return situation_from_status(kind, group, snapshot.owner)
 
 
-def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
-    """Return what the status of the object alone shows, for users who may not read its VMs.
+def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tuple[Member, ...] = ()) -> Situation:
+    """Return what the status of the object alone shows, for users who may not read all its objects.
+
+    `members` are the VMs that the user may read.
 
     KubeVirt's own controller writes no number of updated VMs. If the status lacks this number, all VMs count as
     updated.
@@ -52,6 +62,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any) -> Situation:
         revision=_revision(owner, "update_revision"),
         old_revision=_revision(owner, "current_revision"),
         status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
+        members=members,
         is_observed=is_observed(meta, status.observed_generation if status is not None else None),
         is_paused=bool(owner.spec.paused),
         is_deleting=meta.deletion_timestamp is not None,

@@ -34,6 +34,8 @@ class Session:
         self._cluster = cluster
         self.flags = flags
         self.namespace = flags.namespace or "default"
+        self.scope = "" if flags.all_namespaces else self.namespace
+        self.where = f" in {self.scope} namespace" if self.scope else ""
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
         return await self._cluster.request(method, path, **more)

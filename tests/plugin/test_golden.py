@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from plugin.commands.drain import NODES
 from tests.plugin import states
 from tests.plugin.cluster import Cluster, Shell
 
@@ -47,3 +48,94 @@ def test_a_set_is_shown_and_explained(cluster: Cluster, shell: Shell, state: str
     states.lease(cluster)
     states.SETS[state](cluster)
     compare(f"set-{state}", transcript(shell, *(line.format(f"vmirs/{states.SET_NAME}") for line in LOOKING)))
+
+
+WRONG = (
+    "tree vmpool/wbe",
+    "tree vmpol/web",
+    "tree web",
+    "tree",
+    "trea vmpool/web",
+    "rollout stauts vmpool/web",
+    "rollout status vmpool/web --watc",
+    "tree vmpool/web -A",
+    "tree vmpool -l app=nothing",
+    "scale vmpool/web",
+    "scale vmpool/web --replicas=many",
+    "protect wbe-0",
+    "drain nod-1",
+    "list --dry-run=client",
+    "list -o wise",
+)
+
+
+def test_wrong_words(cluster: Cluster, shell: Shell):
+    states.pool_rollout(cluster)
+    cluster.server.put(NODES, {"metadata": {"name": "node-1"}})
+    compare("wrong-words", transcript(shell, *WRONG))
+
+
+LOOKS = ("list", *(line.format("vmpool/web") for line in LOOKING), "plan vmpool/web", "rollout history vmpool/web")
+
+
+FORBIDDEN = ("virtualmachines", "virtualmachineinstances", "controllerrevisions", "leases", "virtualmachinepools")
+
+
+@pytest.mark.parametrize("plural", FORBIDDEN)
+def test_few_permissions(cluster: Cluster, shell: Shell, plural: str):
+    states.lease(cluster)
+    states.pool_rollout(cluster)
+    status = {"replicas": 4, "readyReplicas": 3, "updatedReplicas": 2, "printableStatus": "Updating"}
+    states.change_pool(cluster, status={**status, "currentRevision": "web-2", "updateRevision": "web-3"})
+    cluster.forbidden = {plural}
+    compare(f"without-{plural}", transcript(shell, *LOOKS))
+
+
+def test_no_cluster(capsys: pytest.CaptureFixture[str]):
+    shell = Shell(Cluster(), capsys)
+    there = " --server=http://127.0.0.1:1"
+    lines = ("list", "tree vmpool/web", "scale vmpool/web --replicas=1", "protect vm/web-0", "drain node-1", "version")
+    compare("no-cluster", transcript(shell, *(line + there for line in lines)).replace(there, ""))
+
+
+def test_no_leader(cluster: Cluster, shell: Shell):
+    states.pool_rollout(cluster)
+    without = transcript(shell, "why vmpool/web")
+    states.lease(cluster, renewed_s=600)
+    compare("no-leader", without + transcript(shell, "why vmpool/web"))
+
+
+@pytest.mark.parametrize("kind", ["pool", "set"])
+def test_behind_kubevirts_own_controller(cluster: Cluster, shell: Shell, kind: str):
+    states.lease(cluster)
+    cluster.install_kubevirt()
+    (states.POOLS if kind == "pool" else states.SETS)["rollout"](cluster)
+    name = "vmpool/web" if kind == "pool" else f"vmirs/{states.SET_NAME}"
+    compare(f"behind-kubevirt-{kind}", transcript(shell, "list", *(line.format(name) for line in LOOKING)))
+
+
+@pytest.mark.parametrize("colours", [True, False])
+def test_a_terminal(cluster: Cluster, shell: Shell, terminal: None, monkeypatch: pytest.MonkeyPatch, colours: bool):
+    """A terminal of 80 columns. In the file with colours, `ESC` stands for the escape character."""
+    monkeypatch.setenv("NO_COLOR", "" if colours else "1")
+    states.lease(cluster)
+    states.pool_quota(cluster)
+    lines = ("list", "tree vmpool/web", "tree vmpool/web -o wide", "why vmpool/web", "tree vmpool -A", "why vmpool -A")
+    text = transcript(shell, *lines)
+    assert ("\x1b" in text) is colours
+    compare("terminal" if colours else "terminal-without-colours", text.replace("\x1b", "ESC"))
+
+
+def test_names_for_scripts(cluster: Cluster, shell: Shell):
+    states.lease(cluster)
+    states.pool_rollout(cluster)
+    states.set_rollout(cluster)
+    lines = (
+        "list -o name",
+        "tree vmpool/web -o name",
+        "tree vmirs -o name",
+        "list -A",
+        "tree vmpool,vmirs",
+        "plan vmpool -A",
+    )
+    compare("names", transcript(shell, *lines))

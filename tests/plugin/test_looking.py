@@ -100,7 +100,10 @@ def test_the_tree_says_what_each_vm_waits_for(cluster: Cluster, shell: Shell):
     assert shell.output("tree vmpool/web").splitlines() == TREE
 
 
-def test_a_terminal_gets_the_same_tree_cut_at_its_edge(cluster: Cluster, shell: Shell, terminal: None):
+def test_a_terminal_without_colours_gets_the_same_tree_cut_at_its_edge(
+    cluster: Cluster, shell: Shell, terminal: None, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("NO_COLOR", "1")
     herds.pool_in_update(cluster)
     lines = shell.output("tree vmpool/web").splitlines()
     assert lines == [line if len(line) <= 80 else f"{line[:77]}..." for line in TREE]
@@ -116,10 +119,10 @@ def test_the_tree_of_a_set_shows_old_and_new_templates(cluster: Cluster, shell: 
 
 def test_the_tree_without_permission_shows_the_object_and_says_what_is_missing(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster)
-    cluster.forbidden = {"virtualmachineinstances"}
+    cluster.forbidden = {"virtualmachines"}
     code, out, err = shell("tree vmpool/web")
     assert (code, out.count("\n")) == (0, 2)
-    assert err.startswith("Warning: not everything is shown: virtualmachineinstances is forbidden")
+    assert err.startswith("Warning: not everything is shown: virtualmachines is forbidden")
 
 
 def test_why_names_what_waits_its_cause_the_leader_and_what_to_try(cluster: Cluster, shell: Shell):
@@ -238,7 +241,12 @@ def test_the_plan_is_that_of_the_controller(cluster: Cluster, shell: Shell):
     path = "virtualmachinepool.pool.kubevirt.io/web"
     assert shell.output("plan vmpool/web") == f"{path}: create virtualmachines default/web-2: 2 of 3 VMs exist\n"
     plan = json.loads(shell.output("plan vmpool/web -o json"))
-    assert plan == {"name": path, "actions": ["create virtualmachines default/web-2: 2 of 3 VMs exist"], "held": ""}
+    assert plan == {
+        "name": path,
+        "namespace": "default",
+        "actions": ["create virtualmachines default/web-2: 2 of 3 VMs exist"],
+        "held": "",
+    }
 
 
 def test_the_plan_of_an_object_at_rest_is_nothing(cluster: Cluster, shell: Shell):
