@@ -14,6 +14,8 @@ from pathlib import Path
 from benchmarks import process_tree
 
 STOPPED_WITHIN_S = 60.0
+SYNC_TIMEOUT = "30m"
+"""The longest time for the first lists. A busy machine may need so much."""
 
 
 class Running:
@@ -75,6 +77,7 @@ def running_controller(
 def _vmherd(kubeconfig: Path, watched: Sequence[str]) -> list[str]:
     program = ["benchmarks.watched", *watched, "--"] if watched else ["controller"]
     flags = ["--log-format", "json", "--metrics-bind-address", "0", "--health-probe-bind-address", "0"]
+    flags += ["--sync-timeout", SYNC_TIMEOUT]
     return [sys.executable, "-m", *program, "run", "--kubeconfig", str(kubeconfig), *flags]
 
 

@@ -21,7 +21,7 @@ from benchmarks.replay.objects import Size
 
 SET_SIZE, POOL_SIZE = 30, 20
 RATE = 1_000
-WITHIN_S = 600.0
+WITHIN_S = 3600.0
 
 
 class Pace:
@@ -152,7 +152,7 @@ FLEET = Case(
         "server. etcd and kube-apiserver do not run. The CPU time of the replay server is a figure of its own."
     ),
     unit_of_size="VMIs in sets",
-    sizes=(100, 150_000),
+    sizes=(300, 150_000),
     measures=(
         Measure("objects", "objects: VMIs, VMs, sets and pools", "", About.COUNT, digits=0),
         Measure("cold_s", "cold start: until the first write", "s", About.WALL, target=15.0),
@@ -170,7 +170,7 @@ FLEET = Case(
         Measure("churn_cpu", "CPU during these updates", "% of a core", About.CPU, target=10.0, digits=1),
         Measure("churn_requests", "requests during these updates", "", About.COUNT, target=0, digits=0),
         Measure("churn_server_us", "CPU of the replay server for each update", "us", About.CPU, digits=1),
-        Measure("reaction_ms", "reaction, median", "ms", About.WALL, target=20.0, digits=1),
+        Measure("reaction_ms", "reaction, median (small cluster: at most 10)", "ms", About.WALL, target=20.0, digits=1),
         Measure("reaction_p99_ms", "reaction, 99th percentile", "ms", About.WALL, digits=1),
         Measure("rest_cpu", "CPU at rest", "% of a core", About.CPU, target=0.2),
         Measure("rest_requests", "requests at rest, without the lease", "", About.COUNT, target=0, digits=0),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from benchmarks.case import About, Case, Measure, Round, Setting
+from benchmarks.changes import measure_changes
 from benchmarks.decoding import measure_decoding
 from benchmarks.memory import SUBJECTS, measure_memory
 from benchmarks.metrics import FLEETS, measure_metrics
@@ -36,11 +37,27 @@ def _metrics(_: Setting) -> Round:
 PLANNING = Case(
     name="planning",
     title="Planning of one very large object",
-    about="The longest step of one reconciliation of a set or pool with N members, in CPU time.",
+    about=(
+        "The longest step of one reconciliation of a set or pool with N members, in CPU time. With 1,000 members or "
+        "more, vmherd plans in another thread, and the event loop continues."
+    ),
     unit_of_size="members",
     sizes=(10_000, 100_000),
     measures=tuple(Measure(name, name, "ms", About.CPU, target=LONGEST_STALL_MS, digits=1) for name in PLANS),
     run=_planning,
+    needs_cluster=False,
+)
+CHANGES = Case(
+    name="changes",
+    title="One change in a set or pool",
+    about="One VMI becomes ready or not ready: the change of the cache, the snapshot, the plan and the status.",
+    unit_of_size="members",
+    sizes=(10, 1_000, 10_000, 100_000),
+    measures=(
+        Measure("set", "CPU for one change in a set", "us", About.CPU, digits=0),
+        Measure("pool", "CPU for one change in a pool", "us", About.CPU, digits=0),
+    ),
+    run=lambda setting: measure_changes(setting.size),
     needs_cluster=False,
 )
 MEMORY = Case(
@@ -96,4 +113,4 @@ METRICS = Case(
     run=_metrics,
     needs_cluster=False,
 )
-CASES = (PLANNING, MEMORY, DECODING, METRICS)
+CASES = (PLANNING, CHANGES, MEMORY, DECODING, METRICS)

@@ -14,7 +14,7 @@ from urllib.parse import urlencode
 from benchmarks.replay.objects import Size
 from sandbox.admin import Admin
 
-READY_WITHIN_S = 120.0
+READY_WITHIN_S = 1800.0
 POLL_S = 0.1
 
 

@@ -96,7 +96,7 @@ def test_each_case_has_a_size_and_different_measures():
         assert len({measure.key for measure in case.measures}) == len(case.measures)
 
 
-@pytest.mark.parametrize("name", ["planning", "memory"])
+@pytest.mark.parametrize("name", ["planning", "changes", "memory"])
 def test_a_case_in_this_process_fills_all_its_measures(name, tmp_path):
     case = CASES[name]
     values = case.run(Setting(20, tmp_path))

@@ -209,8 +209,9 @@ class PoolNamespace(ReplicaSetNamespace):
         return self._send("PATCH", f"{self._core}/persistentvolumeclaims/{name}", change)
 
     def revisions(self) -> dict[str, dict[str, Any]]:
-        """The ControllerRevisions of pools by name, without those that KubeVirt creates at the start of a VM."""
-        return {name: each for name, each in self._named(self._apps).items() if not name.startswith(START_REVISION)}
+        """The ControllerRevisions by name, without those of sets and those that KubeVirt creates at a start of a VM."""
+        of_pools = f"{self._apps}?labelSelector=!vmherd.dev/template-hash"
+        return {name: each for name, each in self._named(of_pools).items() if not name.startswith(START_REVISION)}
 
     def change_revision(self, name: str, change: dict[str, Any]) -> dict[str, Any]:
         return self._send("PATCH", f"{self._apps}/{name}", change)

@@ -264,8 +264,9 @@ def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
 
     before = {name: passes(name) for name in ("herd", "pool")}
     position = pools.plane.audit_position()
-    note = {"annotations": {"example.org/touched": str(before["herd"])}}
-    pools.change_set({"spec": {"template": {"metadata": note}}})
+    # A new template would be stored in a revision.
+    deadline = {"vmherd.dev/progress-deadline-seconds": str(600 + before["herd"])}
+    pools.change_set({"metadata": {"annotations": deadline}})
     pools.change_pool({"spec": {"maxUnavailable": before["pool"] + 1}})
     eventually(lambda: all(passes(name) > count for name, count in before.items()), what="a pass for both owners")
     return not pools.requests("patch", "create", "update", "delete", since=position)
