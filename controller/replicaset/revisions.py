@@ -67,11 +67,12 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
     `keep` unused revisions stay.
     """
     history = snapshot.history
-    if history is None:
+    # The present template has one of the revisions, except right after a change.
+    has_unused = history is not None and len(history.revisions) > history.keep + 1
+    if history is None or not (has_unused or history.left_over):
         return Plan()
     unused: list[ControllerRevision] = []
-    # The present template has one of the revisions, except right after a change.
-    if len(history.revisions) > history.keep + 1:
+    if has_unused:
         examples = snapshot.members.examples()
         hashes = {labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in examples} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}

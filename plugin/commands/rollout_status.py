@@ -9,6 +9,7 @@ from typing import Any, Final, Protocol
 import click
 from msgspec import Struct
 
+from informers.errors import ServerError, TooManyRequests, TransportError
 from plugin import printing
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import NAME, Flags, Verb, flags_of
@@ -21,6 +22,9 @@ from plugin.views.situation import Situation
 
 INTERVAL_S: Final = 1.0
 """The pause between two reads."""
+
+OUTAGE_S: Final = 30.0
+"""The longest time without an answer of the server before a watch fails."""
 
 TIMED_OUT: Final = "error: timed out waiting for the condition"
 
@@ -120,14 +124,33 @@ async def _follow(reader: Reader, target: Target, watching: Watching, flags: Fla
 async def _last_progress(reader: Reader, target: Target, watching: Watching, display: Display) -> Progress:
     loop = asyncio.get_running_loop()
     started = loop.time()
+    situation = await reader.situation(target)
     while True:
-        situation = await reader.situation(target)
         progress = progress_of(situation, pinned=watching.revision)
         display.show(situation, progress, loop.time() - started)
         if progress.state is not State.WAITING or not watching.watch:
             return progress
+        target, situation = await _look_again(reader, target)
+
+
+async def _look_again(reader: Reader, target: Target) -> tuple[Target, Situation]:
+    """Read the object and its VMs again after a pause. A server that is away for a short time does not end the watch.
+
+    Raise ApiError if the server is away for `OUTAGE_S`, or if another request fails.
+    """
+    loop = asyncio.get_running_loop()
+    deadline, warned = loop.time() + OUTAGE_S, False
+    while True:
         await asyncio.sleep(INTERVAL_S)
-        target = await reader.again(target)
+        try:
+            target = await reader.again(target)
+            return target, await reader.situation(target)
+        except (TransportError, ServerError, TooManyRequests) as error:
+            if loop.time() >= deadline:
+                raise
+            if not warned:
+                note(f"Warning: {error}; trying again for {OUTAGE_S:.0f} seconds")
+            warned = True
 
 
 def _display(stack: ExitStack, flags: Flags, *, watch: bool) -> Display:

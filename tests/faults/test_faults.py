@@ -159,6 +159,16 @@ def test_only_revisions_of_sets_that_are_in_use_belong_to_the_end_state():
     assert sorted(names) == ["herd-used", "pool-1"]
 
 
+def test_the_number_of_a_sets_revision_does_not_belong_to_the_end_state():
+    def with_revision(number: int) -> Objects:
+        labels = {"vmherd.dev/template-hash": "used"}
+        objects = objects_with(REVISIONS, "herd-used", metadata={"labels": labels}, revision=number)
+        objects.by_resource[VMIS]["herdabc"] = {"metadata": {"name": "herdabc", "labels": labels}}
+        return objects
+
+    assert end_state(with_revision(2)) == end_state(with_revision(3))
+
+
 def test_end_states_are_equal_if_only_identities_and_times_differ():
     first = objects_with(VMS, "pool-0", spec={"a": 1}, status={"conditions": [{"lastTransitionTime": "1"}]})
     second = objects_with(VMS, "pool-0", spec={"a": 1}, status={"conditions": [{"lastTransitionTime": "2"}]})

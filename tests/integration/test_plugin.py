@@ -209,7 +209,9 @@ def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNames
 
     assert complete("rollout", "resu") == ["resume\tend a pause", ":4"]
     assert complete("tree", "vmp") == ["vmpool/\tpools of VMs", ":6"]
-    eventually(lambda: complete("tree", "vmpool/")[0].startswith("vmpool/web\t"), what="the pool has a status")
+    eventually(lambda: "vmpool/web\tRunning 1/1 ready" in complete("tree", "vmpool/"), what="the name with its state")
+    assert complete("protect", "vm/we")[0].startswith("vm/web-0")
+    assert "default\tActive" in complete("list", "-n", "def")
 
 
 def memory_of(spec: dict[str, Any]) -> Any:

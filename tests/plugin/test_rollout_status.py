@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from controller.kubevirt.resources import VMIS, VMS
-from informers.errors import StatusError
+from informers.errors import ServerError, StatusError, TransportError
 from informers.meta import ObjectKey
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster, Shell
@@ -181,6 +181,34 @@ def test_a_wrong_name_gets_a_suggestion(cluster: Cluster, shell: Shell):
 )
 def test_misuse_is_one_line_and_exit_code_2(shell: Shell, line: str, message: str):
     assert shell.error(line, code=2).startswith(f"error: {message}")
+
+
+def test_a_short_outage_of_the_server_does_not_end_the_watch(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    down = TransportError("cannot connect to 10.0.0.1:6443: Connection refused", sent=False)
+    faults = iter([down, ServerError("etcd is down", code=500, reason="InternalError"), down])
+
+    def away() -> None:
+        cluster.server.fault_for = lambda request: next(faults, None) if request.resource is POOL else None
+        updates(cluster, "web-1", "web-2", "web-3")()
+
+    cluster.on_read = [away]
+    code, out, err = shell("rollout status vmpool/web")
+    assert (code, out.splitlines()[-1]) == (0, 'vmpool "web" successfully rolled out')
+    assert err == ("Warning: cannot connect to 10.0.0.1:6443: Connection refused; trying again for 30 seconds\n")
+
+
+def test_a_long_outage_ends_the_watch(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("plugin.commands.rollout_status.OUTAGE_S", 0.05)
+    herds.pool_in_update(cluster)
+    down = TransportError("cannot connect", sent=False)
+
+    def away() -> None:
+        cluster.server.fault_for = lambda request: down if request.resource is POOL else None
+
+    cluster.on_read = [away]
+    code, _, err = shell("rollout status vmpool/web")
+    assert (code, err.splitlines()[-1]) == (1, "error: cannot connect")
 
 
 def test_an_error_of_the_server_is_printed_as_kubectl_prints_it(cluster: Cluster, shell: Shell):
