@@ -1,9 +1,9 @@
-# The image of the controller: `docker build --tag vmherd:0.1.0 .`
+# The image of the controller: `docker build --tag vmherd .`
 #
 # The first stage installs everything into /app with pip and setuptools. The second stage has Python and /app, but no
 # pip. Running it needs no shell. All versions are pinned, and packages also by their hashes.
 
-ARG PYTHON_IMAGE=python:3.13.11-slim-trixie
+ARG PYTHON_IMAGE=python:3.14.7-slim-trixie@sha256:83c1cebb322d099ac9e3a3a532ba74b0146d702838b25e4c75c02fa81ffeb910
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 \
@@ -28,6 +28,7 @@ RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --no-index --w
     /build/bin/python -m pip --python /app/bin/python install --no-deps --no-index dist/*.whl
 
 FROM ${PYTHON_IMAGE}
+# `make manifests` copies the version from pyproject.toml.
 ARG VERSION=0.1.0
 ARG REVISION=""
 LABEL org.opencontainers.image.title="vmherd" \

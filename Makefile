@@ -110,6 +110,17 @@ $(AUDIT)/.installed: .ci/requirements-audit.txt
 audit: $(AUDIT)/.installed  ## look for known vulnerabilities in the pinned packages
 	@$(AUDIT)/bin/python .ci/audit.py
 
+RELEASE := build/release
+
+$(RELEASE)/.installed: .ci/requirements-release.txt
+	@python=$$(PYTHON='$(PYTHON)' .ci/find-python) && "$$python" -m venv --clear $(RELEASE)
+	@$(RELEASE)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: release
+release: $(INSTALLED) $(RELEASE)/.installed  ## make all files of a release in dist/: VERSION=0.1.0; pushes nothing
+	@PYTHONPATH=.ci:. $(BIN)/python -m release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python $(ARGS)
+
 .PHONY: clean
 clean:  ## remove all files that the targets above created here
 	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 CI = Path(__file__).resolve().parent
-PINNED = ("requirements-run.txt", "requirements-build.txt", "requirements-dev.txt", "requirements-audit.txt")
+PINNED = tuple(f"requirements-{name}.txt" for name in ("run", "build", "plugin", "dev", "audit", "release"))
 CANARY = "aiohttp==3.8.0\n"
 """A package with known vulnerabilities."""
 

@@ -6,7 +6,9 @@ It writes these files:
     .ci/requirements-build.txt    the packages that build the image
     .ci/requirements-dev.txt      both of these, the sandbox, and the tools for tests and lint
     .ci/requirements-checkov.txt  a tool with its own environment
+    .ci/requirements-plugin.txt   the packages of the plugin's zipapp
     .ci/requirements-audit.txt    a tool with its own environment
+    .ci/requirements-release.txt  tools with their own environment
 
 The files contain no address of a package index. pip uses its configured index, and the hashes ensure that every index
 supplies the same packages.
@@ -38,8 +40,10 @@ def main() -> int:
         "dev",
         wanted + optional["sandbox"] + project["dependency-groups"]["dev"] + project["build-system"]["requires"],
     )
+    lock("plugin", project["project"]["dependencies"] + optional["cli"])
     lock("checkov", project["dependency-groups"]["checkov"])
     lock("audit", project["dependency-groups"]["audit"])
+    lock("release", project["dependency-groups"]["release"] + project["build-system"]["requires"])
     return 0
 
 

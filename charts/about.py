@@ -1,17 +1,52 @@
-"""The icon in the chart's `Chart.yaml`: a picture of the repository as a data URL, which needs no web server."""
+"""The parts of the chart's `Chart.yaml`, of its README and of the Dockerfile that have another source.
+
+The version and the address of the project come from `pyproject.toml`. The icon is a picture of the repository as a data
+URL, which needs no web server.
+"""
 
 from __future__ import annotations
 
 import base64
 import re
+import tomllib
+
+from msgspec import Struct
 
 PREFIX = "data:image/svg+xml;base64,"
-_ICON = re.compile(r"^icon: .*$", re.MULTILINE)
+MARKER = "@VERSION@"
+
+
+class Facts(Struct, frozen=True):
+    version: str
+    home: str
+
+
+def facts(pyproject: str) -> Facts:
+    project = tomllib.loads(pyproject)["project"]
+    return Facts(project["version"], project["urls"]["Homepage"])
 
 
 def with_icon(about: str, picture: bytes) -> str:
     """Return the text of `Chart.yaml` with this picture as its icon. Raises ValueError if the text has no icon."""
-    changed, count = _ICON.subn(f"icon: {PREFIX}{base64.b64encode(picture).decode()}", about)
+    return _replaced(about, r"^icon: .*$", f"icon: {PREFIX}{base64.b64encode(picture).decode()}", "icon")
+
+
+def with_facts(about: str, known: Facts) -> str:
+    """Return the text of `Chart.yaml` with the version and the address of the project."""
+    for field in ("version", "appVersion"):
+        about = _replaced(about, rf"^{field}: .*$", f"{field}: {known.version}", field)
+    about = _replaced(about, r"^home: .*$", f"home: {known.home}", "address of the project")
+    about = _replaced(about, r"(?<=^sources:\n)  - .*$", f"  - {known.home}", "address of the source")
+    return _replaced(about, r"^    url: .*$", f"    url: {known.home}", "address of a maintainer")
+
+
+def dockerfile(text: str, known: Facts) -> str:
+    """Return the text of the Dockerfile with the version as its default."""
+    return _replaced(text, r"^ARG VERSION=.*$", f"ARG VERSION={known.version}", "ARG VERSION")
+
+
+def _replaced(text: str, line: str, new: str, name: str) -> str:
+    changed, count = re.subn(line, lambda _: new, text, flags=re.MULTILINE)
     if count != 1:
-        raise ValueError("Chart.yaml has no line with an icon")
+        raise ValueError(f"there is no line with an {name}" if not count else f"there are {count} lines with an {name}")
     return changed

@@ -6,7 +6,8 @@
     charts/vmherd/files/dashboards/fleet.json  from charts/fleet.json.in and controller/kinds.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
-    charts/vmherd/Chart.yaml             its icon, from charts/icon.svg
+    charts/vmherd/Chart.yaml             its icon, from charts/icon.svg; version and address, from pyproject.toml
+    Dockerfile                           its version, from pyproject.toml
     manifests/controller/                from the chart, as Helm renders it
 
 This module writes none of these files; `python -m charts` writes them. The files in manifests/controller/ need the
@@ -34,9 +35,10 @@ def files(helm: Path) -> dict[Path, str]:
 
 
 def chart_files() -> dict[Path, str]:
-    """Return the generated files of the chart. Helm is not needed for them."""
+    """Return the generated files of the chart, and the Dockerfile. Helm is not needed for them."""
     definitions = sorted((ROOT / "manifests" / "crds").glob("*.yaml"))
     values = read_values((CHART / "values.yaml").read_text())
+    known = about.facts((ROOT / "pyproject.toml").read_text())
     return {
         **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
         CHART / "templates" / "_rules.tpl": rules.template(),
@@ -46,9 +48,12 @@ def chart_files() -> dict[Path, str]:
         ),
         CHART / "values.schema.json": schema.document(values),
         CHART / "Chart.yaml": about.with_icon(
-            (CHART / "Chart.yaml").read_text(), (ROOT / "charts" / "icon.svg").read_bytes()
+            about.with_facts((CHART / "Chart.yaml").read_text(), known), (ROOT / "charts" / "icon.svg").read_bytes()
         ),
-        CHART / "README.md": readme.text((ROOT / "charts" / "README.md.in").read_text(), values),
+        CHART / "README.md": readme.text(
+            (ROOT / "charts" / "README.md.in").read_text().replace(about.MARKER, known.version), values
+        ),
+        ROOT / "Dockerfile": about.dockerfile((ROOT / "Dockerfile").read_text(), known),
     }
 
 
@@ -58,6 +63,7 @@ def base_files(helm: Path, chart: Mapping[Path, str]) -> dict[Path, str]:
         copy = Path(scratch) / CHART.name
         shutil.copytree(CHART, copy)
         for path, text in chart.items():
-            (copy / path.relative_to(CHART)).write_text(text)
+            if path.is_relative_to(CHART):
+                (copy / path.relative_to(CHART)).write_text(text)
         rendered = base.render(helm, copy)
     return {ROOT / "manifests" / "controller" / name: text for name, text in rendered.items()}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Final
 
 from msgspec import structs
 
@@ -13,6 +14,8 @@ from controller.preflight.second_writer import SecondWriter, find_second_writer
 from plugin import clock
 from plugin.connection import Session
 from plugin.reading import Target
+
+KUBEVIRT_REPLACES_NONE: Final = "KubeVirt's own controller runs this set, and replaces no VMI of an old template"
 
 
 async def other_writer(session: Session, target: Target, missing: dict[str, str]) -> str:

@@ -169,7 +169,7 @@ def test_the_licence_is_the_one_that_the_project_names():
     assert "END OF TERMS AND CONDITIONS" in text
 
 
-@pytest.mark.parametrize("name", ["run", "dev", "audit"])
+@pytest.mark.parametrize("name", ["run", "plugin", "dev", "audit", "release"])
 def test_the_pins_have_hashes_and_name_no_address(name):
     text = (ROOT / ".ci" / f"requirements-{name}.txt").read_text()
     pins = re.split(r"\n(?=\S+==)", text)[1:]
@@ -184,11 +184,14 @@ def test_every_required_package_is_pinned():
     run = [*project["dependencies"], *optional["uvloop"], *optional["secure"]]
     dev = [*run, *optional["sandbox"], *PROJECT["dependency-groups"]["dev"]]
     assert names_in(run) - pinned("run") == set()
+    assert names_in([*project["dependencies"], *optional["cli"]]) - pinned("plugin") == set()
+    assert names_in(PROJECT["dependency-groups"]["release"]) - pinned("release") == set()
     assert names_in([*dev, *PROJECT["build-system"]["requires"]]) - pinned("dev") == set()
 
 
-def test_the_image_installs_the_package_versions_of_the_tests():
-    assert pinned_lines("run") <= pinned_lines("dev")
+@pytest.mark.parametrize("name", ["run", "plugin"])
+def test_users_get_the_package_versions_of_the_tests(name):
+    assert pinned_lines(name) <= pinned_lines("dev")
 
 
 def names_in(requirements: list[str]) -> set[str]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import click
 
+from controller.kinds import POOLS
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
+from plugin.other_writer import KUBEVIRT_REPLACES_NONE, other_writer
 from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
@@ -38,4 +40,7 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
             edits = restart_edits(target.kind, target.document, at)
         except Refused as error:
             raise Failed(f"error: {error}") from error
+        evidence = "" if target.kind is POOLS else await other_writer(session, target, {})
+        if evidence:
+            raise Failed(f"error: can't restart {target}: {KUBEVIRT_REPLACES_NONE} ({evidence})")
         await write(session, target, edits, "restarted")

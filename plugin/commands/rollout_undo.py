@@ -7,9 +7,10 @@ from typing import Any
 import click
 
 from controller.kinds import POOLS
-from plugin.commands.rollout_history import KUBEVIRT_KEEPS_NONE, Past, past_of
+from plugin.commands.rollout_history import Past, past_of
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
+from plugin.other_writer import KUBEVIRT_REPLACES_NONE
 from plugin.printing import note
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
@@ -67,7 +68,7 @@ async def _undo(session: Session, reader: Reader, target: Target, number: int) -
 def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry) -> None:
     """Say which VMIs of a set keep their template."""
     if past.other_writer:
-        note(f"Note: {KUBEVIRT_KEEPS_NONE} ({past.other_writer}). It also replaces no VMI of an old template.")
+        note(f"Note: {KUBEVIRT_REPLACES_NONE} ({past.other_writer})")
         return
     staying = staying_vmis(past.snapshot, entry)
     if staying:

@@ -129,6 +129,14 @@ def test_a_chart_without_an_icon_is_found() -> None:
         about.with_icon("name: vmherd\n", b"")
 
 
+def test_the_version_and_the_address_of_the_chart_come_from_pyproject() -> None:
+    known = about.Facts(version="1.2.3", home="https://example.com/x")
+    changed = yaml.safe_load(about.with_facts((CHART / "Chart.yaml").read_text(), known))
+    assert (changed["version"], changed["appVersion"], changed["home"]) == ("1.2.3", "1.2.3", known.home)
+    assert (changed["sources"], [each["url"] for each in changed["maintainers"]]) == ([known.home], [known.home])
+    assert "\nARG VERSION=1.2.3\n" in about.dockerfile((ROOT / "Dockerfile").read_text(), known)
+
+
 def test_the_packaged_chart_shows_its_readme_and_its_metadata(helm: Helm, tmp_path: Path) -> None:
     helm("package", str(CHART), "--destination", str(tmp_path))
     [package] = tmp_path.glob("vmherd-*.tgz")

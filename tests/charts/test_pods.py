@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from controller.version import version
 from tests.helm import Helm, container, of_kind, only
 
 OPENSHIFT = "security.openshift.io/v1"
@@ -31,7 +32,7 @@ def test_all_pods_have_the_global_registry_and_all_pull_secrets(helm: Helm) -> N
     assert len(specs) == 5
     for spec in specs:
         assert spec["imagePullSecrets"] == [{"name": name} for name in ("shared", "pull", "own")]
-        assert {each["image"] for each in spec["containers"]} == {"mirror.example.com/vmherd:0.1.0"}
+        assert {each["image"] for each in spec["containers"]} == {f"mirror.example.com/vmherd:{version()}"}
 
 
 def test_on_openshift_no_pod_has_a_fixed_user_or_group(helm: Helm) -> None:

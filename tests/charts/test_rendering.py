@@ -12,6 +12,7 @@ from charts.generated import CHART
 from charts.values import read_values
 from controller.config.modes import Mode
 from controller.config.settings import Config
+from controller.version import version
 from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only, run_flags
 
@@ -196,7 +197,7 @@ def test_an_extra_argument_wins(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        ({}, "vmherd:0.1.0"),
+        ({}, f"vmherd:{version()}"),
         ({"registry": "registry.example.com:5000", "tag": "2"}, "registry.example.com:5000/vmherd:2"),
         ({"repository": "a/b", "tag": "2", "digest": "sha256:" + "0" * 64}, "a/b@sha256:" + "0" * 64),
     ],

@@ -54,6 +54,12 @@ def test_each_command_of_the_page_is_accepted(line: str):
         assert parse_subjects(parsed.params["arguments"])
 
 
+def test_the_answer_of_why_on_the_page_is_that_of_the_program():
+    found = re.search(r"```\n(vmpool/web wants .*?)```", PAGE, re.DOTALL)
+    assert found is not None
+    assert found[1] in (ROOT / "tests" / "plugin" / "golden" / "pool-rollout.txt").read_text()
+
+
 def test_the_page_shows_every_verb():
     shown = {" ".join(line.split()[: 2 if line.startswith("rollout") else 1]) for line in COMMANDS}
     assert verbs() - shown == set()

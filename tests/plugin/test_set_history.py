@@ -172,8 +172,18 @@ def test_behind_kubevirts_controller_an_undo_says_that_no_vmi_is_replaced(cluste
     cluster.install_kubevirt()
     code, out, err = shell("rollout undo vmirs/testreplicaset")
     assert (code, out) == (0, f"{HERD} rolled back\n")
-    assert err.startswith("Note: KubeVirt's own controller runs this set, and keeps no templates of sets (")
-    assert err.endswith("It also replaces no VMI of an old template.\n")
+    assert err.startswith("Note: KubeVirt's own controller runs this set, and replaces no VMI of an old template (")
+
+
+def test_behind_kubevirts_controller_a_set_is_not_restarted(cluster: Cluster, shell: Shell):
+    put_set(cluster, rolls=True)
+    cluster.install_kubevirt()
+    error = shell.error("rollout restart vmirs/testreplicaset")
+    assert error.startswith(
+        "error: can't restart vmirs \"testreplicaset\": KubeVirt's own controller runs this set, and replaces no VMI "
+        "of an old template ("
+    )
+    assert cluster.writes == []
 
 
 def test_without_permission_to_read_revisions_the_error_names_them(cluster: Cluster, shell: Shell):

@@ -1,0 +1,82 @@
+"""Lists of the packages in the image and in the zipapp, in the format of CycloneDX."""
+
+from __future__ import annotations
+
+import json
+import re
+import uuid
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from release.project import Commit, Project
+from release.running import run
+
+SPECIFICATION = "1.6"
+BASE_IMAGE = re.compile(
+    r"^ARG PYTHON_IMAGE=(?P<name>[\w./-]+):(?P<tag>[\w.-]+)(@(?P<digest>sha256:[0-9a-f]{64}))?$", re.MULTILINE
+)
+
+VALIDATE = """
+import sys
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+error = JsonStrictValidator(SchemaVersion.from_version(sys.argv[1])).validate_str(open(sys.argv[2]).read())
+sys.exit(error and f"the list of packages is not valid: {error}")
+"""
+
+
+def of_image(python: Path, project: Project, commit: Commit, source: Path, scratch: Path) -> bytes:
+    """Return the list for the image: the pinned packages and the base image."""
+    content = _of_lock(python, project, commit, source, source / ".ci" / "requirements-run.txt")
+    content["metadata"]["component"]["type"] = "container"
+    content["components"].insert(0, base_image((source / "Dockerfile").read_text()))
+    return _valid(python, connected(content), scratch)
+
+
+def of_plugin(python: Path, project: Project, commit: Commit, source: Path, scratch: Path) -> bytes:
+    """Return the list for the zipapp."""
+    content = _of_lock(python, project, commit, source, source / ".ci" / "requirements-plugin.txt")
+    return _valid(python, connected(content), scratch)
+
+
+def connected(content: dict[str, Any]) -> dict[str, Any]:
+    """Return the list with the URL of each package as its reference. The program depends on all packages."""
+    program, packages = content["metadata"]["component"], content["components"]
+    for package in packages:
+        package["bom-ref"] = package["purl"]
+        package.pop("description", None)  # the line of the lock file, with up to 100 hashes
+    references = [package["bom-ref"] for package in packages]
+    depends = [{"ref": program["bom-ref"], "dependsOn": references}, *({"ref": each} for each in references)]
+    return {**content, "dependencies": depends}
+
+
+def base_image(dockerfile: str) -> dict[str, Any]:
+    """Return the component for the base image of the Dockerfile."""
+    found = BASE_IMAGE.search(dockerfile)
+    if found is None:
+        raise ValueError("the Dockerfile does not name its base image")
+    name, tag, digest = found["name"], found["tag"], found["digest"]
+    purl = f"pkg:docker/{name}@{digest}?tag={tag}" if digest else f"pkg:docker/{name}@{tag}"
+    return {"type": "container", "name": name, "version": tag, "purl": purl}
+
+
+def _of_lock(python: Path, project: Project, commit: Commit, source: Path, lock: Path) -> dict[str, Any]:
+    made = run(
+        *(python.with_name("cyclonedx-py"), "requirements", lock, "--pyproject", source / "pyproject.toml"),
+        *("--mc-type", "application", "--output-reproducible", "--of", "JSON", "--sv", SPECIFICATION),
+    )
+    content: dict[str, Any] = json.loads(made)
+    # The list is the same for the same commit, so its time and its number are those of the commit.
+    content["metadata"]["timestamp"] = datetime.fromtimestamp(commit.time, UTC).isoformat()
+    content["metadata"]["component"]["version"] = project.version
+    content["serialNumber"] = uuid.uuid5(uuid.NAMESPACE_URL, f"{project.home}/{commit.id}/{lock.name}").urn
+    return content
+
+
+def _valid(python: Path, content: dict[str, Any], scratch: Path) -> bytes:
+    """Return the list as JSON. Raises Failed if it does not have the schema of CycloneDX."""
+    made = scratch / "sbom.json"
+    made.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
+    run(python, "-c", VALIDATE, SPECIFICATION, made)
+    return made.read_bytes()

@@ -1,0 +1,104 @@
+"""A release begins only if its conditions are met. Each refusal is one line that names the condition."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from release.__main__ import main
+from release.project import ROOT, Project, Refused, check, read_project, tag
+
+PYPROJECT = (ROOT / "pyproject.toml").read_text()
+CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n- Later\n\n## [{version}] - 2026-11-22\n\n### Added\n\n- **A thing**\n"
+
+
+def git(root: Path, *arguments: str) -> None:
+    subprocess.run(["git", "-C", str(root), *arguments], check=True, capture_output=True)
+
+
+@pytest.fixture
+def version() -> str:
+    return read_project(ROOT).version
+
+
+@pytest.fixture
+def root(tmp_path: Path, version: str) -> Path:
+    """A repository that can be released."""
+    (tmp_path / "pyproject.toml").write_text(PYPROJECT)
+    (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.format(version=version))
+    git(tmp_path, "init", "--initial-branch", "main")
+    git(tmp_path, "config", "user.name", "A test")
+    git(tmp_path, "config", "user.email", "test@example.com")
+    commit(tmp_path)
+    return tmp_path
+
+
+def commit(root: Path) -> None:
+    git(root, "add", "--all")
+    git(root, "commit", "--message", "A change", "--date", "2026-11-22T10:00:00Z")
+
+
+def test_a_clean_commit_with_a_section_in_the_changelog_is_released(root: Path, version: str) -> None:
+    found = check(root, version)
+    assert (len(found.id), found.notes) == (40, "### Added\n\n- **A thing**")
+
+
+@pytest.mark.parametrize("wrong", ["", "1", "1.2", "v1.2.3", "1.2.3-rc.1", "01.2.3", "1.2.3\n", "1.2.x"])
+def test_a_version_that_is_not_three_numbers_is_refused(root: Path, wrong: str) -> None:
+    with pytest.raises(Refused, match=r"^the version must have the form X\.Y\.Z"):
+        check(root, wrong)
+
+
+def test_a_version_that_is_not_in_pyproject_is_refused(root: Path, version: str) -> None:
+    with pytest.raises(Refused, match=rf"^pyproject\.toml has the version {version}, not 9\.9\.9"):
+        check(root, "9.9.9")
+
+
+@pytest.mark.parametrize("name", ["new.txt", "CHANGELOG.md"])
+def test_a_tree_with_changes_is_refused(root: Path, version: str, name: str) -> None:
+    (root / name).write_text("changed")
+    with pytest.raises(Refused, match=rf"^the working tree has changes that are not committed, for example {name}$"):
+        check(root, version)
+
+
+def test_a_tag_that_exists_is_refused(root: Path, version: str) -> None:
+    tag(root, version)
+    with pytest.raises(Refused, match=rf"^the tag v{version} exists already; --rebuild makes"):
+        check(root, version)
+    assert check(root, version, rehearsal=True).notes
+
+
+def test_a_rebuild_needs_the_tag_of_the_current_commit(root: Path, version: str) -> None:
+    with pytest.raises(Refused, match=rf"^the tag v{version} does not name the current commit$"):
+        check(root, version, rebuild=True)
+    tag(root, version)
+    assert check(root, version, rebuild=True) == check(root, version, rehearsal=True)
+    (root / "new.txt").write_text("new")
+    commit(root)
+    with pytest.raises(Refused, match="does not name the current commit"):
+        check(root, version, rebuild=True)
+
+
+def test_a_changelog_without_a_section_is_refused(root: Path, version: str) -> None:
+    (root / "CHANGELOG.md").write_text(CHANGELOG.format(version="0.0.1"))
+    commit(root)
+    with pytest.raises(Refused, match=rf"^CHANGELOG\.md has no section '## \[{version}\]'$"):
+        check(root, version)
+    assert check(root, version, rehearsal=True).notes == "- Later"
+
+
+def test_a_refusal_is_one_line_and_nothing_is_written(
+    root: Path, version: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (root / "new.txt").write_text("changed")
+    assert main([version, "--root", str(root), "--tools", "/nowhere"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, said.err.count("\n")) == ("", 1)
+    assert said.err.startswith("release: the working tree has changes")
+    assert not (root / "dist").exists()
+
+
+def test_the_files_of_a_release_are_below_the_address_of_the_project() -> None:
+    project = Project("p", "1.2.3", "", "https://example.com/p", "", "", "")
+    assert project.download("a.tgz") == "https://example.com/p/releases/download/v1.2.3/a.tgz"

@@ -1,0 +1,131 @@
+"""The whole release: made twice from one commit, in two directories, with the same bytes. And the lock files: they fit
+each supported Python.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+from release.project import ROOT, read_project
+from release.zipapp import PLATFORMS, PYTHONS
+
+from charts.helm import HelmMissing
+from tests.cluster import skip_or_fail
+from tests.helm import Helm
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
+VERSION = read_project(ROOT).version
+TOOLS = ROOT / "build" / "release"
+LINUX = [platforms for platforms in PLATFORMS if "linux" in platforms[0]]
+
+
+@pytest.fixture(scope="module")
+def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The Python with the tools of a release: that of `make release`, or a new one."""
+    if (TOOLS / ".installed").exists():
+        return TOOLS / "bin" / "python"
+    python = tmp_path_factory.mktemp("tools") / "bin" / "python"
+    lock = ROOT / ".ci" / "requirements-release.txt"
+    try:
+        subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True, capture_output=True)
+        install = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", lock]
+        subprocess.run(install, check=True, capture_output=True, timeout=600)
+    except subprocess.SubprocessError as error:
+        skip_or_fail(f"the tools of a release cannot be installed: {error}")
+    return python
+
+
+def a_copy(directory: Path) -> Path:
+    """A repository with the files of this one in one commit. Uncommitted changes are part of the commit."""
+    listed = ["git", "-C", str(ROOT), "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
+    for name in subprocess.run(listed, capture_output=True, text=True, check=True).stdout.rstrip("\0").split("\0"):
+        if (ROOT / name).is_file():
+            (directory / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, directory / name)
+    date = "2026-11-22T10:00:00Z"
+    who = {"NAME": "A test", "EMAIL": "test@example.com", "DATE": date}
+    about = {f"GIT_{role}_{field}": text for role in ("AUTHOR", "COMMITTER") for field, text in who.items()}
+    for command in (["init", "--quiet"], ["add", "--all"], ["commit", "--quiet", "--message", "A commit"]):
+        subprocess.run(["git", *command], cwd=directory, env={**os.environ, **about}, check=True)
+    return directory
+
+
+def a_release(directory: Path, tools: Path, *options: str, umask: int = 0o022) -> dict[str, bytes]:
+    root = a_copy(directory)
+    command = [sys.executable, "-m", "release", VERSION, "--tools", str(tools), "--rehearsal", *options]
+    variables = {**os.environ, "PYTHONPATH": f"{root / '.ci'}:{root}"}
+    done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, check=False, umask=umask)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "nothing was pushed" in done.stdout
+    return {path.name: path.read_bytes() for path in (root / "dist" / VERSION).iterdir()}
+
+
+@pytest.fixture(scope="module")
+def release(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The directory of a release, after `vmherd demo --once` ran from its wheel in a new environment."""
+    root = tmp_path_factory.mktemp("first")
+    a_release(root, tools)
+    return root / "dist" / VERSION
+
+
+def test_two_releases_of_one_commit_have_the_same_bytes(release: Path, tools: Path, tmp_path: Path) -> None:
+    first = {path.name: path.read_bytes() for path in release.iterdir()}
+    second = a_release(tmp_path / "a" / "longer" / "path", tools, "--no-demo", umask=0o077)
+    assert first.keys() == second.keys()
+    assert [name for name in first if first[name] != second[name]] == []
+    assert len(first) == 14
+
+
+def test_the_checksums_hold_for_each_file(release: Path) -> None:
+    command = ["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"]
+    subprocess.run(command, cwd=release, check=True)
+    listed = [line.split()[1] for line in (release / "SHA256SUMS").read_text().splitlines()]
+    assert {*listed, "SHA256SUMS"} == {path.name for path in release.iterdir()}
+
+
+@pytest.mark.parametrize("major", [3, 4])
+def test_helm_accepts_the_chart_package(release: Path, major: int, tmp_path: Path) -> None:
+    try:
+        helm = Helm(major, tmp_path)
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    chart = str(release / f"vmherd-{VERSION}.tgz")
+    assert "0 chart(s) failed" in helm("lint", "--strict", "--set", "mode=standalone", chart).stdout
+    assert helm("show", "readme", chart).stdout.startswith("# vmherd\n")
+    assert "artifacthub.io/changes" in helm("show", "chart", chart).stdout
+
+
+def test_the_zipapp_is_a_plugin_of_kubectl(release: Path, tmp_path: Path) -> None:
+    if shutil.which("kubectl") is None:
+        skip_or_fail("no kubectl on this machine")
+    with tarfile.open(release / f"kubectl-vmherd-{VERSION}.tar.gz") as archive:
+        archive.extractall(tmp_path / "bin", filter="data")
+    path = f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    variables = {**os.environ, "PATH": path, "XDG_CACHE_HOME": str(tmp_path / "cache")}
+    kubectl = ["kubectl", "vmherd"]
+    shown = subprocess.run([*kubectl, "version"], env=variables, capture_output=True, text=True, check=True)
+    assert shown.stdout.startswith(f"vmherd {VERSION} (Python 3.")
+    asked = [*kubectl, "list", "--kubeconfig", "/nowhere"]
+    failed = subprocess.run(asked, env=variables, capture_output=True, text=True, check=False)
+    assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
+
+
+@pytest.mark.parametrize("name", ["run", "build", "plugin", "dev"])
+@pytest.mark.parametrize("platforms", LINUX, ids=lambda platforms: platforms[0])
+@pytest.mark.parametrize("python", PYTHONS)
+def test_a_lock_file_has_a_wheel_for_each_python(
+    name: str, platforms: tuple[str, ...], python: str, tmp_path: Path
+) -> None:
+    lock = ROOT / ".ci" / f"requirements-{name}.txt"
+    chosen = [word for platform in platforms for word in ("--platform", platform)]
+    chosen += ["--python-version", python, "--implementation", "cp", "--only-binary", ":all:", "--require-hashes"]
+    command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--target", str(tmp_path), *chosen]
+    done = subprocess.run([*command, "--requirement", str(lock)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "Would install" in done.stdout
