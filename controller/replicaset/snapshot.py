@@ -133,8 +133,7 @@ class VMIRosters:
         for vmi in (old, new):
             owner = controller_of(vmi.metadata) if vmi is not None else None
             if vmi is not None and owner is not None and owner.kind == REPLICA_SET_KIND:
-                meta = vmi.metadata
-                self._rosters.change(ObjectKey(meta.namespace, owner.name), owner.uid, meta.name)
+                self._rosters.change(owner.uid, vmi.metadata.name)
 
     def replaced(self) -> None:
         self._rosters.forget_all()

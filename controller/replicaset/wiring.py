@@ -54,7 +54,7 @@ def assemble(parts: Parts) -> Assembly:
     queue = queue_of(parts, REPLICA_SETS)
     sets.add_handler(wakes(queue, replicasets_of_replicaset))
     selectors = SelectorCache()
-    vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors)))
+    vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors), parts.pace))
     revisions.add_handler(wakes(queue, replicasets_of_revision))
     vmis.add_handler(times_readiness(parts, REPLICA_SETS, sets.store, is_new=was_never_ready, ready_at=became_ready_at))
     rules = rules_of(parts.config, resource, sets.store, parts.stores)

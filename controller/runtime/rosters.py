@@ -28,13 +28,11 @@ class Roster(Generic[T]):
 
     def __init__(
         self,
-        uid: str,
         members: Iterable[T],
         *,
         name_of: Callable[[T], str],
         traits_of: Callable[[T], Hashable],
     ) -> None:
-        self.uid = uid
         self.changed: set[str] = set()
         self._name_of = name_of
         self._traits_of = traits_of
@@ -152,40 +150,43 @@ class Rosters(Generic[T]):
         self._read = read
         self._name_of = name_of
         self._traits_of = traits_of
-        self._rosters: dict[ObjectKey, Roster[T]] = {}
+        self._rosters: dict[str, Roster[T]] = {}
+        """The roster of each large set or pool, by its UID."""
+        self._uids: dict[ObjectKey, str] = {}
 
     def __len__(self) -> int:
         return len(self._rosters)
 
     def members_of(self, owner: ObjectMeta) -> Members[T]:
         """Return the members of a set or pool, as the store shows them now."""
-        roster = self._rosters.get(owner.key)
-        if roster is None or roster.uid != owner.uid:
+        roster = self._rosters.get(owner.uid)
+        if roster is None:
             return self._load_members(owner)
         for name in roster.changed:
             roster.put(name, self._read(owner, name))
         roster.changed.clear()
         return roster.members()
 
-    def change(self, owner: ObjectKey, uid: str, name: str) -> None:
+    def change(self, uid: str, name: str) -> None:
         """Note that a member with this name was added, changed or removed. `uid` is the UID of the set or pool."""
-        roster = self._rosters.get(owner)
-        if roster is not None and roster.uid == uid:
+        roster = self._rosters.get(uid)
+        if roster is not None:
             roster.changed.add(name)
 
     def forget(self, owner: ObjectKey) -> None:
         """Remove the roster of a deleted set or pool."""
-        self._rosters.pop(owner, None)
+        self._rosters.pop(self._uids.pop(owner, ""), None)
 
     def forget_all(self) -> None:
         """Load all members again. The store has a new list."""
         self._rosters.clear()
+        self._uids.clear()
 
     def _load_members(self, owner: ObjectMeta) -> Members[T]:
         self.forget(owner.key)
         members = tuple(self._load(owner))
         if len(members) < SMALL:
             return grouped(members, self._traits_of)
-        roster = Roster(owner.uid, members, name_of=self._name_of, traits_of=self._traits_of)
-        self._rosters[owner.key] = roster
+        roster = Roster(members, name_of=self._name_of, traits_of=self._traits_of)
+        self._rosters[owner.uid], self._uids[owner.key] = roster, owner.uid
         return roster.members()

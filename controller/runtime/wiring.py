@@ -23,6 +23,7 @@ from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.loop_share import LoopShare
+from controller.runtime.pace import Pace
 from controller.runtime.patches import Merge
 from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules, RulesReconciler, S
@@ -57,7 +58,7 @@ class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
     The function `now` returns the time of the wall clock. `check` compares the caches with the API server. `share`
-    limits the time that each namespace may use on the event loop.
+    limits the time that each namespace may use on the event loop. `pace` delays count updates of expensive objects.
     """
 
     config: Config
@@ -68,6 +69,7 @@ class Parts(NamedTuple):
     check: CacheCheck
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
     share: LoopShare | None = None
+    pace: Pace | None = None
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
         """Return the informer of a resource. All kinds share this informer.
@@ -111,7 +113,7 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
     caches = merged_caches(module.CACHES for module in modules)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
     assemblies: list[Assembly] = [
-        module.assemble(parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time)))
+        module.assemble(parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time), pace=Pace()))
         for module in modules
     ]
     return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
@@ -136,12 +138,14 @@ def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
     return WorkQueue(kind.name, instruments=parts.metrics)
 
 
-def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
-    """Return an event handler that queues the keys to reconcile."""
+def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T], pace: Pace | None = None) -> Callable[[Change[T]], None]:
+    """Return an event handler that queues the keys to reconcile. `pace` makes the delays of expensive objects
+    longer.
+    """
 
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):
-            queue.add_after(key, delay_s)
+            queue.add_after(key, delay_s if pace is None else pace.delay_s(key, delay_s))
 
     return handle
 
@@ -186,7 +190,13 @@ def assemble(
     else:
         reconciler = _writer(parts, kind, rules, _expectations(parts, kind, written), owners=owners, merge=merge)
     controller = Controller(
-        kind.name, queue, reconciler, workers=parts.config.workers, instruments=parts.metrics, share=parts.share
+        kind.name,
+        queue,
+        reconciler,
+        workers=parts.config.workers,
+        instruments=parts.metrics,
+        share=parts.share,
+        pace=parts.pace,
     )
     owners.add_handler(_removes_metrics(parts, kind.kind))
     group = rules.resource.group

@@ -17,7 +17,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot, VMIRosters
 from controller.runtime.plan import Action, AnyResource, Outcome, Stage
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
@@ -97,7 +97,10 @@ class ReplicaSetSimulation:
         self.vmis = LaggingCache(self.server, VMIS, indexes=VMI_INDEXES, handler=vmi_handler)
         self.revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         kept = None if history is None else RevisionCache(self.revisions.store, history)
-        self._rules = ReplicaSetRules(self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst, revisions=kept)
+        rosters = VMIRosters(self.vmis.store)
+        self._rules = ReplicaSetRules(
+            self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst, revisions=kept, rosters=rosters
+        )
         self.process = ReconcilerProcess(
             self.server,
             REPLICA_SETS,

@@ -49,6 +49,9 @@ def contents(found: VMIs) -> dict[Hashable, set[tuple[str, str]]]:
 def states(draw: st.DrawFn, version: int) -> VirtualMachineInstance:
     """A VMI of any owner or none, with any state and labels."""
     owner = draw(st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], SUCCESSOR, None]))
+    if owner is OWNERS[0] and not draw(st.integers(0, 5)):
+        # A wrong name in an owner reference does not matter, because Kubernetes goes by the UID.
+        owner = replicaset("wrong-name", uid=owner.metadata.uid)
     return vmi(
         f"vm-{draw(st.integers(0, 15))}",
         owner=owner,
