@@ -68,9 +68,10 @@ def failing_vms(
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
-    """Return the failing VMs of the pool. The replacement of some VMs may have to wait."""
+    """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
     found = []
-    for vm in members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm)):
+    down = members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm))
+    for vm in sorted(down, key=lambda vm: vm.metadata.name):
         ordinal = snapshot.ordinal_of(vm)
         if ordinal is None:
             continue
