@@ -18,6 +18,16 @@ from informers.store import StoreView
 VMIs = Mapping[str, VirtualMachineInstance]
 
 
+def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
+    """Return the VMI that this VM controls, or None if the VM controls no VMI.
+
+    A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
+    """
+    vmi = vmis.get(vm.metadata.key)
+    owner = controller_of(vmi.metadata) if vmi is not None else None
+    return vmi if owner is not None and owner.uid == vm.metadata.uid else None
+
+
 class MemberCaches(NamedTuple):
     """The caches of VMs and VMIs."""
 
@@ -37,13 +47,7 @@ class MemberCaches(NamedTuple):
         return vm if controller is not None and controller.uid == owner.uid else None
 
     def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
-        """Return the VMI that this VM controls, or None if the VM controls no VMI.
-
-        A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
-        """
-        vmi = self.vmis.get(vm.metadata.key)
-        owner = controller_of(vmi.metadata) if vmi is not None else None
-        return vmi if owner is not None and owner.uid == vm.metadata.uid else None
+        return own_vmi(vm, self.vmis)
 
     def read(self, owner: ObjectMeta) -> tuple[VMs, VMIs]:
         """Return the VMs of the pool in groups, and their VMIs by name."""
