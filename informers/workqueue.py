@@ -75,6 +75,7 @@ class WorkQueue(Generic[K]):
         """The timers of the delayed keys. If a key has several delays, only the timer that ends first is stored."""
 
         self._getters: deque[asyncio.Future[None]] = deque()
+        self._first_get: float | None = None
         self._shut = False
 
     def __len__(self) -> int:
@@ -139,6 +140,8 @@ class WorkQueue(Generic[K]):
 
         Raise QueueShutDown if the queue was shut down and has no more keys.
         """
+        if self._first_get is None:
+            self._first_get = self._now()
         # Let other tasks run between two keys. Otherwise a worker that never waits would block the event loop.
         await asyncio.sleep(0)
         while not self._waiting:
@@ -211,7 +214,8 @@ class WorkQueue(Generic[K]):
     def _take(self) -> K:
         key = self._waiting.popleft()
         now = self._now()
-        waited_s = now - self._dirty.pop(key)
+        # The reported time begins with the first `get`: a process that waits for its lease has no workers.
+        waited_s = now - max(self._dirty.pop(key), self._first_get or 0.0)
         self._processing[key] = now
         self._instruments.depth(self.name, len(self._waiting))
         self._instruments.started(self.name, waited_s=waited_s)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +13,7 @@ from rich.text import Text
 
 from controller.kinds import POOLS
 from pictures.scrub import NOW, clean_objects, clean_table, clean_text
+from plugin.views.colours import coloured_column, coloured_topic
 from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster, until
 from sandbox.demo.examples import POOL, POOL_EXAMPLE, SET_EXAMPLE, Command
 from sandbox.demo.experiments import EXPERIMENTS, Experiment
@@ -48,8 +50,8 @@ def take() -> Shots:
             until(lambda: _has_stopped(cluster.view()), "the update has stopped at the bad image")
         return Shots(
             demo=_screen(clean_objects(cluster.view()), report),
-            tree=_typed(("kubectl", "vmherd", "tree", POOL), clean_table(_plugin(cluster, "tree"))),
-            why=_typed(("kubectl", "vmherd", "why", POOL), clean_text(_plugin(cluster, "why"))),
+            tree=_typed("tree", _coloured_table(clean_table(_plugin(cluster, "tree")).splitlines())),
+            why=_typed("why", map(coloured_topic, clean_text(_plugin(cluster, "why")).splitlines())),
         )
 
 
@@ -89,7 +91,8 @@ def _screen(view: View, report: Report) -> RenderableType:
 
 
 def _plugin(cluster: DemoCluster, verb: str) -> str:
-    command: Command = ("kubectl", "vmherd", verb, POOL)
+    """Return the output of the plugin about the pool. Raises DemoFailed."""
+    command = _command(verb)
     done = subprocess.run(
         as_process(command), env=environment(cluster.kubeconfig), capture_output=True, text=True, check=False
     )
@@ -98,5 +101,16 @@ def _plugin(cluster: DemoCluster, verb: str) -> str:
     return done.stdout
 
 
-def _typed(command: Command, output: str) -> Text:
-    return Text(f"$ {joined([command])}\n", style="bold").append(output.rstrip("\n"), style="not bold")
+def _command(verb: str) -> Command:
+    return "kubectl", "vmherd", verb, POOL
+
+
+def _coloured_table(lines: Sequence[str]) -> list[str]:
+    """Return the table with the colours that the plugin uses on a terminal."""
+    return [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
+
+
+def _typed(verb: str, output: Iterable[str]) -> Text:
+    """Return the command and its output, as a terminal shows them."""
+    lines = [Text(f"$ {joined([_command(verb)])}", style="bold"), *map(Text.from_ansi, output)]
+    return Text("\n").join(lines)

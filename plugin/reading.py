@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, TypeVar
 
+import click
 import msgspec
 from msgspec import Struct
 
@@ -117,13 +118,24 @@ class Reader:
             raise refusals[0]
         return found
 
+    async def some_targets(self, subjects: Iterable[Subject], selector: str) -> list[Target]:
+        """Return the objects as `targets` does. Raise Failed if there are none."""
+        found = await self.targets(subjects, selector)
+        if not found:
+            where = f" in {self._namespace} namespace" if self._namespace else ""
+            raise Failed(f"error: no resources found{where}")
+        return found
+
     async def targets(self, subjects: Iterable[Subject], selector: str = "") -> list[Target]:
         """Return the named objects. A subject without a name stands for all objects that the selector matches.
 
-        Raise Failed if an object does not exist. Raise ApiError if a request fails.
+        Raise Failed if an object does not exist. Raise ApiError if a request fails. Raise UsageError for a name and a
+        selector.
         """
         found = []
         for subject in subjects:
+            if subject.name and selector:
+                raise click.UsageError("a name cannot be given together with a selector: leave out -l or the name")
             resource = await self.resource(subject.kind, subject.group)
             if subject.name:
                 found.append(await self._get(subject, resource))

@@ -79,14 +79,22 @@ def _plain(options: Iterable[click.Option]) -> str:
     rows = []
     for option in options:
         names = [*sorted(option.opts, key=len, reverse=True), *option.secondary_opts]
-        rows.append((", ".join(code(name) for name in names), _values(option), sentence(option.help or "")))
-    return table(("flag", "values", "meaning"), rows)
+        default = "required" if option.required else _plain_default(option)
+        rows.append((", ".join(code(name) for name in names), _values(option), default, sentence(option.help or "")))
+    return table(("flag", "values", "default", "meaning"), rows)
+
+
+def _plain_default(option: click.Option) -> str:
+    """The default as a user writes it, or "" if the flag has none."""
+    if option.is_flag:
+        return "on" if option.default is True else "off"
+    return code(str(option.default)) if isinstance(option.default, str | int | float) and option.default != "" else ""
 
 
 def _values(option: click.Option) -> str:
     if isinstance(option.type, click.Choice):
         return ", ".join(code(str(choice)) for choice in option.type.choices)
-    return "" if option.is_flag else option.type.name.lower()
+    return "" if option.is_flag else (option.metavar or option.type.name).lower()
 
 
 def _verbs(group: click.Group, path: str) -> Iterable[tuple[str, Verb]]:

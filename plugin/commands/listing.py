@@ -54,7 +54,8 @@ async def run(session: Session, subjects: Iterable[Subject]) -> None:
         note(f"No resources found{session.where}.")
     else:
         wide = flags.output == WIDE
-        lines = list_lines(situations, clock.now(), all_namespaces=not namespace, wide=wide, width=width())
+        edge = 0 if wide else width()
+        lines = list_lines(situations, clock.now(), all_namespaces=not namespace, wide=wide, width=edge)
         print_table(lines)
     notes_about_missing(reader.missing.values())
 

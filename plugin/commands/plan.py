@@ -33,10 +33,7 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
     """Print the plan of each object. Raise Failed, ApiError."""
     reader = Reader(session, session.scope, once=True)
     answers = []
-    targets = await reader.targets(subjects, session.flags.selector)
-    if not targets:
-        raise Failed(f"error: no resources found{session.where}")
-    for target in targets:
+    for target in await reader.some_targets(subjects, session.flags.selector):
         rules = await reader.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         if rules is None:
             raise Failed("".join(f"error: there is no plan: {line}\n" for line in reader.missing.values()))

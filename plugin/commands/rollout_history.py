@@ -53,7 +53,7 @@ def command(arguments: tuple[str, ...], revision: int, **values: Any) -> None:
 async def run(session: Session, subjects: tuple[Subject, ...], revision: int) -> None:
     """Print the history of each object. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
-    for target in await reader.targets(subjects, session.flags.selector):
+    for target in await reader.some_targets(subjects, session.flags.selector):
         past = await past_of(session, reader, target)
         try:
             if revision:

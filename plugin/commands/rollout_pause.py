@@ -33,7 +33,7 @@ async def set_paused(session: Session, subjects: tuple[Subject, ...], *, paused:
     fails.
     """
     reader = Reader(session, session.namespace)
-    for target in await reader.targets(subjects, session.flags.selector):
+    for target in await reader.some_targets(subjects, session.flags.selector):
         try:
             edits = pause_edits(target.document, target.resource.name, paused=paused)
         except Refused as error:

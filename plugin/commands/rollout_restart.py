@@ -35,7 +35,7 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
     """Change the template of each object. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
     at = clock.now().strftime("%Y-%m-%dT%H:%M:%SZ")
-    for target in await reader.targets(subjects, session.flags.selector):
+    for target in await reader.some_targets(subjects, session.flags.selector):
         try:
             edits = restart_edits(target.kind, target.document, at)
         except Refused as error:

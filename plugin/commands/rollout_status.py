@@ -92,9 +92,7 @@ def command(arguments: tuple[str, ...], watch: bool, timeout_s: float, revision:
 async def run(session: Session, subjects: tuple[Subject, ...], watching: Watching) -> None:
     """Show each rollout, one after the other. Raise Failed if a rollout fails. Raise ApiError if a request fails."""
     reader = Reader(session, session.namespace)
-    targets = await reader.targets(subjects, session.flags.selector)
-    if not targets:
-        raise Failed(f"error: no resources found in {session.namespace} namespace")
+    targets = await reader.some_targets(subjects, session.flags.selector)
     finished = []
     try:
         async with asyncio.timeout(watching.timeout_s or None):

@@ -37,7 +37,7 @@ def command(arguments: tuple[str, ...], to_revision: int, **values: Any) -> None
 async def run(session: Session, subjects: tuple[Subject, ...], number: int) -> None:
     """Return each object to an earlier template. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
-    for target in await reader.targets(subjects, session.flags.selector):
+    for target in await reader.some_targets(subjects, session.flags.selector):
         await _undo(session, reader, target, number)
 
 

@@ -34,9 +34,7 @@ def command(arguments: tuple[str, ...], replicas: int, current_replicas: int | N
 async def run(session: Session, subjects: tuple[Subject, ...], replicas: int, expected: int | None) -> None:
     """Scale each object. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
-    targets = await reader.targets(subjects, session.flags.selector)
-    if not targets:
-        raise Failed(f"error: no resources found in {session.namespace} namespace")
+    targets = await reader.some_targets(subjects, session.flags.selector)
     for target in targets:
         found = 1 if target.owner.spec.replicas is None else target.owner.spec.replicas
         if expected is not None and found != expected:

@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from plugin import clock
-from plugin.connection import Failed, Session, carry_out
+from plugin.connection import Session, carry_out
 from plugin.flags import JSON, NAME, WIDE, YAML, Verb, flags_of
 from plugin.printing import notes_about_missing, print_lines, print_table, print_value, width
 from plugin.reading import Reader
@@ -32,9 +32,7 @@ def command(arguments: tuple[str, ...], **values: Any) -> None:
 async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
     """Print the tree of each object. Raise Failed, ApiError."""
     reader = Reader(session, session.scope, once=True)
-    targets = await reader.targets(subjects, session.flags.selector)
-    if not targets:
-        raise Failed(f"error: no resources found{session.where}")
+    targets = await reader.some_targets(subjects, session.flags.selector)
     situations = [await reader.situation(target) for target in targets]
     output = session.flags.output
     if output == NAME:

@@ -9,7 +9,7 @@ import click
 from controller.leaderelection.lease import LEASES
 from informers.errors import Forbidden
 from plugin import clock
-from plugin.connection import Failed, Session, carry_out
+from plugin.connection import Session, carry_out
 from plugin.flags import Verb, flags_of
 from plugin.other_writer import other_writer
 from plugin.printing import notes_about_missing, print_reasons, print_value
@@ -36,9 +36,7 @@ def command(arguments: tuple[str, ...], lease_name: str, **values: Any) -> None:
 async def run(session: Session, subjects: tuple[Subject, ...], lease_name: str) -> None:
     """Print the reasons for each object. Raise Failed, ApiError."""
     reader = Reader(session, session.scope, once=True)
-    targets = await reader.targets(subjects, session.flags.selector)
-    if not targets:
-        raise Failed(f"error: no resources found{session.where}")
+    targets = await reader.some_targets(subjects, session.flags.selector)
     leader = await _leader(session, reader, lease_name)
     answers = []
     for target in targets:

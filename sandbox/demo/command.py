@@ -31,9 +31,9 @@ from sandbox.kubectl import KubectlFailed, KubectlMissing
 @click.command("demo")
 @click.option("--once", is_flag=True, help="run all steps, print the results, and end; needs no terminal")
 def command(*, once: bool) -> int:
-    """Watch a replica set and a pool start, on a local control plane.
+    """Watch a replica set and a pool on a local control plane.
 
-    The exit code is 0, 1 if a step failed, or 130 after Ctrl-C with --once.
+    Keys scale, update, break and heal them. The exit code is 0, 1 if a step failed, or 130 after Ctrl-C with --once.
     """
     signal.signal(signal.SIGTERM, _interrupt)
     signal.signal(signal.SIGHUP, _interrupt)

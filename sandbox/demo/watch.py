@@ -27,7 +27,7 @@ REFRESH_S = 0.5
 def watch(cluster: DemoCluster) -> None:
     """Apply the example objects and show their state, until the user presses q.
 
-    Raises DemoFailed if a component ends by itself, or KubeVirt's objects cannot be applied. Raises KeyboardInterrupt.
+    Raises KubectlFailed if an object cannot be applied, DemoFailed if a component ends by itself, or KeyboardInterrupt.
     """
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
@@ -40,6 +40,8 @@ def watch(cluster: DemoCluster) -> None:
                 key = _next_key(keys)
             else:
                 key = _screen(cluster, console, keys, runner, first=key)
+    if not keys.is_open:
+        return
     for verb in ("tree", "why"):
         print()
         run_plugin(cluster, verb)

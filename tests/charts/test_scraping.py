@@ -182,7 +182,7 @@ def test_the_dashboards_mark_the_start_of_the_leader(watched: Watched) -> None:
     for board in dashboards(watched.site).values():
         [annotation] = board["annotations"]["list"]
         sent = filled_in(annotation["expr"], **choices(watched.prometheus, board))
-        marks = eventually(lambda sent=sent: watched.prometheus.history(sent, seconds=300, step_s=1), what="a mark")
+        marks = eventually(lambda sent=sent: watched.prometheus.history(sent, seconds=1800, step_s=10), what="a mark")
         assert {each["metric"]["pod"] for each in marks} == {"vmherd-0"}
 
 

@@ -193,6 +193,8 @@ class RecordedInstruments:
 async def test_depth_waiting_time_and_working_time_are_reported():
     recorded = RecordedInstruments()
     queue = make_queue(instruments=recorded, limiter=ItemBackoff(initial_s=1))
+    queue.add("first")
+    queue.done(await queue.get())
     queue.add("a")
     queue.add("a")
     queue.add("b")
@@ -201,10 +203,23 @@ async def test_depth_waiting_time_and_working_time_are_reported():
     await asyncio.sleep(2)
     queue.done("a")
     queue.add_rate_limited("a")
-    assert (recorded.adds, recorded.retries) == (2, 1)
-    assert recorded.depths == [1, 2, 1]
-    assert recorded.waits == [3]
-    assert recorded.works == [2]
+    assert (recorded.adds, recorded.retries) == (3, 1)
+    assert recorded.depths == [1, 0, 1, 2, 1]
+    assert recorded.waits == [0, 3]
+    assert recorded.works == [0, 2]
+
+
+async def test_the_reported_waiting_time_begins_with_the_first_worker():
+    """The queue of a process that waits for its lease fills long before the process has workers."""
+    recorded = RecordedInstruments()
+    queue = make_queue(instruments=recorded)
+    queue.add("a")
+    queue.add("b")
+    await asyncio.sleep(3600)
+    await queue.get()
+    await asyncio.sleep(2)
+    await queue.get()
+    assert recorded.waits == [0, 2]
 
 
 async def test_the_waiting_time_of_a_key_that_is_added_during_its_run_starts_at_that_moment():

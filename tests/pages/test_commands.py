@@ -26,8 +26,16 @@ TUTORIAL = DOCS / "tutorial.md"
 STARTS_A_SANDBOX, STARTS_VMHERD = 3, 2
 """The number of commands with which the tutorial starts a sandbox, and then vmherd."""
 
+HOW_TO = DOCS / "how-to"
+ON_A_LAB = ["choose-a-kind", "update-safely", "keep-disks", "gitops", "debug"]
+"""The names of the how-to pages that need only a sandbox and vmherd."""
+
+AUTOSCALE, UPGRADING = HOW_TO / "autoscale.md", DOCS / "upgrading.md"
+MOVE, OPENSHIFT = HOW_TO / "move-from-kubevirt.md", HOW_TO / "openshift.md"
+PAGES = {TUTORIAL, AUTOSCALE, UPGRADING, MOVE, OPENSHIFT, *(HOW_TO / f"{name}.md" for name in ON_A_LAB)}
+"""The pages whose commands these tests run."""
+
 OBJECTS = "vmpool,vmirs,hpa,vm,vmi,dv"
-SIMPLE = ["choose-a-kind", "update-safely", "keep-disks", "gitops", "debug"]
 OPERATED_EVERY_S = 0.5
 
 
@@ -96,7 +104,7 @@ def test_each_command_of_the_tutorial_does_what_the_page_shows(tmp_path: Path) -
         play(steps_of(TUTORIAL), shell)
 
 
-@pytest.mark.parametrize("page", SIMPLE)
+@pytest.mark.parametrize("page", ON_A_LAB)
 def test_each_command_of_a_how_to_page_does_what_the_page_shows(
     page: str, clean: Lab, helm: dict[str, str], tmp_path: Path
 ) -> None:
@@ -104,21 +112,21 @@ def test_each_command_of_a_how_to_page_does_what_the_page_shows(
         clean.kubectl("create", "namespace", "argocd")
         clean.kubectl("create", "configmap", "argocd-cm", "--namespace", "argocd")
     with session(tmp_path / "user", clean.ports, clean.variables | helm) as shell:
-        play(steps_of(DOCS / "how-to" / f"{page}.md"), shell)
+        play(steps_of(HOW_TO / f"{page}.md"), shell)
 
 
 def test_each_command_of_the_page_about_autoscaling_does_what_the_page_shows(clean: Lab, tmp_path: Path) -> None:
     """The test serves a metrics API. All VMs together use a quarter of a core."""
     with metrics_api(clean) as metrics, session(tmp_path / "user", clean.ports, clean.variables) as shell:
         metrics.load("default", 250)
-        play(steps_of(DOCS / "how-to" / "autoscale.md"), shell)
+        play(steps_of(AUTOSCALE), shell)
 
 
 def test_each_command_of_the_page_about_upgrades_does_what_the_page_shows(
     clean: Lab, helm: dict[str, str], tmp_path: Path
 ) -> None:
     with session(tmp_path / "user", clean.ports, clean.variables | helm) as shell:
-        play(steps_of(DOCS / "upgrading.md"), shell)
+        play(steps_of(UPGRADING), shell)
 
 
 @contextmanager
@@ -157,11 +165,11 @@ def test_each_command_of_the_pages_about_kubevirt_does_what_the_pages_show(
         installation.install()
         with_kubevirts_status(lab)
         with operated(installation), session(tmp_path / "user", lab.ports, lab.variables) as shell:
-            play(steps_of(DOCS / "how-to" / "move-from-kubevirt.md"), shell)
+            play(steps_of(MOVE), shell)
         installation.kubectl.apply(definition())
         eventually(
             lambda: installation.kubectl("get", HCO, check=False).returncode == 0, what="HyperConverged is served"
         )
         Managed(installation).manage("[]")
         with session(tmp_path / "openshift", lab.ports, lab.variables | helm) as shell:
-            play(steps_of(DOCS / "how-to" / "openshift.md"), shell)
+            play(steps_of(OPENSHIFT), shell)

@@ -9,10 +9,16 @@ import pytest
 from tests.pages.commands import FILE, NOT_RUN, Step, fences_of, plain_lines_with_prompt, steps_of
 from tests.pages.output import matches
 from tests.pages.session import ROOT, is_looking
+from tests.pages.test_commands import PAGES
 
 DOCS = ROOT / "docs"
-RUN = sorted([DOCS / "tutorial.md", DOCS / "upgrading.md", DOCS / "support.md", *(DOCS / "how-to").glob("*.md")])
+GUIDES = [DOCS / "tutorial.md", DOCS / "upgrading.md", DOCS / "support.md", DOCS / "comparison.md"]
+RUN = sorted([*GUIDES, *(DOCS / "how-to").glob("*.md")])
 NOT_RUN_AT_MOST = 8
+
+
+def test_the_commands_of_every_page_are_run() -> None:
+    assert {page for page in RUN if steps_of(page)} == PAGES
 
 
 def test_few_commands_are_not_run_and_each_has_a_reason() -> None:

@@ -60,6 +60,8 @@ WRONG = (
     "rollout status vmpool/web --watc",
     "tree vmpool/web -A",
     "tree vmpool -l app=nothing",
+    "rollout restart vmpool -l app=nothing",
+    "tree vmpool/web -l app=web",
     "scale vmpool/web",
     "scale vmpool/web --replicas=many",
     "protect wbe-0",
