@@ -359,19 +359,19 @@ async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
 
 
 def _freeze_program() -> None:
-    """Exclude the program from garbage collection. Python often collects garbage while the first lists arrive."""
+    """Exclude the program from garbage collection, and make full collections rare before the first lists arrive."""
     gc.freeze()
+    gc.set_threshold(20_000, 50, 100)
 
 
 def _freeze_cached_objects() -> None:
     """Exclude the objects of the first lists from garbage collection.
 
     These objects stay in memory and have no reference cycles, so a garbage collection cannot free them. Without this
-    function, each full garbage collection would visit these objects and block the event loop.
+    function, each full garbage collection would visit these objects and block the event loop. A collection at this
+    moment would visit all of them too.
     """
-    gc.collect()
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
 
 
 def _fatal(error: BaseException) -> Fatal:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import time
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import aiohttp
-
 from benchmarks import subject
-from benchmarks.bare_loop import IN_FLIGHT, connection
+from benchmarks.bare_loop import IN_FLIGHT
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.cases.bursts import SETS
 from benchmarks.cluster import MERGE, SETTLE_S, WRITES, Cluster, running_cluster
@@ -22,7 +20,6 @@ VMI_BYTES = 6_000
 UPDATES, QUICK_UPDATES = 3_000, 30
 BASE_TIMEOUT_S, TIMEOUT_EACH_S = 180.0, 0.05
 POLL_S = 0.02
-HEADERS = {"Content-Type": MERGE}
 
 
 def _name(number: int) -> str:
@@ -112,26 +109,14 @@ def _lose_one(cluster: Cluster) -> None:
 def _send(cluster: Cluster, requests: Iterable[tuple[str, str, dict[str, Any]]]) -> None:
     """Send all requests, with at most IN_FLIGHT requests at the same time."""
 
-    async def send(session: aiohttp.ClientSession) -> None:
-        todo = iter(requests)
+    def send(request: tuple[str, str, dict[str, Any]]) -> None:
+        method, path, body = request
+        content_type = MERGE if method == "PATCH" else "application/json"
+        cluster.admin.send(method, path, json.dumps(body).encode(), content_type)
 
-        async def work() -> None:
-            for method, path, body in todo:
-                headers = HEADERS if method == "PATCH" else {"Content-Type": "application/json"}
-                async with session.request(method, path, data=json.dumps(body).encode(), headers=headers) as answer:
-                    answer.raise_for_status()
-
-        async with asyncio.TaskGroup() as group:
-            for _ in range(IN_FLIGHT):
-                group.create_task(work())
-
-    asyncio.run(_with_session(cluster, send))
-
-
-async def _with_session(cluster: Cluster, use: Callable[[aiohttp.ClientSession], Awaitable[None]]) -> None:
-    url, tls = connection(cluster.plane.kubeconfig)
-    async with aiohttp.ClientSession(url, connector=aiohttp.TCPConnector(ssl=tls), trust_env=False) as session:
-        await use(session)
+    with ThreadPoolExecutor(IN_FLIGHT) as pool:
+        for _ in pool.map(send, requests):
+            pass
 
 
 MANY_SETS = Case(
