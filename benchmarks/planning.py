@@ -20,8 +20,9 @@ from msgspec.structs import replace
 
 from benchmarks import fleet
 from controller.kinds import POOLS, REPLICA_SETS
-from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.annotations import POOL_FINALIZER, TEMPLATE_HASH
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.rosters import PoolRosters
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.replicaset.intent import Intent, parse_intent
@@ -59,7 +60,7 @@ def _cases(members: int) -> dict[str, Steps]:
 
 def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any, Store[Any]]:
     """Return the rules of pools, a pool with this number of VMs, and the store of the VMIs."""
-    machines = [VMS.decode(fleet.vm_of_pool(number, size=members)) for number in range(members)]
+    machines = [_vm_of_pool(number, members) for number in range(members)]
     instances = [VMIS.decode(fleet.vmi_of_vm(number, size=members)) for number in range(members)]
     resource = POOLS.resource()
     owner = resource.decode(fleet.pool(members) if body is None else body)
@@ -75,7 +76,7 @@ def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any,
             REVISION_INDEXES,
         ),
     )
-    return PoolRules(stores, resource, Limits(), UnreadyMemory()), owner, vmis
+    return PoolRules(stores, resource, Limits(), UnreadyMemory(), PoolRosters(stores.vms, vmis)), owner, vmis
 
 
 def set_rules(members: int, body: bytes | None = None) -> tuple[ReplicaSetRules, Any, Store[Any]]:
@@ -87,6 +88,13 @@ def set_rules(members: int, body: bytes | None = None) -> tuple[ReplicaSetRules,
     vmis = _store(VMIS, [_vmi_of_set(number, members, intent.template.hash) for number in range(members)], VMI_INDEXES)
     sets = _store(resource, [owner], REPLICASET_INDEXES)
     return ReplicaSetRules(sets, vmis, resource, VMIS, 250, rosters=VMIRosters(vmis)), owner, vmis
+
+
+def _vm_of_pool(number: int, size: int) -> Any:
+    """Return a VM without the pool finalizer, because the pool keeps no disks."""
+    vm = VMS.decode(fleet.vm_of_pool(number, size=size))
+    finalizers = tuple(each for each in vm.metadata.finalizers or () if each != POOL_FINALIZER)
+    return replace(vm, metadata=replace(vm.metadata, finalizers=finalizers))
 
 
 def _vmi_of_set(number: int, size: int, template_hash: str) -> Any:

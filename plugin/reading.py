@@ -20,7 +20,7 @@ from controller.kinds import POOLS, Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.revisions import hash_of_set_revision
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.pool.snapshot import own_vmi
+from controller.pool.rosters import own_vmi
 from controller.preflight.discovery import Absent, find_kubevirt, is_served
 from controller.preflight.versions import served_resource
 from controller.runtime.plan import AnyResource

@@ -16,6 +16,7 @@ from controller import kinds
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
+from controller.pool.rosters import PoolRosters
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
 from controller.runtime.plan import Action, Outcome, Stage
@@ -56,7 +57,8 @@ class PoolSimulation:
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
         self._memory = UnreadyMemory()
-        self._rules = PoolRules(stores, POOLS, self.limits, self._memory)
+        rosters = PoolRosters(vms.store, vmis.store)
+        self._rules = PoolRules(stores, POOLS, self.limits, self._memory, rosters)
         self.process = ReconcilerProcess(
             self.server,
             kinds.POOLS,

@@ -26,6 +26,7 @@ from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.disks import owner_removals, owner_removals_of_left_behind
 from controller.pool.intent import Intent
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -38,7 +39,7 @@ class Claims(Struct, frozen=True):
     were created only a short time ago.
     """
 
-    kept: tuple[VirtualMachine, ...]
+    kept: VMs
     released: tuple[VirtualMachine, ...]
     held: tuple[VirtualMachine, ...] = ()
 
@@ -49,20 +50,20 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     A VM is kept if the selector matches its labels. A terminating VM is never released, because it leaves the pool
     anyway.
     """
-    kept: list[VirtualMachine] = []
-    released: list[VirtualMachine] = []
-    held: list[VirtualMachine] = []
+
+    def stays(vm: VirtualMachine) -> bool:
+        return is_deleting(vm) or intent.selector.matches(labels_of(vm.metadata))
+
+    kept = snapshot.members.where(stays)
+    if len(kept) == len(snapshot.members):
+        return Claims(kept, ())
     # A released VM keeps its name. So each lost VM increases the ordinals of later VMs.
-    highest = max((snapshot.ordinal_of(vm) or 0 for vm in snapshot.members), default=0)
+    highest = max(snapshot.ordinal_of(vm) or 0 for vm in snapshot.members)
     delay = release_delay(highest + 1 - len(snapshot.members), intent.wanted)
-    for vm in by_name(snapshot.members):
-        if is_deleting(vm) or intent.selector.matches(labels_of(vm.metadata)):
-            kept.append(vm)
-        elif is_young(vm.metadata, snapshot.now, delay):
-            held.append(vm)
-        else:
-            released.append(vm)
-    return Claims(tuple(kept), tuple(released), tuple(held))
+    strange = by_name(snapshot.members.where(lambda vm: not stays(vm)))
+    held = tuple(vm for vm in strange if is_young(vm.metadata, snapshot.now, delay))
+    released = tuple(vm for vm in strange if not is_young(vm.metadata, snapshot.now, delay))
+    return Claims(kept, released, held)
 
 
 def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
@@ -90,7 +91,7 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
     One reconciliation changes at most `burst` VMs of each group. With `preserve`, the disks of terminating VMs are
     kept.
     """
-    terminating = [vm for vm in by_name(snapshot.members) if is_deleting(vm) and has_pool_finalizer(vm)]
+    terminating = by_name(snapshot.members.where(lambda vm: is_deleting(vm) and has_pool_finalizer(vm)))
     of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
     return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
 

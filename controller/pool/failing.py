@@ -28,6 +28,7 @@ from controller.kubevirt.vms import (
 from controller.pool.heal_records import Record, announced_deletion, pause_end
 from controller.pool.policies import Healing
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.pool.unready import open_period, unready_since
 
 
@@ -61,17 +62,18 @@ class FailingVM(Struct, frozen=True):
 
 def failing_vms(
     snapshot: Snapshot,
-    members: tuple[VirtualMachine, ...],
+    members: VMs,
     records: Mapping[int, Record],
     *,
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
-    """Return the failing VMs of the pool. The replacement of some VMs may have to wait."""
+    """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
     found = []
-    for vm in members:
+    down = members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm))
+    for vm in sorted(down, key=lambda vm: vm.metadata.name):
         ordinal = snapshot.ordinal_of(vm)
-        if ordinal is None or is_deleting(vm) or not is_meant_to_run(vm) or _is_up(snapshot, vm):
+        if ordinal is None:
             continue
         failures = [
             *(_start_failures(snapshot, vm, healing) if healing is not None else ()),

@@ -88,12 +88,10 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
 
     The reason and the message come from the failing VM with the first name in alphabetical order.
     """
-    failing = [
-        (vm, failure) for vm in by_name(snapshot.members) if (failure := start_failure_of(snapshot, vm)) is not None
-    ]
-    if not failing:
+    failing = by_name(snapshot.members.where(lambda vm: start_failure_of(snapshot, vm) is not None))
+    failure = start_failure_of(snapshot, failing[0]) if failing else None
+    if failure is None:
         return None
-    vm, failure = failing[0]
     text = failure.message or failure.reason or failure.type
     cause = text if len(text) <= LONGEST_CAUSE else f"{text[: LONGEST_CAUSE - 3]}..."
     counts = f"{len(failing)} of {len(snapshot.members)} virtual machines cannot start"
@@ -101,7 +99,7 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
         type=VIRTUAL_MACHINE_FAILURE,
         status="True",
         reason=failure.reason or failure.type,
-        message=f"{counts}; {vm.metadata.name}: {cause}",
+        message=f"{counts}; {failing[0].metadata.name}: {cause}",
     )
 
 

@@ -41,6 +41,7 @@ from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES
 from controller.pool.scale import delete_of
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.pool.unready import open_period
 from controller.runtime.plan import Cause, Notice, Plan, Stage, join
 from informers.meta import annotations_of
@@ -72,7 +73,7 @@ class _Sorted(Struct, frozen=True):
     obstacles: Plan
 
 
-def plan_healing(snapshot: Snapshot, intent: Intent, members: tuple[VirtualMachine, ...]) -> HealingPlan:
+def plan_healing(snapshot: Snapshot, intent: Intent, members: VMs) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
     The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for

@@ -23,6 +23,7 @@ from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
 from controller.pool.rollout import count_unavailable, min_ready_of
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.runtime.plan import Patch
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
@@ -85,7 +86,7 @@ def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
 def count_recovering(
     snapshot: Snapshot,
     intent: Intent,
-    members: tuple[VirtualMachine, ...],
+    members: VMs,
     records: Mapping[int, Record],
     failing: Collection[str] = (),
 ) -> Recovering:
@@ -93,6 +94,8 @@ def count_recovering(
 
     VMs with a UID in `failing` are not counted.
     """
+    if not records:
+        return Recovering(0)
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
     min_ready = min_ready_of(snapshot).number
     terminating, absent = 0, 0

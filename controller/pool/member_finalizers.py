@@ -14,17 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.kubevirt.resources import VMS
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.claims import by_name
 from controller.pool.disks import add_finalizers, is_safe_to_delete, remove_finalizers
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.runtime.plan import Create, Plan
 
 
 def plan_member_finalizers(
     snapshot: Snapshot,
-    members: Iterable[VirtualMachine],
+    members: VMs,
     *,
     preserve: bool,
     may_remove: bool = True,
@@ -36,9 +36,9 @@ def plan_member_finalizers(
     these parts change or delete are left to a later reconciliation. Without `may_remove`, no finalizer is removed.
     """
     if preserve:
-        wrong = [vm for vm in members if not is_deleting(vm) and not is_safe_to_delete(snapshot, vm)]
+        wrong = members.where(lambda vm: not is_deleting(vm) and not is_safe_to_delete(snapshot, vm))
     else:
-        wrong = [vm for vm in members if may_remove and not is_deleting(vm) and has_pool_finalizer(vm)]
+        wrong = members.where(lambda vm: may_remove and not is_deleting(vm) and has_pool_finalizer(vm))
     if not wrong:
         return Plan()
     written = {

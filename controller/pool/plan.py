@@ -29,7 +29,7 @@ from controller.kubevirt.early_release import plan_held, wanted_beside
 from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import is_deleting
+from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.advice import plan_advice
 from controller.pool.claims import choose_claims, plan_finalizer_removals, plan_releases
 from controller.pool.disks import preserves_disks
@@ -43,9 +43,12 @@ from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
 from controller.pool.state import plan_progress
+from controller.pool.steps import vmi_revision_of
 from controller.pool.takeover import is_taken_over, plan_first_mark, plan_takeover
+from controller.pool.traits import VMs
 from controller.pool.unready_note import plan_unready_note
 from controller.pool.update import pending_steps, plan_update
+from controller.runtime.members import grouped
 from controller.runtime.plan import Notice, Plan, join
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
@@ -71,9 +74,7 @@ def _finalizer_removals(snapshot: Snapshot) -> Plan:
     return plan_finalizer_removals(snapshot, preserve=preserves_disks(snapshot)) if snapshot.settled else Plan()
 
 
-def _member_finalizers(
-    snapshot: Snapshot, intent: Intent, members: Iterable[VirtualMachine], others: Iterable[Plan] = ()
-) -> Plan:
+def _member_finalizers(snapshot: Snapshot, intent: Intent, members: VMs, others: Iterable[Plan] = ()) -> Plan:
     """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
     if not snapshot.settled:
         return Plan()
@@ -104,7 +105,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_partition_note(snapshot, revisions),
         plan_unready_note(snapshot, intent, revisions),
         plan_progress(snapshot, intent, revisions),
-        Plan(notices=undecodable_notices([*members, *snapshot.vmis.values()], snapshot.now)),
+        Plan(notices=_undecodable_notices(snapshot, members)),
         healing.plan,
         scaling,
     ]
@@ -119,10 +120,43 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids)
         parts.append(plan_takeover(snapshot, revisions, update, pending))
     # Disks are safe as early as possible, so this stage is one of the first. A failed create does not skip it.
-    parts.insert(1, _member_finalizers(snapshot, intent, (*members, *claims.held), parts))
+    parts.insert(1, _member_finalizers(snapshot, intent, members + _alone(claims.held), parts))
     if updates and not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, revisions))
     return join((*parts, limit_notice, plan_advice(intent)))
+
+
+def _alone(vms: Iterable[VirtualMachine]) -> VMs:
+    return grouped(vms, lambda vm: vm.metadata.name)
+
+
+def _undecodable_notices(snapshot: Snapshot, members: VMs) -> tuple[Notice, ...]:
+    # A VM with an undecodable field is not steady, so it is alone in its group.
+    strange = snapshot.members.where(lambda vm: bool((vmi := snapshot.vmi_of(vm)) and vmi.undecodable))
+    vmis = (vmi for vm in strange if (vmi := snapshot.vmi_of(vm)) is not None)
+    return undecodable_notices((*members.where(lambda vm: bool(vm.undecodable)), *vmis), snapshot.now)
+
+
+def reads(snapshot: Snapshot) -> int:
+    """Return the number of VMs that the plan or the status reads one by one.
+
+    If all VMs are steady and have the current revision, the plan reads none of them. For a scale-in, an update or a new
+    spec, it reads all.
+    """
+    owner, members = snapshot.owner, snapshot.members
+    status = owner.status
+    if status is None or status.observed_generation != owner.metadata.generation:
+        return len(members)
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+
+    def is_outdated(vm: VirtualMachine) -> bool:
+        vmi = snapshot.vmi_of(vm)
+        names = {revision_of(vm), vmi_revision_of(vmi) if vmi is not None else revision_of(vm)}
+        return names != {status.update_revision}
+
+    if len(members) != wanted or members.some(is_outdated):
+        return len(members)
+    return len(snapshot.restless)
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
@@ -131,10 +165,10 @@ def _with_optional_creates(scaling: Plan) -> Plan:
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
 
-def _count_is_right(intent: Intent, members: tuple[VirtualMachine, ...]) -> bool:
+def _count_is_right(intent: Intent, members: VMs) -> bool:
     """Return True if the number of VMs does not block an update.
 
     If there are surplus VMs and a VM is terminating, a scale-in is still running, so the update waits. If no VM is
     terminating, surplus VMs do not block an update, because the scale-in policy may keep them (P8, P9).
     """
-    return len(members) <= intent.wanted or not any(map(is_deleting, members))
+    return len(members) <= intent.wanted or not members.some(is_deleting)

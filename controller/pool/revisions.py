@@ -103,8 +103,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
     A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
     unused revisions stay, so that a user can undo a change of the template.
     """
-    used = {revision_of(vm) for vm in (*snapshot.members, *snapshot.strays)}
-    used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
+    used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
     used.add(revisions.current)
     batch = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)[: snapshot.limits.burst]
     return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
@@ -135,10 +134,15 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
     before its VMI restarts. So the VMIs count as well.
     """
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    used = {revision_of(vm) for vm in snapshot.members}
-    used |= {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in snapshot.vmis.values()}
-    older = {name for name in used & numbers.keys() if not revisions.is_current(name)}
+    older = {name for name in _revisions_in_use(snapshot) & numbers.keys() if not revisions.is_current(name)}
     return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
+
+
+def _revisions_in_use(snapshot: Snapshot) -> set[str]:
+    """Return the revisions of the members and of their VMIs."""
+    vms = snapshot.members.examples()
+    vmis = [vmi for vm in vms if (vmi := snapshot.vmi_of(vm)) is not None]
+    return {revision_of(vm) for vm in vms} | {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in vmis}
 
 
 def template_of(revision: ControllerRevision) -> Template | None:

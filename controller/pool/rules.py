@@ -10,8 +10,9 @@ from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.pool import revisions
 from controller.pool.claims import plan_left_behind
 from controller.pool.intent import max_unavailable
-from controller.pool.plan import plan
+from controller.pool.plan import plan, reads
 from controller.pool.rollout import rolls_out
+from controller.pool.rosters import PoolRosters
 from controller.pool.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
 from controller.pool.unready_periods import UnreadyPeriod
@@ -55,6 +56,7 @@ class PoolRules(NamedTuple):
     resource: Resource[Pool]
     limits: Limits
     memory: UnreadyMemory
+    rosters: PoolRosters | None = None
 
     @property
     def owners(self) -> StoreView[Pool]:
@@ -69,6 +71,7 @@ class PoolRules(NamedTuple):
             limits=self.limits,
             pools=self.resource,
             unready_before=self.memory.periods_of(key),
+            rosters=self.rosters,
         )
         if snapshot is None:
             self.memory.forget(key)
@@ -80,9 +83,11 @@ class PoolRules(NamedTuple):
         return plan(snapshot)
 
     def reads(self, snapshot: Snapshot) -> int:
-        return len(snapshot.members)
+        return reads(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
+        if self.rosters is not None:
+            self.rosters.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
         of_revisions = revisions.plan_left_behind(revisions_left_behind(key, self.stores), burst=self.limits.burst)

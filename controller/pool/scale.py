@@ -25,6 +25,7 @@ from controller.pool.revisions import Revisions, plan_revision
 from controller.pool.rollout import partition_of, template_for
 from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.runtime.plan import Cause, Confirm, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey, controller_of
 
@@ -36,7 +37,7 @@ def plan_scale(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: tuple[VirtualMachine, ...],
+    members: VMs,
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
@@ -47,7 +48,8 @@ def plan_scale(
     missing = intent.wanted - len(members)
     if missing > 0:
         return _scale_out(snapshot, intent, revisions, missing)
-    staying = tuple(vm for vm in members if not is_deleting(vm) and vm.metadata.uid not in deleted_uids)
+    # A VM that healing deletes is not steady, so it is alone in its group.
+    staying = members.where(lambda vm: not is_deleting(vm) and vm.metadata.uid not in deleted_uids)
     surplus = len(staying) - intent.wanted
     if surplus <= 0:
         return Plan()
@@ -132,16 +134,17 @@ def _confirmation(snapshot: Snapshot, highest: int) -> tuple[Stage, ...]:
     return (Stage((Confirm(resource=snapshot.pools, key=owner.key, uid=owner.uid, why=why),)),)
 
 
-def _scale_in(snapshot: Snapshot, intent: Intent, staying: tuple[VirtualMachine, ...], surplus: int) -> Plan:
-    candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
-    wanted = candidates.ranked[: min(surplus, snapshot.limits.burst)]
+def _scale_in(snapshot: Snapshot, intent: Intent, staying: VMs, surplus: int) -> Plan:
+    most = min(surplus, snapshot.limits.burst)
+    candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying, most=most)
+    wanted = candidates.ranked
     chosen = [vm for vm in wanted if vm.metadata.uid not in candidates.delicate]
     delicate = [vm for vm in wanted if vm.metadata.uid in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
     why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
     keep_disks = intent.scale_in.preserve
     deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
-    undeletable = surplus - len(candidates.ranked)
+    undeletable = surplus - candidates.deletable
     held = ""
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machines may not be deleted"

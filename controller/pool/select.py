@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from hashlib import blake2b
+from heapq import nsmallest
 from typing import Any, assert_never
 
 from msgspec import Struct
@@ -28,7 +29,8 @@ SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 class Candidates(Struct, frozen=True):
     """The candidates for deletion.
 
-    - `ranked`: the candidates, in the order of deletion.
+    - `ranked`: the first candidates, in the order of deletion.
+    - `deletable`: the number of all candidates.
     - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.
     - `protected`: the number of VMs with a protecting annotation.
     - `unselected`: the number of VMs that the selectors do not match.
@@ -36,6 +38,7 @@ class Candidates(Struct, frozen=True):
     """
 
     ranked: tuple[VirtualMachine, ...]
+    deletable: int
     delicate: Mapping[str, str]
     protected: int
     unselected: int
@@ -57,8 +60,10 @@ def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMach
     return sorted(vms, key=_sort_key(snapshot, selection.sort))
 
 
-def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> Candidates:
-    """Return the candidates for a deletion, in the order of deletion (P8).
+def choose_for_removal(
+    snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine], *, most: int | None = None
+) -> Candidates:
+    """Return the candidates for a deletion, in the order of deletion (P8). With `most`, only the first are ranked.
 
     Protected VMs and VMs that the selectors do not match are left out. VMs that a user marked for removal come first.
     The other VMs are sorted by deletion cost, lowest first. The sort policy orders VMs with the same cost. VMs whose
@@ -75,7 +80,8 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: Iterable[V
         return (vm.metadata.uid in delicate, not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm))
 
     return Candidates(
-        ranked=tuple(sorted(unprotected, key=rank)),
+        ranked=tuple(sorted(unprotected, key=rank) if most is None else nsmallest(most, unprotected, key=rank)),
+        deletable=len(unprotected),
         delicate=delicate,
         protected=len(allowed) - len(unprotected),
         unselected=len(vms) - len(allowed),

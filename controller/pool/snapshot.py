@@ -6,7 +6,7 @@ so no reconciliation reads all objects of a namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping, Set
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -19,8 +19,10 @@ from controller.kubevirt.revisions import by_former_pool_uid
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.pool.naming import ordinal_of, parse_name
-from controller.pool.unready_periods import UnreadyPeriod, next_periods
+from controller.pool.naming import name_of, ordinal_of, parse_name
+from controller.pool.rosters import MemberCaches, PoolRosters
+from controller.pool.traits import VMs, is_steady
+from controller.pool.unready_periods import UnreadyPeriod, next_periods, read_notes
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -86,7 +88,7 @@ class Limits(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One pool and the objects that belong to it.
 
-    - `members`: the VMs that the pool controls.
+    - `members`: the VMs that the pool controls, in groups with equal traits.
     - `strays`: former members that still have the pool finalizer (P2).
     - `vmis`: the VMIs of the members, by name.
     - `revisions`: the ControllerRevisions that the pool controls.
@@ -94,11 +96,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `unready`: the unready periods of the members, by the name of the VM (P15).
+    - `restless`: the members that are not steady or have an unready period (see `traits`).
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     """
 
     owner: Pool
-    members: tuple[VirtualMachine, ...]
+    members: VMs
     strays: tuple[VirtualMachine, ...]
     vmis: Mapping[str, VirtualMachineInstance]
     revisions: tuple[ControllerRevision, ...]
@@ -109,6 +112,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settled: bool
     limits: Limits
     pools: Resource[Pool]
+    restless: tuple[VirtualMachine, ...]
     unready: Mapping[str, UnreadyPeriod] = {}
 
     @property
@@ -132,19 +136,21 @@ def take_snapshot(
     limits: Limits,
     pools: Resource[Pool],
     unready_before: Mapping[str, UnreadyPeriod] = {},
+    rosters: PoolRosters | None = None,
 ) -> Snapshot | None:
     """Return the snapshot of the pool with this key, or None if the cache has no such pool.
 
-    `unready_before` are the unready periods of the pool's previous snapshot.
+    `unready_before` are the unready periods of the pool's previous snapshot. Without `rosters`, the snapshot reads all
+    VMs of the pool.
     """
     owner = stores.pools.get(key)
     if owner is None:
         return None
     uid = owner.metadata.uid
-    # Owner references across namespaces are invalid in Kubernetes. Otherwise a user could add VMs to a pool in another
-    # namespace.
-    members = tuple(vm for vm in stores.vms.by_index(OWNER_UID, uid) if vm.metadata.namespace == key.namespace)
-    vmis = {vm.metadata.name: vmi for vm in members if (vmi := own_vmi(vm, stores.vmis)) is not None}
+    caches = MemberCaches(stores.vms, stores.vmis)
+    members, vmis = (rosters or caches).read(owner.metadata)
+    noted = {name_of(key.name, ordinal) for ordinal in read_notes(owner.metadata, now)}
+    restless = _restless(owner.metadata, members, vmis, caches, also=noted.union(unready_before))
     revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
     return Snapshot(
         owner=owner,
@@ -159,18 +165,26 @@ def take_snapshot(
         settled=settled,
         limits=limits,
         pools=pools,
-        unready=next_periods(unready_before, owner.metadata, members, vmis, now),
+        restless=restless,
+        unready=next_periods(unready_before, owner.metadata, restless, vmis, now),
     )
 
 
-def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
-    """Return the VMI that this VM controls, or None if the VM controls no VMI.
-
-    A VMI with the VM's name can belong to another owner, or to an earlier VM with the same name.
-    """
-    vmi = vmis.get(vm.metadata.key)
-    owner = controller_of(vmi.metadata) if vmi is not None else None
-    return vmi if owner is not None and owner.uid == vm.metadata.uid else None
+def _restless(
+    pool: ObjectMeta,
+    members: VMs,
+    vmis: Mapping[str, VirtualMachineInstance],
+    caches: MemberCaches,
+    *,
+    also: Set[str],
+) -> tuple[VirtualMachine, ...]:
+    """Return the members that are not steady, and the members with the names in `also`."""
+    found = {vm.metadata.name: vm for vm in members.where(lambda vm: not is_steady(vm, vmis.get(vm.metadata.name)))}
+    for name in also - found.keys():
+        vm = caches.one_of(pool, name)
+        if vm is not None:
+            found[name] = vm
+    return tuple(found.values())
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:

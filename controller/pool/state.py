@@ -5,7 +5,7 @@ The state depends only on the snapshot, so it is the same after a restart of the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
 from controller.apimachinery.conditions import Condition
@@ -47,6 +47,7 @@ from controller.pool.select import allows
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import is_updated, pending_step
 from controller.pool.takeover import PROCEED, is_taken_over
+from controller.pool.traits import VMs
 from controller.pool.unready import stuck_since, unready_since
 from controller.runtime.plan import Plan
 
@@ -60,27 +61,25 @@ def health_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, failure:
     if snapshot.owner.spec.paused:
         return Health(Word.PAUSED)
     deadline = parse_deadline(snapshot.owner.metadata).after
-    outdated = [vm for vm in snapshot.members if will_be_updated(snapshot, intent, revisions, vm)]
-    waits = find_waits(snapshot, outdated, deadline)
+    updates = _will_update(snapshot, intent, revisions)
+    waits = find_waits(snapshot, intent, revisions, deadline)
     problem = waits.problems[0].text_after(texts_of(old.conditions)) if waits.problems else ""
     if failure is not None:
         problem = text_of(failure)
     stall = stall_of(waits, failure, old.conditions, now=snapshot.now, deadline=deadline)
-    stall = stall or _blocked(snapshot, intent, revisions, outdated)
+    stall = stall or _blocked(snapshot, intent, revisions, updates=updates)
     if stall is not None:
         return Health(Word.DEGRADED, stall.message, stall)
     if failure is not None:
         return Health(Word.DEGRADED, problem)
-    return Health(_word(snapshot, intent, outdated, has_problem=bool(problem)), problem)
+    return Health(_word(snapshot, intent, updates=updates, has_problem=bool(problem)), problem)
 
 
 def plan_progress(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
     starts = (
-        stuck_since(snapshot, vm)
-        for vm in snapshot.members
-        if _should_be_ready(snapshot, vm) and not will_be_updated(snapshot, intent, revisions, vm)
+        stuck_since(snapshot, vm) for vm in _unready(snapshot) if not will_be_updated(snapshot, intent, revisions, vm)
     )
     return plan_deadline(starts, snapshot.now, deadline)
 
@@ -90,10 +89,26 @@ def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm
 
     A VM that the update strategy, the selectors or the partition leave out stays outdated.
     """
+    return _needs_update(snapshot, intent, revisions, vm) and _is_above(vm, snapshot, partition_of(snapshot).number)
+
+
+def _will_update(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
+    """Return True if `will_be_updated` is true for a member."""
+    partition = partition_of(snapshot).number
+    needy = snapshot.members.where(lambda vm: _needs_update(snapshot, intent, revisions, vm))
+    return any(_is_above(vm, snapshot, partition) for vm in needy)
+
+
+def _is_above(vm: VirtualMachine, snapshot: Snapshot, partition: int) -> bool:
+    ordinal = snapshot.ordinal_of(vm)
+    return ordinal is not None and ordinal >= partition
+
+
+def _needs_update(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bool:
+    """Return True for a VM that will be updated, if its ordinal is not below the partition."""
     if is_updated(snapshot, revisions, vm) or intent.update.strategy is Strategy.UNMANAGED or is_deleting(vm):
         return False
-    ordinal = snapshot.ordinal_of(vm)
-    if ordinal is None or ordinal < partition_of(snapshot).number or not allows(intent.update.selection, vm):
+    if not allows(intent.update.selection, vm):
         return False
     vmi = snapshot.vmi_of(vm)
     restarts = intent.update.strategy is Strategy.PROACTIVE
@@ -101,26 +116,23 @@ def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm
     return is_restarting or pending_step(snapshot, revisions, vm, restarts=restarts) is not None
 
 
-def find_waits(snapshot: Snapshot, outdated: Collection[VirtualMachine], deadline: timedelta) -> Waits:
+def find_waits(snapshot: Snapshot, intent: Intent, revisions: Revisions, deadline: timedelta) -> Waits:
     """Return the problems of the pool's VMs, in the order of their names.
 
-    `outdated` are the VMs that the controller will update. They have no deadline, because the update may solve their
-    problem.
+    The VMs that the controller will update have no deadline, because the update may solve their problem.
     """
 
     def found() -> Iterator[tuple[Problem | None, datetime | None]]:
-        excepted = {vm.metadata.uid for vm in outdated}
-        unready = [vm for vm in snapshot.members if _should_be_ready(snapshot, vm)]
-        for vm in by_ordinal(snapshot, unready):
+        for vm in by_ordinal(snapshot, _unready(snapshot)):
             since = stuck_since(snapshot, vm)
             overdue = is_overdue(since, snapshot.now, deadline)
             problem = _problem(snapshot, vm, since, overdue=overdue)
-            yield problem, (since if vm.metadata.uid not in excepted else None)
+            yield problem, (None if will_be_updated(snapshot, intent, revisions, vm) else since)
 
     return sort_waits(found(), snapshot.now, deadline)
 
 
-def by_ordinal(snapshot: Snapshot, vms: Collection[VirtualMachine]) -> list[VirtualMachine]:
+def by_ordinal(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
     def key(vm: VirtualMachine) -> tuple[int, str]:
         ordinal = snapshot.ordinal_of(vm)
         return (-1 if ordinal is None else ordinal, vm.metadata.name)
@@ -130,6 +142,10 @@ def by_ordinal(snapshot: Snapshot, vms: Collection[VirtualMachine]) -> list[Virt
 
 def _should_be_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     return is_meant_to_run(vm) and not is_deleting(vm) and not is_fully_ready(snapshot, vm)
+
+
+def _unready(snapshot: Snapshot) -> VMs:
+    return snapshot.members.where(lambda vm: _should_be_ready(snapshot, vm))
 
 
 def is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
@@ -158,39 +174,37 @@ def _problem(snapshot: Snapshot, vm: VirtualMachine, since: datetime | None, *, 
     return Problem(name, state or "Pending", text_of(cause_of_vm(vm, vmi)) or NOT_READY, since)
 
 
-def _blocked(
-    snapshot: Snapshot, intent: Intent, revisions: Revisions, outdated: Collection[VirtualMachine]
-) -> Stall | None:
+def _blocked(snapshot: Snapshot, intent: Intent, revisions: Revisions, *, updates: bool) -> Stall | None:
     """Return the stall of a pool that waits for a user, or None."""
     meta = snapshot.owner.metadata
-    if outdated and is_takeover_held(meta) and not is_taken_over(snapshot, revisions.template):
+    if updates and is_takeover_held(meta) and not is_taken_over(snapshot, revisions.template):
         return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")
     return limit_stall(intent.wanted, len(snapshot.members), snapshot.limits.max_replicas)
 
 
-def _word(snapshot: Snapshot, intent: Intent, outdated: Collection[VirtualMachine], *, has_problem: bool) -> Word:
+def _word(snapshot: Snapshot, intent: Intent, *, updates: bool, has_problem: bool) -> Word:
     members = snapshot.members
     if count_recovering(snapshot, intent, members, read_records(snapshot, intent)).number:
         return Word.HEALING
-    if len(members) < intent.wanted or any(map(is_deleting, members)) or _has_deletable_surplus(snapshot, intent):
+    if len(members) < intent.wanted or members.some(is_deleting) or _has_deletable_surplus(snapshot, intent):
         return Word.SCALING
-    if outdated or _lacks_finalizers(snapshot, intent):
+    if updates or _lacks_finalizers(snapshot, intent):
         return Word.UPDATING
     if has_problem:
         return Word.DEGRADED
-    if any(_should_be_ready(snapshot, vm) for vm in members):
+    if _unready(snapshot):
         # When the last VMs of an update start, all VMs have the current template. Only the previous status shows the
         # update.
         old = snapshot.owner.status or PoolStatus()
         previous = word_of(old.printable_status, old.conditions)
         return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
-    return Word.RUNNING if any(map(is_meant_to_run, members)) else Word.STOPPED
+    return Word.RUNNING if members.some(is_meant_to_run) else Word.STOPPED
 
 
 def _lacks_finalizers(snapshot: Snapshot, intent: Intent) -> bool:
     """Return True if the disks of a VM must be kept, but the VM does not have the finalizer yet (P10)."""
-    return intent.scale_in.preserve and any(
-        not is_safe_to_delete(snapshot, vm) for vm in snapshot.members if not is_deleting(vm)
+    return intent.scale_in.preserve and snapshot.members.some(
+        lambda vm: not is_deleting(vm) and not is_safe_to_delete(snapshot, vm)
     )
 
 
@@ -199,4 +213,4 @@ def _has_deletable_surplus(snapshot: Snapshot, intent: Intent) -> bool:
     if len(snapshot.members) <= intent.wanted or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return False
     selection = intent.scale_in.selection
-    return any(allows(selection, vm) and not is_marked(vm.metadata, PROTECT) for vm in snapshot.members)
+    return snapshot.members.some(lambda vm: allows(selection, vm) and not is_marked(vm.metadata, PROTECT))

@@ -28,6 +28,7 @@ from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.state import health_of
 from controller.pool.steps import is_updated
+from controller.pool.traits import VMs
 from controller.runtime.plan import (
     AlreadyThere,
     Create,
@@ -68,7 +69,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     may_write = snapshot.settled and intent is not None and not owner.spec.paused and not terminating
     failure = replica_failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
     health = _health(snapshot, parsed, revisions, failure)
-    updated = sum(_counts_as_updated(snapshot, revisions, vm) for vm in snapshot.members) if revisions else 0
+    updated = len(_updated(snapshot, revisions)) if revisions else 0
     ours = {
         REPLICA_FAILURE: failure,
         VIRTUAL_MACHINE_FAILURE: virtual_machine_failure(snapshot),
@@ -77,7 +78,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     }
     return PoolStatus(
         replicas=len(snapshot.members),
-        ready_replicas=sum(map(is_ready, snapshot.members)),
+        ready_replicas=len(snapshot.members.where(is_ready)),
         updated_replicas=updated,
         observed_generation=owner.metadata.generation,
         # An autoscaler needs a selector, so an invalid spec leaves the last valid selector in the status.
@@ -164,6 +165,10 @@ def _health(
     if isinstance(parsed, FieldError) or revisions is None:
         return invalid(parsed.message if isinstance(parsed, FieldError) else "")
     return health_of(snapshot, parsed, revisions, failure)
+
+
+def _updated(snapshot: Snapshot, revisions: Revisions) -> VMs:
+    return snapshot.members.where(lambda vm: _counts_as_updated(snapshot, revisions, vm))
 
 
 def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:

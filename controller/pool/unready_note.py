@@ -65,7 +65,7 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
     if intent.healing is not None or replace_unready_after(snapshot.owner.metadata).after is not None:
         return True
     rolls_out = intent.update.strategy is Strategy.PROACTIVE
-    return rolls_out and not all(is_updated(snapshot, revisions, vm) for vm in snapshot.members)
+    return rolls_out and snapshot.members.some(lambda vm: not is_updated(snapshot, revisions, vm))
 
 
 def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
@@ -75,7 +75,7 @@ def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
     entry.
     """
     found = {}
-    for vm in snapshot.members:
+    for vm in snapshot.restless:
         if is_deleting(vm):
             continue
         period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)

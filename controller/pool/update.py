@@ -8,7 +8,7 @@ until its VMI runs with the new template and is available.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from typing import Final
 
 import msgspec
@@ -29,6 +29,7 @@ from controller.pool.scale import delete_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import PendingStep, Step, is_updated, pending_step
+from controller.pool.traits import VMs
 from controller.pool.unready import stuck_since
 from controller.runtime.plan import Delete, Member, Notice, Patch, Plan, Restart, Stage, ThreeWayMerge
 from informers.meta import controller_of
@@ -67,7 +68,7 @@ def pending_steps(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: Iterable[VirtualMachine],
+    members: VMs,
     *,
     deleted_uids: Collection[str] = (),
 ) -> list[PendingStep]:
@@ -78,16 +79,20 @@ def pending_steps(
     if intent.update.strategy is Strategy.UNMANAGED:
         return []
     partition = partition_of(snapshot).number
+    restarts = intent.update.strategy is Strategy.PROACTIVE
+
+    def needs_step(vm: VirtualMachine) -> bool:
+        if is_deleting(vm) or not allows(intent.update.selection, vm):
+            return False
+        return pending_step(snapshot, revisions, vm, restarts=restarts) is not None
+
     eligible = [
         vm
-        for vm in members
-        if not is_deleting(vm)
-        and vm.metadata.uid not in deleted_uids
-        and allows(intent.update.selection, vm)
+        for vm in members.where(needs_step)
+        if vm.metadata.uid not in deleted_uids
         and (ordinal := snapshot.ordinal_of(vm)) is not None
         and ordinal >= partition
     ]
-    restarts = intent.update.strategy is Strategy.PROACTIVE
     ordered = in_order(snapshot, intent.update.selection, eligible)
     steps = (pending_step(snapshot, revisions, vm, restarts=restarts) for vm in ordered)
     return [step for step in steps if step is not None]
@@ -97,7 +102,7 @@ def plan_update(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: tuple[VirtualMachine, ...],
+    members: VMs,
     pending: list[PendingStep],
     *,
     deleted_uids: Collection[str] = (),

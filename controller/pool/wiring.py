@@ -16,6 +16,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
+from controller.pool.rosters import PoolRosters
 from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
@@ -40,9 +41,9 @@ def rules_of(
     limits = Limits(
         config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER, max_replicas=config.max_replicas
     )
-    return PoolRules(
-        Stores(owners, stores[VMS], stores[VMIS], stores[CONTROLLER_REVISIONS]), resource, limits, UnreadyMemory()
-    )
+    vms, vmis = stores[VMS], stores[VMIS]
+    caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
+    return PoolRules(caches, resource, limits, UnreadyMemory(), PoolRosters(vms, vmis))
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -52,8 +53,8 @@ def assemble(parts: Parts) -> Assembly:
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, POOLS)
     pools.add_handler(wakes(queue, pools_of_pool))
-    vms.add_handler(wakes(queue, pools_of_vm))
-    vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
+    vms.add_handler(wakes(queue, pools_of_vm, parts.pace))
+    vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store), parts.pace))
     revisions.add_handler(wakes(queue, pools_of_revision))
 
     def ready_at(vm: VirtualMachine) -> datetime | None:

@@ -157,15 +157,24 @@ class Rosters(Generic[T]):
     def __len__(self) -> int:
         return len(self._rosters)
 
+    def __contains__(self, uid: object) -> bool:
+        """Return True if the set or pool with this UID has a roster."""
+        return uid in self._rosters
+
     def members_of(self, owner: ObjectMeta) -> Members[T]:
         """Return the members of a set or pool, as the store shows them now."""
+        return self.read(owner)[0]
+
+    def read(self, owner: ObjectMeta) -> tuple[Members[T], frozenset[str] | None]:
+        """Return the members, and the names of those that were read again. None means all."""
         roster = self._rosters.get(owner.uid)
         if roster is None:
-            return self._load_members(owner)
-        for name in roster.changed:
+            return self._load_members(owner), None
+        changed = frozenset(roster.changed)
+        for name in changed:
             roster.put(name, self._read(owner, name))
         roster.changed.clear()
-        return roster.members()
+        return roster.members(), changed
 
     def change(self, uid: str, name: str) -> None:
         """Note that a member with this name was added, changed or removed. `uid` is the UID of the set or pool."""

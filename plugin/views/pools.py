@@ -21,6 +21,7 @@ from controller.pool.select import allows
 from controller.pool.snapshot import Snapshot
 from controller.pool.status import next_status
 from controller.pool.steps import is_updated, vmi_revision_of
+from controller.pool.traits import VMs
 from controller.pool.unready import stuck_since
 from controller.pool.update import pending_steps
 from informers.meta import annotations_of
@@ -141,8 +142,8 @@ def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | N
     return ""
 
 
-def _staying(snapshot: Snapshot) -> list[VirtualMachine]:
-    return [vm for vm in snapshot.members if not is_deleting(vm)]
+def _staying(snapshot: Snapshot) -> VMs:
+    return snapshot.members.where(lambda vm: not is_deleting(vm))
 
 
 def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine, since: datetime | None) -> Member:

@@ -132,8 +132,15 @@ def settle(watched: Watched) -> None:
 
 
 def live(watched: Watched) -> None:
-    """Update and scale one pool, pause another pool, and wait until the failing VM is replaced."""
+    """Update and scale one pool, pause another pool, and wait until the failing VM is replaced. A second pool and more
+    VMIs of the set become ready while Prometheus scrapes.
+    """
     shop, clinic = watched.shop, watched.clinic
+    watched.prometheus.wait_for_scrape()
+    shop.make_pool(1, name="late", template=quick())
+    shop.change_set({"spec": {"replicas": 3}})
+    shop.wait_ready(1, name="late")
+    eventually(lambda: shop.status().get("readyReplicas") == 3, what="the set is ready")
     shop.change_template(quick(memory="128M"))
     shop.wait_ready(3)
     shop.scale(2)

@@ -14,6 +14,8 @@ from controller.pool.plan import plan
 from controller.pool.policies import Strategy
 from controller.pool.select import allows
 from controller.pool.status import next_status, outcome_notices
+from controller.pool.traits import traits_of
+from controller.runtime.members import grouped
 from controller.runtime.plan import Create, Delete, Done, Patch
 from controller.runtime.status import status_patch
 from tests.builders import NOW
@@ -114,10 +116,12 @@ def test_p2_a_vm_that_is_not_a_member_is_never_changed(simulation):
 @given(lived(), st.randoms(use_true_random=False))
 def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(simulation, random):
     seen = simulation.snapshot()
-    members, strays, revisions = list(seen.members), list(seen.strays), list(seen.revisions)
-    for each in (members, strays, revisions):
+    members, strays, revisions, restless = map(list, (seen.members, seen.strays, seen.revisions, seen.restless))
+    for each in (members, strays, revisions, restless):
         random.shuffle(each)
-    assert plan(replace(seen, members=tuple(members), strays=tuple(strays), revisions=tuple(revisions))) == plan(seen)
+    groups = grouped(members, lambda vm: traits_of(vm, seen.vmi_of(vm)))
+    lists = {"strays": tuple(strays), "revisions": tuple(revisions), "restless": tuple(restless)}
+    assert plan(replace(seen, members=groups, **lists)) == plan(seen)
 
 
 PRESERVING = {"proactive": {"statePreservation": "Offline"}}

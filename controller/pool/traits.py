@@ -1,0 +1,68 @@
+"""The traits of the VMs of a pool. VMs with equal traits are in one group of `Members`.
+
+Most VMs of a large pool are *steady*: they run, they are ready, and nobody works on them. Steady VMs with the same
+revision and labels have equal traits. Every other VM is alone in its group, so a decision about it may read all its
+fields.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import PREFIX, REVISION_NAME
+from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import (
+    has_pool_finalizer,
+    is_deleting,
+    is_ready,
+    node_selector_of,
+    printable_status_of,
+    start_failures_of,
+    template_labels_of,
+)
+from controller.pool.naming import parse_name
+from controller.runtime.members import Members
+from informers.meta import NO_LABELS, annotations_of, labels_of
+
+VMs = Members[VirtualMachine]
+
+
+def traits_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Hashable:
+    """Return the traits of a VM and its VMI. The traits of a VM that is not steady are its name."""
+    parsed = parse_name(vm.metadata.name)
+    if parsed is None or vmi is None or vm.spec is None or not is_steady(vm, vmi):
+        return vm.metadata.name
+    return (
+        parsed[0],
+        _items(labels_of(vm.metadata)),
+        _items(template_labels_of(vm)),
+        _items(node_selector_of(vm)),
+        vm.spec.run_strategy,
+        vm.spec.running,
+        has_pool_finalizer(vm),
+        labels_of(vmi.metadata).get(REVISION_NAME),
+    )
+
+
+def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if the VM and its VMI are ready, and no other fact about them matters to a decision."""
+    return (
+        vmi is not None
+        and vmis.is_ready(vmi)
+        and vmis.is_running(vmi)
+        and vmis.is_active(vmi)
+        and is_ready(vm)
+        and printable_status_of(vm) == "Running"
+        and not is_deleting(vm)
+        and not start_failures_of(vm)
+        and not (vm.status is not None and vm.status.state_change_requests)
+        and not any(name.startswith(PREFIX) for name in annotations_of(vm.metadata))
+        and not delicate_reason(vm, vmi)
+    )
+
+
+def _items(labels: Mapping[str, str]) -> Hashable:
+    return tuple(labels.items()) if labels is not NO_LABELS else None
