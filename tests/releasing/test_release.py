@@ -16,6 +16,7 @@ from release.project import ROOT, read_project
 from release.zipapp import PLATFORMS, PYTHONS
 
 from charts.helm import HelmMissing
+from sandbox.kubectl import KubectlMissing, kubectl_path
 from tests.cluster import skip_or_fail
 from tests.helm import Helm
 
@@ -102,8 +103,10 @@ def test_helm_accepts_the_chart_package(release: Path, major: int, tmp_path: Pat
 
 
 def test_the_zipapp_is_a_plugin_of_kubectl(release: Path, tmp_path: Path) -> None:
-    if shutil.which("kubectl") is None:
-        skip_or_fail("no kubectl on this machine")
+    try:
+        kubectl_path()
+    except KubectlMissing as error:
+        skip_or_fail(str(error))
     with tarfile.open(release / f"kubectl-vmherd-{VERSION}.tar.gz") as archive:
         archive.extractall(tmp_path / "bin", filter="data")
     path = f"{tmp_path / 'bin'}{os.pathsep}{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
