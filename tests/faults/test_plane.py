@@ -54,11 +54,11 @@ def names(admin: Admin, query: str = "") -> set[str]:
     return {item["metadata"]["name"] for item in admin.get(MAPS + query)["items"]}
 
 
-def soon(look: Callable[[], Any], within_s: float = 30.0) -> Any:
+def soon(look: Callable[[], Any], within_s: float = 60.0) -> Any:
     return asyncio.run(asoon(look, within_s))
 
 
-async def asoon(look: Callable[[], Any], within_s: float = 30.0) -> Any:
+async def asoon(look: Callable[[], Any], within_s: float = 60.0) -> Any:
     """Wait until `look` returns a true value without an error of the API server."""
     async with asyncio.timeout(within_s):
         while True:

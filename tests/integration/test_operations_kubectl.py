@@ -50,7 +50,8 @@ def test_the_series_of_a_set_show_its_counts_and_end_with_the_set(
     sets.make_set(3)
     sets.wait_for(3)
     sets.play(next(iter(sets.alive())))
-    eventually(lambda: figures(sets, running) == {"desired": 3, "current": 3, "ready": 1, "updated": 3})
+    expected = {"desired": 3, "current": 3, "ready": 1, "updated": 3, "unavailable": 2}
+    eventually(lambda: figures(sets, running) == expected)
     sets.kubectl("delete", "vmirs", "herd", "--cascade=background")
     eventually(lambda: figures(sets, running) == {}, what="the series are removed")
 

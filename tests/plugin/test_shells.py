@@ -6,6 +6,7 @@ A test is skipped if the machine does not have the shell. PowerShell is not test
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -69,8 +70,9 @@ def complete(request: pytest.FixtureRequest, tmp_path: Path) -> Complete:
         done = subprocess.run(
             [shell, *flags, "-c", script], env=environment, capture_output=True, text=True, timeout=60, check=False
         )
-        separator = ":" if name == "zsh" else "\t"
-        words = [each.partition(separator)[0] for each in done.stdout.splitlines()]
+        # A shell without a terminal shows a description after a tab, and bash after spaces in parentheses.
+        separator = ":" if name == "zsh" else r"\t| +\("
+        words = [re.split(separator, each, maxsplit=1)[0] for each in done.stdout.splitlines()]
         return [word.rpartition("=")[2] if "=" in line else word for word in words]
 
     return complete

@@ -85,8 +85,8 @@ async def test_missing_permissions_are_reported_with_the_name_of_the_user(allow,
         f"missing permission: patch {SETS}.kubevirt.io/status in all namespaces; {remedy}",
         f"missing permission: patch {POOLS}.pool.kubevirt.io/status in all namespaces; {remedy}",
         f"missing permission: delete virtualmachineinstances.kubevirt.io in all namespaces; {remedy}",
-        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {remedy}",
         f"missing permission: delete controllerrevisions.apps in all namespaces; {remedy}",
+        f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {remedy}",
     ]
 
 
