@@ -69,11 +69,6 @@ def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any]
             "there is no such alert. The alerts are VmherdReplicasMismatch",
         ),
         (
-            {"metrics": {"prometheusRule": {"enabled": True, "alerts": {"VmherdDown": {"threshold": 3}}}}},
-            (),
-            "this alert has no threshold",
-        ),
-        (
             {"metrics": {"podMonitor": {"enabled": True}, "secure": {"enabled": True}}},
             (),
             "metrics.podMonitor.authorization is not set",

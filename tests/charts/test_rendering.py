@@ -248,7 +248,10 @@ def test_a_monitor_scrapes_the_port_that_the_program_listens_at(helm: Helm) -> N
 def test_the_rendered_alerts_and_dashboards_equal_the_files(helm: Helm) -> None:
     objects = helm.render({"metrics": {"prometheusRule": {"enabled": True}, "dashboards": {"enabled": True}}})
     rule, [dashboards] = only(objects, "PrometheusRule"), of_kind(objects, "ConfigMap")
-    assert rule["spec"] == yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
+    for alert in (alert for group in alerts["groups"] for alert in group["rules"]):
+        alert["annotations"]["runbook_url"] = f"https://vmherd.dev/runbook#{alert['alert'].lower()}"
+    assert rule["spec"] == alerts
     assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert dashboards["data"] == {
         f"vmherd-{name}.json": (CHART / "files" / "dashboards" / f"{name}.json").read_text()

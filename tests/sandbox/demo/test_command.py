@@ -41,6 +41,8 @@ class Terminal:
         # Under nohup, the demo would inherit an ignored SIGHUP.
         handler = signal.signal(signal.SIGHUP, signal.SIG_DFL)
         environment = {**os.environ, "TMPDIR": str(directory), "TERM": "xterm"}
+        for size in ("COLUMNS", "LINES"):  # pytest-xdist sets them, and rich prefers them to the size of the terminal
+            environment.pop(size, None)
         self.process = subprocess.Popen(command, pass_fds=[theirs], env=environment)
         signal.signal(signal.SIGHUP, handler)
         os.close(theirs)
