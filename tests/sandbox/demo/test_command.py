@@ -190,7 +190,7 @@ def test_on_a_terminal_keys_make_experiments_and_q_ends_with_tree_and_why(termin
     for key, *patterns in (
         (b"2", "2: give the pool a new template", "Updating", ALL_WELL, "vm-pool-web-3 +Running +True +rev 2"),
         (b"3", "3: let the guest of vm-pool-web-1 hang", "vm-pool-web-1 +Running +False"),
-        (b"5", "5: let the pool replace each VM", "Terminating", ALL_WELL),
+        (b"5", "5: let the pool replace each VM", "healing", ALL_WELL),
         (b"6", "6: detach vm-pool-web-2", r"vm-pool-web-2 \(detached\) +Running +True"),
         (b"4", "4: give the pool a template with a bad image", "ImagePullBackOff"),
         (b"7", "7: return the pool from rev 3 to the template of rev 2", "vm-pool-web-0 +Running +True +rev 2"),
