@@ -25,7 +25,7 @@ def sums(files: Mapping[str, bytes]) -> bytes:
 def provenance(project: Project, commit: Commit, files: Mapping[str, bytes], sources: Mapping[str, bytes]) -> bytes:
     """Return an in-toto statement with a SLSA provenance: which commit and which pins the files come from.
 
-    The machine that makes the release makes the statement, so nobody else vouches for it.
+    The machine that makes the release makes the statement, so no other party confirms it.
     """
     pins = [{"uri": name, "digest": {"sha256": _digest(content)}} for name, content in sorted(sources.items())]
     statement = {

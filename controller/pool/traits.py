@@ -1,8 +1,8 @@
 """The traits of the VMs of a pool. VMs with equal traits are in one group of `Members`.
 
-Most VMs of a large pool are *steady*: they run, they are ready, and nobody works on them. Steady VMs with the same
-revision and labels have equal traits. Every other VM is alone in its group, so a decision about it may read all its
-fields.
+Most VMs of a large pool are *steady*: they run, they are ready, and no work on them is pending. Steady VMs with the
+same revision and labels have equal traits. Every other VM is alone in its group, so a decision about it may read all
+its fields.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""R17: a set keeps its templates as ControllerRevisions, and deletes those that nobody needs."""
+"""R17: a set keeps its templates as ControllerRevisions, and deletes unused ones."""
 
 from __future__ import annotations
 

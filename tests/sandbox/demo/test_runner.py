@@ -120,7 +120,7 @@ def test_kubectl_is_the_one_beside_this_python() -> None:
 def test_commands_get_the_kubeconfig_and_leave_their_files_in_the_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setenv("HTTPS_PROXY", "http://proxy.example.com")
+    monkeypatch.setenv("HTTPS_PROXY", "http://example.com:3128")
     found = environment(tmp_path / "kubeconfig")
     assert (found["KUBECONFIG"], found["TMPDIR"]) == (str(tmp_path / "kubeconfig"), str(tmp_path))
     assert "HTTPS_PROXY" not in found
