@@ -146,9 +146,9 @@ def _heal(view: View) -> Step:
     if _heals(pool):
         waits = f"{hanging[0]} is replaced soon" if hanging else "3 breaks a VM"
         return Step(f"nothing to do: the pool replaces VMs that are not ready for {HEAL_AFTER_S} s; {waits}")
-    whom = f": {hanging[0]} first" if hanging else ""
+    first = f": {hanging[0]} first" if hanging else ""
     return Step(
-        f"let the pool replace each VM that runs and is not ready for {HEAL_AFTER_S} s{whom}",
+        f"let the pool replace each VM that runs and is not ready for {HEAL_AFTER_S} s{first}",
         (heal_command(str(HEAL_AFTER_S)),),
     )
 
