@@ -81,9 +81,11 @@ def test_the_audit_log_of_a_fault_plane_contains_the_body_of_a_write(plane: Cont
 def test_a_frozen_component_does_not_answer_and_goes_on_after_the_thaw(
     plane: ControlPlane, admin: Admin, component: str
 ) -> None:
+    name = f"stored-before-the-freeze-of-{component}"
+    create(admin, name)
     with faults.frozen(plane, component), pytest.raises(Unanswered):
         admin.send("GET", f"{MAPS}/none?resourceVersion=", timeout_s=1)
-    assert soon(lambda: names(admin))
+    assert soon(lambda: name in names(admin))
 
 
 def test_after_a_compaction_etcd_knows_no_older_revision(plane: ControlPlane, admin: Admin) -> None:
