@@ -112,14 +112,15 @@ def sandbox_up(directory: Path, *, detach: bool = False, settings: SimulationSet
         _print_ready(home, seconds=time.monotonic() - started, detached=detach)
 
     try:
-        with interruptible():
+        with interruptible() as interrupter:
             home.prepare()
             if detach:
                 _run_in_background(home, settings)
                 ready()
             else:
                 with home.occupied():
-                    run_sandbox(home, simulate=_simulate(settings) if settings else None, on_ready=ready)
+                    simulate = _simulate(settings) if settings else None
+                    run_sandbox(home, simulate=simulate, on_ready=ready, interrupter=interrupter)
     except PROBLEMS as error:
         raise click.ClickException(str(error)) from error
     except KeyboardInterrupt:

@@ -23,6 +23,9 @@ from sandbox.home import Home, State
 from sandbox.processes import reference
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_HANDLED = (*SIGNALS, signal.SIGALRM)
+_LATER_S = 0.02
+"""The seconds until the next attempt to interrupt a program that is importing a module."""
 POLL_INTERVAL_S = 0.5
 """The seconds between two checks of the components."""
 
@@ -36,7 +39,32 @@ class SandboxError(Exception):
     """Raised if a component of the sandbox ends by itself. `str()` returns the component and the reason."""
 
 
-def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None]) -> None:
+class Interrupter:
+    """A signal handler that raises KeyboardInterrupt in the main thread.
+
+    During an import it waits, because an exception inside Python's import system can leave a lock behind. Python drops
+    an exception that is raised in a callback of the garbage collector. `check` raises it again.
+    """
+
+    def __init__(self) -> None:
+        self._came = False
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        self._came = True
+        if _imports(frame):
+            signal.setitimer(signal.ITIMER_REAL, _LATER_S)
+        else:
+            self.check()
+
+    def check(self) -> None:
+        """Raise KeyboardInterrupt if a signal has come."""
+        if self._came:
+            raise KeyboardInterrupt
+
+
+def run_sandbox(
+    home: Home, *, simulate: Simulate | None, on_ready: Callable[[], None], interrupter: Interrupter
+) -> None:
     """Run the sandbox until a signal comes. Call this function inside `Home.occupied` and `interruptible`.
 
     `on_ready` is called when the sandbox is ready. If `simulate` is None, no virtual machines are simulated. Raises
@@ -56,6 +84,7 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
             home.write_state(state)
             on_ready()
 
+        interrupter.check()
         asyncio.run(_run_until_signal(plane, simulate, ready))
     finally:
         _set_signal_handlers(signal.SIG_IGN)
@@ -65,16 +94,18 @@ def run_sandbox(home: Home, *, simulate: Simulate | None, on_ready: Callable[[],
 
 
 @contextmanager
-def interruptible() -> Iterator[None]:
+def interruptible() -> Iterator[Interrupter]:
     """Raise KeyboardInterrupt in the block when one of SIGNALS comes.
 
     Signals that are already ignored, for example because of nohup, stay ignored.
     """
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    _set_signal_handlers(_interrupt)
+    before = {number: signal.getsignal(number) for number in _HANDLED}
+    interrupter = Interrupter()
+    _set_signal_handlers(interrupter)
     try:
-        yield
+        yield interrupter
     finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
         for number, handler in before.items():
             signal.signal(number, handler)
 
@@ -124,10 +155,15 @@ async def _simulate(simulate: Simulate, kubeconfig: Path) -> None:
 
 
 def _set_signal_handlers(handler: _Handler) -> None:
-    for number in SIGNALS:
+    for number in _HANDLED:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)
 
 
-def _interrupt(number: int, frame: FrameType | None) -> None:
-    raise KeyboardInterrupt
+def _imports(frame: FrameType | None) -> bool:
+    """Return True if the import system is at work in this frame or in a caller."""
+    while frame is not None:
+        if frame.f_code.co_filename.startswith("<frozen importlib"):
+            return True
+        frame = frame.f_back
+    return False

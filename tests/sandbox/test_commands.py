@@ -243,7 +243,7 @@ def test_the_simulator_gets_the_time_scale_and_the_detail_of_the_options(
     async def simulate(_: Path, *, defaults: SimulationSettings, **__: bool) -> None:
         given.append(defaults)
 
-    def run_sandbox(home: Home, *, simulate: Simulate, on_ready: Callable[[], None]) -> None:
+    def run_sandbox(home: Home, *, simulate: Simulate, **_: object) -> None:
         asyncio.run(simulate(home.kubeconfig))
 
     monkeypatch.setattr(simulator, "run", simulate)
