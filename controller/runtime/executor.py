@@ -54,7 +54,7 @@ from controller.runtime.restarts import Restarts
 from controller.runtime.result import is_outage
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
-from informers.objects import ObjectClient, PatchType, read_meta
+from informers.objects import ObjectClient, PatchType, read_meta, read_version
 
 PARALLEL = 50
 """The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
@@ -243,7 +243,7 @@ class Executor:
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
-                    return Done(action, read_meta(answer).resource_version)
+                    return Done(action, read_version(answer))
                 case RemoveOwnerReference() | ThreeWayMerge():
                     return await self._read_and_patch(action)
                 case Confirm():
@@ -263,7 +263,7 @@ class Executor:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
             return await self._resolve_name_conflict(action, error)
-        version = read_meta(answer).resource_version
+        version = read_version(answer)
         self._check.created(action, version, before=before)
         return Done(action, version)
 
@@ -321,7 +321,7 @@ class Executor:
         if not isinstance(patch, bytes):
             return patch
         answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
-        return Done(action, read_meta(answer).resource_version)
+        return Done(action, read_version(answer))
 
 
 def failed(outcome: Outcome) -> bool:

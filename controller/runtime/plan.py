@@ -13,6 +13,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from enum import StrEnum
+from functools import cache
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -179,6 +180,7 @@ class Confirm(Struct, frozen=True, kw_only=True):
 Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ThreeWayMerge | Restart
 
 
+@cache
 def label_of(kind: type[object]) -> str:
     """Return the name of an action type or outcome type in logs and metrics, for example `three_way_merge`."""
     return re.sub(r"(?<!^)(?=[A-Z])", "_", kind.__name__).lower()

@@ -15,7 +15,7 @@ from controller.runtime.expectations import Expectations
 from controller.runtime.plan import AnyResource, Done, Patch
 from informers.errors import Conflict, NotFound
 from informers.meta import ObjectKey, ObjectMeta
-from informers.objects import ObjectClient, PatchType, read_meta
+from informers.objects import ObjectClient, PatchType, read_version
 
 ABSENT_S: Final = 30.0
 """After the server has answered 404, the set or pool is left alone for this time in seconds.
@@ -116,7 +116,7 @@ class StatusWriter:
                 pause_s = min(2 * known.pause_s, LONGEST_CONFLICT_S) if known else SHORTEST_CONFLICT_S
                 self._conflicts[key] = _Conflict(owner.resource_version, pause_s, now + pause_s)
             return False
-        self._expectations.record(key, owner.uid, [Done(patch, read_meta(answer).resource_version)])
+        self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
         return True
 
     def forget(self, key: ObjectKey) -> None:
