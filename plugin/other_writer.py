@@ -18,8 +18,14 @@ from plugin.reading import Target
 KUBEVIRT_REPLACES_NONE: Final = "KubeVirt's own controller runs this set, and replaces no VMI of an old template"
 
 
-async def other_writer(session: Session, target: Target, missing: dict[str, str]) -> str:
+UNKNOWN: Final = "kubevirts"
+"""The key of the line that `other_writer` adds to `missing`."""
+
+
+async def other_writer(session: Session, target: Target, missing: dict[str, str], *, certain: bool = False) -> str:
     """Return the evidence that KubeVirt's own controller works on this object, or "".
+
+    With `certain`, a rollout of virt-controller is no evidence: its loops may stop at the end of the rollout.
 
     If the user may not read what is needed for an answer, add a line to `missing`.
     """
@@ -30,6 +36,8 @@ async def other_writer(session: Session, target: Target, missing: dict[str, str]
     deadline = asyncio.get_running_loop().time()
     for found in await find_second_writer(session, config, now=clock.now, deadline=deadline, advises=False):
         if isinstance(found, SecondWriter):
-            return found.evidence
-        missing["kubevirts"] = f"whether KubeVirt's own controller works on {target} ({found.why})"
+            if found.is_certain or not certain:
+                return found.evidence
+            continue
+        missing[UNKNOWN] = f"whether KubeVirt's own controller works on {target} ({found.why})"
     return ""

@@ -6,7 +6,7 @@ of one namespace, or of all namespaces.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -172,11 +172,11 @@ class Reader:
         vms = [vm for vm in self._seen[VMS].by_index(OWNER_UID, uid) if vm.metadata.namespace == target.key.namespace]
         return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms])
 
-    async def snapshot(self, target: Target) -> Any:
+    async def snapshot(self, target: Target, *, without: Container[AnyResource] = ()) -> Any:
         """Return the same snapshot as the controller takes of this object. Return None if the user may not read all
-        objects in the snapshot.
+        objects in the snapshot. The snapshot has no objects of the resources in `without` that the user may not read.
         """
-        rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace)
+        rules = await self.rules(target.kind, target.resource, [target.owner], target.key.namespace, without=without)
         return None if rules is None else snapshot_of(rules, target.key)
 
     async def revisions_of(self, target: Target) -> list[ControllerRevision] | None:
@@ -194,16 +194,22 @@ class Reader:
         return found
 
     async def rules(
-        self, kind: Kind[Any], resource: Resource[Any], owners: Iterable[Any], namespace: str
+        self,
+        kind: Kind[Any],
+        resource: Resource[Any],
+        owners: Iterable[Any],
+        namespace: str,
+        *,
+        without: Container[AnyResource] = (),
     ) -> Rules[Any] | None:
         """Return the rules of a kind, with caches that are read now. Return None if the user may not read all objects
-        of these caches. Optional caches are not read.
+        of these caches. A cache in `without` may be empty instead. Optional caches are not read.
         """
         module = kind.module("wiring")
         caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
         self._seen = stores
-        if self.missing.keys() & {cached.name for cached in caches}:
+        if self.missing.keys() & {cached.name for cached in caches if cached not in without}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
         for owner in owners:

@@ -14,8 +14,8 @@ command changes neither this pool nor its VMs. With `--force`, the command chang
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Protocol, TypeVar
 
 import click
 
@@ -30,7 +30,7 @@ from controller.preflight.second_writer import decide_mode
 from controller.preflight.versions import served_resource
 from controller.runtime.executor import Executor, failed
 from controller.runtime.expectations import Expectations
-from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Plan, Rejected, Unknown
+from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Rejected, Unknown
 from informers.client import ApiClient
 from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
@@ -70,8 +70,41 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     carry_out(Settings(**with_groups(chosen(ctx))), run)
 
 
-async def run(client: ApiClient, settings: Settings) -> None:
-    """Remove the finalizers. With `--dry-run`, only print the planned changes. Raises CommandFailed, ApiError."""
+class Progress(Protocol):
+    """Shows a cleanup to the user."""
+
+    def planned(self, actions: Sequence[Action]) -> None:
+        """Show the writes that a dry run leaves out."""
+
+    def done(self, actions: Sequence[Action]) -> None:
+        """Show successful writes."""
+
+    def ended(self, owners: AnyResource, number: int) -> None:
+        """Show that all objects of one kind and their children are cleaned up. `number` is the number of objects."""
+
+
+class Lines:
+    """Prints one line for each write."""
+
+    def planned(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            print(f"would: {_describe(action)}")
+        if not actions:
+            print("no pool and no VM has a finalizer of ours")
+
+    def done(self, actions: Sequence[Action]) -> None:
+        for action in actions:
+            print(_describe(action))
+
+    def ended(self, owners: AnyResource, number: int) -> None:
+        print(f"{number} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
+
+
+LINES: Final = Lines()
+
+
+async def run(client: ApiClient, settings: Settings, progress: Progress = LINES) -> None:
+    """Remove the finalizers. With `--dry-run`, only show the planned changes. Raises CommandFailed, ApiError."""
     if not settings.dry_run:
         await refuse_if_controller_runs(
             client,
@@ -84,11 +117,13 @@ async def run(client: ApiClient, settings: Settings) -> None:
     decided = await decide_mode(client, Config(mode=settings.mode, **groups))
     for kind in CLEANED:
         owners = await served_resource(client, kind, decided.group_of(kind))
-        await _clean_up(client, kind, owners, settings)
+        await _clean_up(client, kind, owners, settings, progress)
 
 
-async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings) -> None:
-    """Remove the finalizers of one kind's objects and of their children. With `--dry-run`, only print the changes."""
+async def _clean_up(
+    client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings, progress: Progress
+) -> None:
+    """Remove the finalizers of one kind's objects and of their children. With `--dry-run`, only show the changes."""
     plan_cleanup: Callable[..., Cleanup] = kind.module("cleanup").plan_cleanup
     children = kind.finalized
     done = 0
@@ -102,11 +137,13 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
         )
         cleanup = plan_cleanup(owners_with_finalizer, their_children, owners, force=settings.force)
         if settings.dry_run:
-            _print_plan(cleanup.plan)
+            progress.planned(tuple(cleanup.plan.actions))
             break
         outcomes = await _executor(client).carry_out(ObjectKey("", COMMAND), "", cleanup.plan)
         failures = [outcome for outcome in outcomes if failed(outcome)]
-        done += _print_done(outcomes)
+        written = [outcome.action for outcome in outcomes if not failed(outcome)]
+        progress.done(written)
+        done += sum(isinstance(action, Patch) for action in written)
         if not failures:
             break
     else:
@@ -118,7 +155,7 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
             "disks of their VMs; with --force the disks are deleted together with the VMs"
         )
     if not settings.dry_run:
-        print(f"{done} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
+        progress.ended(owners, done)
 
 
 async def _with_finalizer(
@@ -158,21 +195,6 @@ def _executor(client: ApiClient) -> Executor:
 
 def _never() -> None:
     """Do nothing. The command has no caches, so it never waits until a cache shows a write."""
-
-
-def _print_plan(plan: Plan) -> None:
-    for action in plan.actions:
-        print(f"would: {_describe(action)}")
-    if not plan.actions:
-        print("no pool and no VM has a finalizer of ours")
-
-
-def _print_done(outcomes: Iterable[Outcome]) -> int:
-    """Print the successful actions, and return the number of objects whose finalizer was removed."""
-    done = [outcome.action for outcome in outcomes if not failed(outcome)]
-    for action in done:
-        print(_describe(action))
-    return sum(isinstance(action, Patch) for action in done)
 
 
 def _describe(action: Action) -> str:

@@ -89,6 +89,17 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 async def run(client: ApiClient, settings: Settings) -> None:
     """Patch the KubeVirt object. With `--dry-run`, only print the patch. Raises CommandFailed, ApiError."""
+    print("\n".join(_result_lines(await change(client, settings), settings)))
+    if has_preview(settings):
+        print("the first reconciliation of vmherd run --mode takeover would then do this:")
+        print("\n".join(f"  {line}" for line in await preview_lines(client)))
+
+
+async def change(client: ApiClient, settings: Settings) -> Change:
+    """Patch the KubeVirt object, and return the change. With `--dry-run`, patch nothing.
+
+    Raises CommandFailed, ApiError.
+    """
     if settings.undo and not settings.dry_run:
         await refuse_if_controller_runs(
             client,
@@ -97,28 +108,30 @@ async def run(client: ApiClient, settings: Settings) -> None:
             why="stop it first, because KubeVirt would reconcile the same objects",
             force=settings.force,
         )
-    await _patch_with_retries(client, settings)
-    if settings.dry_run and not settings.undo:
-        print("the first reconciliation of vmherd run --mode takeover would then do this:")
-        print("\n".join(f"  {line}" for line in await preview(client, now=_now())))
-
-
-async def _patch_with_retries(client: ApiClient, settings: Settings) -> None:
     for _ in range(TRIES - 1):
         try:
-            return await _patch_once(client, settings)
+            return await _change_once(client, settings)
         except Conflict:
             continue
-    return await _patch_once(client, settings)
+    return await _change_once(client, settings)
 
 
-async def _patch_once(client: ApiClient, settings: Settings) -> None:
-    """Read the object, patch it and print the result. Raises Conflict if the object changed after the read."""
+def has_preview(settings: Settings) -> bool:
+    return settings.dry_run and not settings.undo
+
+
+async def preview_lines(client: ApiClient) -> list[str]:
+    """Return what the first reconciliation after the takeover would do. Raises ApiError."""
+    return await preview(client, now=_now())
+
+
+async def _change_once(client: ApiClient, settings: Settings) -> Change:
+    """Read the object and patch it. Raises Conflict if the object changed after the read."""
     kubevirt = await _get_kubevirt(client, settings.kubevirt_namespace)
-    change = await _change_of(client, kubevirt, undo=settings.undo)
-    if change.patch is not None and not settings.dry_run:
-        await client.patch(change.resource, change.key, change.patch, content_type=change.type.value)
-    print("\n".join(_result_lines(change, settings)))
+    found = await _change_of(client, kubevirt, undo=settings.undo)
+    if found.patch is not None and not settings.dry_run:
+        await client.patch(found.resource, found.key, found.patch, content_type=found.type.value)
+    return found
 
 
 async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Change:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
+import msgspec
+from msgspec import Struct
 
 from controller.commands import cleanup as controller_cleanup
 from controller.commands import takeover as controller_takeover
 from controller.commands.cleanup_options import CLEANUP_OPTIONS
 from controller.commands.takeover_options import TAKEOVER_OPTIONS
 from controller.config.settings import with_groups
+from controller.runtime.plan import Action, AnyResource
 from informers.client import ApiClient
+from informers.meta import ObjectKey
 from plugin.connection import JSON_TYPE, Session, carry_out
-from plugin.flags import CLIENT, SERVER, Flags, Verb, flags_of, given
-from plugin.printing import note
+from plugin.flags import CLIENT, NAME, SERVER, Flags, Verb, flags_of, given
+from plugin.printing import note, print_lines, print_value
 from plugin.verbs import flags_of_verb
 from plugin.writing import params_of
 
@@ -48,6 +52,51 @@ class Client(ApiClient):
         )
 
 
+class Takeover(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """The change of `takeover` for programs. `patch` is None if the object needs no change.
+
+    `preview` has what the first reconciliation after the takeover would do. Only a dry run on the client has it.
+    """
+
+    name: str
+    namespace: str
+    patch_type: str
+    patch: msgspec.Raw | None
+    preview: list[str] | None = None
+
+
+class Changed(Struct, frozen=True, kw_only=True, rename="camel"):
+    """One write of `cleanup` for programs. `change` says what the write changes in the object."""
+
+    name: str
+    namespace: str
+    change: str
+
+
+class Changes:
+    """Collects the writes of a cleanup. A write that was repeated counts once."""
+
+    def __init__(self) -> None:
+        self.found: dict[Changed, None] = {}
+
+    def planned(self, actions: Sequence[Action]) -> None:
+        self.done(actions)
+
+    def done(self, actions: Sequence[Action]) -> None:
+        for each in actions:
+            name = path_of(each.resource, each.key)
+            self.found[Changed(name=name, namespace=each.key.namespace, change=each.why)] = None
+
+    def ended(self, owners: AnyResource, number: int) -> None:
+        """Print nothing. At the end, the command prints one document."""
+
+
+def path_of(resource: AnyResource, key: ObjectKey) -> str:
+    """Return the name of an object in the output of kubectl."""
+    type_ = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
+    return f"{type_.lower()}/{key.name}"
+
+
 @click.command(
     "takeover",
     cls=Verb,
@@ -63,7 +112,28 @@ def takeover(ctx: click.Context, /, **values: Any) -> None:
         chosen.setdefault("kubevirt_namespace", flags.namespace)
     settings = controller_takeover.Settings(**chosen, dry_run=flags.dry_run == CLIENT)
     _announce(flags)
-    carry_out(flags, lambda session: controller_takeover.run(Client(session), settings))
+    carry_out(flags, lambda session: take_over(session, settings))
+
+
+async def take_over(session: Session, settings: controller_takeover.Settings) -> None:
+    """Patch the KubeVirt object, and print the patch. Raise CommandFailed, ApiError."""
+    client, output = Client(session), session.flags.output
+    if not output:
+        await controller_takeover.run(client, settings)
+        return
+    change = await controller_takeover.change(client, settings)
+    if output == NAME:
+        print_lines([path_of(change.resource, change.key)])
+        return
+    previews = controller_takeover.has_preview(settings)
+    document = Takeover(
+        name=path_of(change.resource, change.key),
+        namespace=change.key.namespace,
+        patch_type=change.type.name.lower(),
+        patch=None if change.patch is None else msgspec.Raw(change.patch),
+        preview=await controller_takeover.preview_lines(client) if previews else None,
+    )
+    print_value(document, output)
 
 
 @click.command(
@@ -81,7 +151,23 @@ def cleanup(ctx: click.Context, /, **values: Any) -> None:
         chosen.setdefault("watch_namespaces", (flags.namespace,))
     settings = controller_cleanup.Settings(**with_groups(chosen), dry_run=flags.dry_run == CLIENT)
     _announce(flags)
-    carry_out(flags, lambda session: controller_cleanup.run(Client(session), settings))
+    carry_out(flags, lambda session: clean_up(session, settings))
+
+
+async def clean_up(session: Session, settings: controller_cleanup.Settings) -> None:
+    """Remove the finalizers. Print the changed objects, also if the cleanup fails. Raise CommandFailed, ApiError."""
+    client, output = Client(session), session.flags.output
+    if not output:
+        await controller_cleanup.run(client, settings)
+        return
+    changes = Changes()
+    try:
+        await controller_cleanup.run(client, settings, changes)
+    finally:
+        if output == NAME:
+            print_lines(each.name for each in changes.found)
+        else:
+            print_value(tuple(changes.found), output)
 
 
 def _announce(flags: Flags) -> None:

@@ -8,6 +8,7 @@ import click
 from msgspec import Struct
 
 from controller.kinds import POOLS
+from controller.kubevirt.resources import VMIS, VMS
 from plugin import clock
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import YAML, Verb, flags_of
@@ -74,15 +75,20 @@ async def run(session: Session, subjects: tuple[Subject, ...], revision: int) ->
 
 
 async def past_of(session: Session, reader: Reader, target: Target) -> Past:
-    """Return the history of an object. Raise Failed if it has none, or if the user may not read all its objects."""
-    snapshot = await reader.snapshot(target)
+    """Return the history of an object. Without permission to read its VMs, their number is not known.
+
+    Raise Failed if the object has no history, or if the user may not read its revisions.
+    """
+    snapshot = await reader.snapshot(target, without=(VMS, VMIS))
     revisions = await reader.revisions_of(target) if snapshot is not None and target.kind is not POOLS else ()
     if snapshot is None or revisions is None:
         raise Failed("".join(f"error: {line}\n" for line in reader.missing.values()))
     if target.kind is POOLS:
-        return Past(snapshot, history_of_pool(snapshot))
+        # The history of a pool uses no VMI.
+        reader.missing.pop(VMIS.name, None)
+        return Past(snapshot, history_of_pool(snapshot, counts=VMS.name not in reader.missing))
     evidence = await other_writer(session, target, {})
     if not revisions:
         why = f"{KUBEVIRT_KEEPS_NONE} ({evidence})" if evidence else NONE_YET
         raise Failed(f"error: {target} has no rollout history: {why}")
-    return Past(snapshot, history_of_set(snapshot, revisions), evidence)
+    return Past(snapshot, history_of_set(snapshot, revisions, counts=VMIS.name not in reader.missing), evidence)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import click
@@ -11,7 +12,7 @@ from plugin.commands.rollout_history import Past, past_of
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE
-from plugin.printing import note
+from plugin.printing import note, notes_about_missing
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
@@ -62,15 +63,18 @@ async def _undo(session: Session, reader: Reader, target: Target, number: int) -
         note(f"Warning: {target} belongs to {program}, which may undo this rollback: change the source, too")
     await write(session, target, edits, "rolled back")
     if target.kind is not POOLS and not session.flags.output:
-        _note_about_vmis(session, target, past, entry)
+        _note_about_vmis(session, target, past, entry, reader.missing.values())
 
 
-def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry) -> None:
-    """Say which VMIs of a set keep their template."""
+def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry, missing: Iterable[str]) -> None:
+    """Say which VMIs of a set keep their template. `missing` names what the user may not read."""
     if past.other_writer:
         note(f"Note: {KUBEVIRT_REPLACES_NONE} ({past.other_writer})")
         return
     staying = staying_vmis(past.snapshot, entry)
-    if staying:
-        flags = f" -n {target.key.namespace}" if session.flags.namespace else ""
-        note(staying_note(target.key.name, staying, flags=flags))
+    if staying == 0:
+        return
+    flags = f" -n {target.key.namespace}" if session.flags.namespace else ""
+    note(staying_note(target.key.name, staying, flags=flags))
+    if staying is None:
+        notes_about_missing(missing)

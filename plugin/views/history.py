@@ -22,17 +22,21 @@ GITOPS: Final[Mapping[str, str]] = {
 }
 """Labels and annotations of GitOps programs. Such a program resets an object to the state in a Git repository."""
 
+UNKNOWN: Final = "<unknown>"
+"""kubectl's word for a value that is not known."""
+
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel"):
     """One row of the history. `changes` lists the fields that differ from the revision before.
 
-    `vms` is the number of VMs of a pool, or of VMIs of a set, with this revision.
+    `vms` is the number of VMs of a pool, or of VMIs of a set, with this revision. It is None if the user may not read
+    them.
     """
 
     revision: int
     name: str
     is_current: bool
-    vms: int
+    vms: int | None
     created: datetime | None
     changes: str
 
@@ -85,7 +89,13 @@ def decoded(revision: ControllerRevision) -> dict[str, Any]:
 def history_lines(history: History, now: datetime, *, width: int = 0) -> list[str]:
     headers = ("REVISION", "CURRENT", history.members, "AGE", "CHANGES")
     cells = [
-        (str(row.revision), "*" if row.is_current else "", str(row.vms), age(row.created, now), row.changes or "<none>")
+        (
+            str(row.revision),
+            "*" if row.is_current else "",
+            UNKNOWN if row.vms is None else str(row.vms),
+            age(row.created, now),
+            row.changes or "<none>",
+        )
         for row in history.rows
     ]
     return table(headers, cells, width=width)

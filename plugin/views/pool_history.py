@@ -26,7 +26,8 @@ TEMPLATE_FIELDS: Final = (
 """The fields of a pool's spec that decide how VMs are created."""
 
 
-def history_of_pool(snapshot: Snapshot) -> History:
+def history_of_pool(snapshot: Snapshot, *, counts: bool = True) -> History:
+    """Return the history of a pool. `counts` is False if the snapshot lacks the VMs, so their number is not known."""
     intent = parse_intent(snapshot.owner)
     present = None if isinstance(intent, FieldError) else read_revisions(snapshot, intent.template)
     members = Counter(map(revision_of, snapshot.members))
@@ -38,7 +39,7 @@ def history_of_pool(snapshot: Snapshot) -> History:
             revision=each.revision,
             name=name,
             is_current=present is not None and name == present.current,
-            vms=members[name],
+            vms=members[name] if counts else None,
             created=each.metadata.creation_timestamp,
             changes=changes,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from plugin.views.ages import short
 from plugin.views.situation import Situation
@@ -80,6 +80,17 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
     if situation.target < situation.wanted:
         return State.DONE, f"partitioned roll out complete: {situation.target} new {member}s have been updated..."
     return State.DONE, f"{this} successfully rolled out"
+
+
+def behind_kubevirt(situation: Situation, why: str) -> Situation:
+    """Return the situation of a set with outdated VMIs if KubeVirt's own controller works on the set.
+
+    `why` says so. KubeVirt's controller labels no VMI with its template. Without any such label, the templates of the
+    VMIs are not known.
+    """
+    is_known = any(member.revision for member in situation.members)
+    unknown = situation.by_hand if not is_known else ""
+    return structs.replace(situation, by_hand="; ".join(filter(None, (unknown, why))))
 
 
 def live_line(situation: Situation, seconds: float) -> str:

@@ -30,8 +30,11 @@ MOST_CHANGES: Final = 3
 _decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
 
 
-def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision]) -> History:
-    """Return the history of a set. `revisions` are the revisions that the set controls, with their data."""
+def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], *, counts: bool = True) -> History:
+    """Return the history of a set. `revisions` are the revisions that the set controls, with their data.
+
+    `counts` is False if the snapshot lacks the VMIs, so their number is not known.
+    """
     present = parse_intent(snapshot.owner)
     hashed = present.template.hash if isinstance(present, Intent) else ""
     members = Counter(labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in snapshot.members)
@@ -45,7 +48,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision]) 
             revision=each.revision,
             name=each.metadata.name,
             is_current=bool(own) and own == hashed,
-            vms=members[own] if own else 0,
+            vms=(members[own] if own else 0) if counts else None,
             created=each.metadata.creation_timestamp,
             changes=_changes(before, document),
         )
@@ -62,10 +65,15 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision]) 
     return History(noun=REPLICA_SETS.noun, name=snapshot.owner.metadata.name, members="VMIS", entries=tuple(entries))
 
 
-def staying_vmis(snapshot: Snapshot, entry: Entry) -> int:
-    """Return the number of VMIs that do not follow an undo to this revision, because the set has no rolling update."""
+def staying_vmis(snapshot: Snapshot, entry: Entry) -> int | None:
+    """Return the number of VMIs that do not follow an undo to this revision, because the set has no rolling update.
+
+    Return None if this number is not known.
+    """
     if is_rolled_out(snapshot):
         return 0
+    if entry.row.vms is None:
+        return None
     return sum(is_active(vmi) and not is_updated(vmi, entry.template_hash) for vmi in snapshot.members)
 
 
@@ -75,9 +83,11 @@ def is_rolled_out(snapshot: Snapshot) -> bool:
     return rollout is not None and not isinstance(rollout, FieldError)
 
 
-def staying_note(name: str, staying: int, *, flags: str = "") -> str:
-    """Return the note that VMIs keep their template, and how to replace them."""
-    number = "1 VMI keeps its" if staying == 1 else f"{staying} VMIs keep their"
+def staying_note(name: str, staying: int | None, *, flags: str = "") -> str:
+    """Return the note that VMIs keep their template, and how to replace them. `staying` is None if their number is not
+    known.
+    """
+    number = "1 VMI keeps its" if staying == 1 else f"{'the' if staying is None else staying} VMIs keep their"
     return (
         f"Note: {number} present template, because the set has no rolling update. To replace them, run "
         f'kubectl annotate vmirs {name}{flags} --overwrite {ROLLING_UPDATE}="maxUnavailable=25%", or delete them one '

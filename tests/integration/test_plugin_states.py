@@ -145,6 +145,8 @@ def test_the_commands_of_operators_have_the_flags_of_kubectl(pools: PoolNamespac
     assert 'User "jane"' in run(pools, "cleanup --force --as=jane", code=1)
     before = finalizers_of(pools.pool())
     assert before
+    names = run(pools, "cleanup --dry-run=client -o name").splitlines()
+    assert "virtualmachinepool.pool.kubevirt.io/pool" in names
     assert "cleaned up" in run(pools, "cleanup --force --dry-run=server")
     assert finalizers_of(pools.pool()) == before
 
@@ -163,3 +165,9 @@ def test_a_user_with_few_permissions_sees_what_the_role_allows(pools: PoolNamesp
     assert run(pools, "why vmpool/pool", kubeconfig=looker).startswith("vmpool/pool wants 1, has 1, 1 ready")
     assert "there is no plan: virtualmachineinstances" in run(pools, "plan vmpool/pool", code=1, kubeconfig=looker)
     assert "cannot patch resource" in run(pools, "protect vm/pool-0", code=1, kubeconfig=looker)
+    resources = "virtualmachinepools.pool.kubevirt.io,controllerrevisions.apps"
+    pools.kubectl("create", "role", "reads", "--verb=get,list", f"--resource={resources}")
+    pools.kubectl("create", "rolebinding", "reads", "--role=reads", "--user=reader")
+    reader = pools.plane.write_kubeconfig(tmp_path / "reader", "reader")
+    lines = run(pools, "rollout history vmpool/pool", kubeconfig=reader).splitlines()
+    assert lines[2].split()[:3] == ["1", "*", "<unknown>"]

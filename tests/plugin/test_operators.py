@@ -8,8 +8,9 @@ import pytest
 import yaml
 
 from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import SERVICES
+from controller.kubevirt.resources import SERVICES, VMS
 from controller.preflight.virt_controller import KUBEVIRTS
+from informers.errors import StatusError
 from informers.meta import ObjectKey
 from tests import pool_builders
 from tests.plugin import herds
@@ -61,6 +62,27 @@ def test_a_takeover_patches_kubevirt_in_the_namespace_of_the_flag(cluster: Clust
     assert shell.output("takeover").startswith("KubeVirt kubevirt/kubevirt has the patch already")
 
 
+def test_a_takeover_prints_its_patch_and_the_first_reconciliation_for_programs(cluster: Cluster, shell: Shell):
+    cluster.install_kubevirt()
+    cluster.put(POOL, pool_builders.pool(replicas=1))
+    plan = json.loads(shell.output("takeover --dry-run=client -o json"))
+    assert (plan["name"], plan["namespace"]) == ("kubevirt.kubevirt.io/kubevirt", "kubevirt")
+    assert (plan["patchType"], plan["patch"][-1]["op"]) == ("json", "add")
+    assert any(line.startswith("virtualmachinepools default/web: ") for line in plan["preview"])
+    assert yaml.safe_load(shell.output("takeover --dry-run=client -o yaml")) == plan
+    assert cluster.writes == []
+    done = json.loads(shell.output("takeover -o json"))
+    assert (done["patch"], "preview" in done) == (plan["patch"], False)
+    assert cluster.writes[-1][3] == plan["patch"]
+    assert json.loads(shell.output("takeover -o json"))["patch"] is None
+
+
+def test_a_takeover_prints_the_name_of_the_changed_object(cluster: Cluster, shell: Shell):
+    cluster.install_kubevirt()
+    assert shell.output("takeover -o name") == "kubevirt.kubevirt.io/kubevirt\n"
+    assert len(cluster.writes) == 1
+
+
 def test_a_server_dry_run_says_so_and_is_sent_to_the_server(cluster: Cluster, shell: Shell):
     cluster.install_kubevirt()
     code, out, err = shell("takeover --dry-run=server")
@@ -91,6 +113,34 @@ def test_a_cleanup_stays_in_the_namespace_of_the_flag(cluster: Cluster, shell: S
         key.namespace for key in (ObjectKey("default", "web"), ObjectKey("shop", "web")) if _has_finalizer(cluster, key)
     }
     assert left == {"default"}
+
+
+def test_a_cleanup_prints_the_changed_objects_for_programs(cluster: Cluster, shell: Shell):
+    owner = pool_builders.pool()
+    cluster.put(POOL, owner)
+    cluster.put(VMS, *pool_builders.vms(owner, 0, finalizers=(POOL_FINALIZER,)))
+    names = ["virtualmachine.kubevirt.io/web-0", "virtualmachinepool.pool.kubevirt.io/web"]
+    plan = json.loads(shell.output("cleanup --dry-run=client -o json"))
+    assert [each["name"] for each in plan] == names
+    assert {each["namespace"] for each in plan} == {"default"}
+    assert all(each["change"] for each in plan)
+    assert shell.output("cleanup --dry-run=client -o name").splitlines() == names
+    assert yaml.safe_load(shell.output("cleanup --dry-run=client -o yaml")) == plan
+    assert cluster.writes == []
+    assert shell.output("cleanup -o name").splitlines() == names
+    assert not _has_finalizer(cluster, ObjectKey("default", "web"))
+    assert json.loads(shell.output("cleanup -o json")) == []
+
+
+def test_a_failed_cleanup_prints_the_objects_that_it_changed(cluster: Cluster, shell: Shell):
+    owner = pool_builders.pool()
+    cluster.put(POOL, owner)
+    cluster.put(VMS, *pool_builders.vms(owner, 0, finalizers=(POOL_FINALIZER,)))
+    down = StatusError("no", code=422, reason="Invalid")
+    cluster.server.fault_for = lambda each: down if each.verb == "patch" and each.resource is POOL else None
+    code, out, err = shell("cleanup -o name")
+    assert (code, out) == (1, "virtualmachine.kubevirt.io/web-0\n")
+    assert "1 writes failed" in err
 
 
 def _has_finalizer(cluster: Cluster, key: ObjectKey) -> bool:

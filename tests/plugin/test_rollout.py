@@ -59,6 +59,39 @@ def test_history_as_json_has_one_entry_for_each_revision(cluster: Cluster, shell
     assert [(row["revision"], row["isCurrent"], row["vms"]) for row in rows] == [(1, False, 0), (2, True, 2)]
 
 
+def test_without_permission_to_read_vms_the_history_leaves_out_their_number(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"virtualmachines", "virtualmachineinstances"}
+    code, out, err = shell("rollout history vmpool/web")
+    assert code == 0
+    assert out.splitlines() == [
+        WEB,
+        "REVISION   CURRENT   VMS         AGE   CHANGES",
+        "1                    <unknown>   24h   <none>",
+        "2          *         <unknown>   24h   spec.template.spec.volumes[0].containerDisk.image",
+        "",
+    ]
+    assert err == 'Warning: not everything is shown: virtualmachines is forbidden: User "jane" cannot list them\n'
+    code, out, _ = shell("rollout history vmpool/web -o json")
+    assert (code, [row["vms"] for row in json.loads(out)]) == (0, [None, None])
+    code, out, _ = shell("rollout history vmpool/web --revision=1")
+    assert (code, out.splitlines()[0]) == (0, f"{WEB} with revision #1")
+
+
+def test_the_history_of_a_pool_needs_no_permission_to_read_vmis(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    expected = shell.output("rollout history vmpool/web")
+    cluster.forbidden = {"virtualmachineinstances"}
+    assert shell.output("rollout history vmpool/web") == expected
+
+
+def test_undo_of_a_pool_needs_no_permission_to_read_vms(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"virtualmachines", "virtualmachineinstances"}
+    assert shell.output("rollout undo vmpool/web") == f"{WEB} rolled back\n"
+    assert image(cluster) == "v0"
+
+
 def test_undo_gives_the_pool_the_template_before(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster)
     assert shell.output("rollout undo vmpool/web") == f"{WEB} rolled back\n"

@@ -7,7 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
+from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.resources import VMIS, VMS
+from controller.preflight.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
 from informers.errors import ServerError, StatusError, TransportError
 from informers.meta import ObjectKey
 from tests.plugin import herds
@@ -219,3 +221,76 @@ def test_an_error_of_the_server_is_printed_as_kubectl_prints_it(cluster: Cluster
 def test_a_deleted_object_ends_the_command(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster, deleting=True)
     assert shell.error("rollout status vmpool/web") == 'error: vmpool "web" is being deleted'
+
+
+REPLACES_NONE = (
+    "KubeVirt's own controller runs this set, and replaces no VMI of an old template (KubeVirt reconciles "
+    "virtualmachineinstancereplicasets.kubevirt.io (Deployment kubevirt/virt-controller has no "
+    "--rs-controller-threads=0))"
+)
+
+
+@pytest.mark.parametrize("rolls", [True, False])
+def test_behind_kubevirts_controller_a_set_with_outdated_vmis_fails_instead_of_waiting(
+    cluster: Cluster, shell: Shell, rolls: bool
+):
+    herds.replica_set(cluster, outdated=2, updated=1, rolls=rolls)
+    cluster.install_kubevirt()
+    line = f'vmirs "testreplicaset" does not finish its rollout: {REPLACES_NONE}'
+    assert shell.error("rollout status vmirs/testreplicaset --timeout=5s") == f"error: {line}"
+    code, out, err = shell("rollout status vmirs/testreplicaset -o json")
+    assert (code, err, json.loads(out)["state"]) == (1, f"error: {line}\n", "Failed")
+
+
+def test_behind_kubevirts_controller_vmis_without_the_label_have_an_unknown_template(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, updated=1)
+    cluster.server.change(VMIS, ObjectKey("default", "test0"), {"metadata": {"labels": {TEMPLATE_HASH: None}}})
+    cluster.install_kubevirt()
+    assert shell.error("rollout status vmirs/testreplicaset") == (
+        'error: vmirs "testreplicaset" does not finish its rollout: no VMI has the label vmherd.dev/template-hash, '
+        f"so the template of the VMIs is not known; {REPLACES_NONE}"
+    )
+
+
+def test_behind_kubevirts_controller_a_set_without_outdated_vmis_is_finished(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, updated=2)
+    cluster.install_kubevirt()
+    assert shell.output("rollout status vmirs/testreplicaset") == 'vmirs "testreplicaset" successfully rolled out\n'
+
+
+def test_a_watched_set_fails_when_kubevirts_controller_starts_again(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("plugin.commands.rollout_status.CHECK_S", 0.01)
+    herds.replica_set(cluster, outdated=1, updated=1)
+    cluster.on_read = [lambda: None, cluster.install_kubevirt]
+    code, out, err = shell("rollout status vmirs/testreplicaset --timeout=5s")
+    assert (code, out.count("\n")) == (1, 1)
+    assert REPLACES_NONE in err
+
+
+def test_a_set_waits_while_virt_controller_restarts_for_a_takeover(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, outdated=1, updated=1)
+    cluster.install_kubevirt("--rs-controller-threads=0")
+    deployment = ObjectKey("kubevirt", VIRT_CONTROLLER)
+    cluster.server.change(DEPLOYMENTS, deployment, {"status": {"updatedReplicas": 1}})
+    line = 'Waiting for vmirs "testreplicaset" rollout to finish: 1 out of 2 new VMIs have been updated...\n'
+    assert shell.output("rollout status vmirs/testreplicaset --watch=false") == line
+
+
+def test_a_waiting_set_names_a_missing_permission_to_read_kubevirt(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, outdated=1, updated=1)
+    cluster.install_kubevirt()
+    cluster.forbidden = {"kubevirts"}
+    code, out, err = shell("rollout status vmirs/testreplicaset --watch=false")
+    assert (code, out.partition(":")[0]) == (0, 'Waiting for vmirs "testreplicaset" rollout to finish')
+    assert err.startswith(
+        'Warning: not everything is shown: whether KubeVirt\'s own controller works on vmirs "testreplicaset" ('
+    )
+
+
+def test_a_finished_set_needs_no_permission_to_read_kubevirt(cluster: Cluster, shell: Shell):
+    herds.replica_set(cluster, updated=2)
+    cluster.install_kubevirt()
+    cluster.forbidden = {"kubevirts"}
+    assert shell.output("rollout status vmirs/testreplicaset") == 'vmirs "testreplicaset" successfully rolled out\n'

@@ -20,6 +20,9 @@ from tests.plugin.cluster import SET, Cluster, Shell
 
 HERD = "virtualmachineinstancereplicaset.kubevirt.io/testreplicaset"
 KEY = ObjectKey("default", "testreplicaset")
+FORBIDDEN_VMIS = (
+    'Warning: not everything is shown: virtualmachineinstances is forbidden: User "jane" cannot list them\n'
+)
 
 
 def template(number: int, **fields: Any) -> ReplicaSet:
@@ -190,6 +193,30 @@ def test_without_permission_to_read_revisions_the_error_names_them(cluster: Clus
     put_set(cluster)
     cluster.forbidden.add("controllerrevisions")
     assert "controllerrevisions is forbidden" in shell.error("rollout history vmirs/testreplicaset")
+
+
+def test_without_permission_to_read_vmis_the_history_of_a_set_leaves_out_their_number(cluster: Cluster, shell: Shell):
+    put_set(cluster)
+    cluster.forbidden = {"virtualmachineinstances"}
+    code, out, err = shell("rollout history vmirs/testreplicaset")
+    assert (code, [line.split()[-3] for line in out.splitlines()[2:-1]]) == (0, ["<unknown>"] * 3)
+    assert out.splitlines()[3].split()[:2] == ["2", "*"]
+    assert err == FORBIDDEN_VMIS
+
+
+def test_without_permission_to_read_vmis_an_undo_says_that_vmis_keep_their_template(cluster: Cluster, shell: Shell):
+    put_set(cluster)
+    cluster.forbidden = {"virtualmachineinstances"}
+    code, out, err = shell("rollout undo vmirs/testreplicaset")
+    assert (code, out, hostname(cluster)) == (0, f"{HERD} rolled back\n", "v3")
+    assert err.startswith("Note: the VMIs keep their present template, because the set has no rolling update.")
+    assert err.endswith(FORBIDDEN_VMIS)
+
+
+def test_undo_of_a_rolling_set_needs_no_permission_to_read_vmis(cluster: Cluster, shell: Shell):
+    put_set(cluster, rolls=True)
+    cluster.forbidden = {"virtualmachineinstances"}
+    assert shell.output("rollout undo vmirs/testreplicaset") == f"{HERD} rolled back\n"
 
 
 def test_the_other_commands_for_a_set_do_not_read_revisions(cluster: Cluster, shell: Shell):
