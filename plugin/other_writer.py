@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from msgspec import structs
@@ -13,6 +14,7 @@ from controller.kinds import KINDS
 from controller.preflight.second_writer import SecondWriter, find_second_writer
 from plugin import clock
 from plugin.connection import Session
+from plugin.printing import note
 from plugin.reading import Target
 
 KUBEVIRT_REPLACES_NONE: Final = "KubeVirt's own controller runs this set, and replaces no VMI of an old template"
@@ -41,3 +43,16 @@ async def other_writer(session: Session, target: Target, missing: dict[str, str]
             continue
         missing[UNKNOWN] = f"whether KubeVirt's own controller works on {target} ({found.why})"
     return ""
+
+
+async def note_about_other_writer(session: Session, targets: Iterable[Target]) -> None:
+    """Say that the output above is vmherd's plan, if KubeVirt's own controller works on these objects. Raise ApiError.
+
+    There is one note for each kind.
+    """
+    first = {(each.kind.name, each.resource.group): each for each in reversed([*targets])}
+    for target in first.values():
+        evidence = await other_writer(session, target, {})
+        if evidence:
+            noun = target.kind.noun
+            note(f"Note: vmherd would do this, but KubeVirt's own controller runs the {noun}s now ({evidence})")

@@ -9,6 +9,7 @@ import click
 from controller.runtime.dry_run import dry_run_report
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
+from plugin.other_writer import note_about_other_writer
 from plugin.printing import print_lines, print_value
 from plugin.reading import Reader, snapshot_of
 from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
@@ -33,7 +34,8 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
     """Print the plan of each object. Raise Failed, ApiError."""
     reader = Reader(session, session.scope, once=True)
     answers = []
-    for target in await reader.some_targets(subjects, session.flags.selector):
+    targets = await reader.some_targets(subjects, session.flags.selector)
+    for target in targets:
         rules = await reader.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         if rules is None:
             raise Failed("".join(f"error: there is no plan: {line}\n" for line in reader.missing.values()))
@@ -48,3 +50,4 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
             print_lines(plan_lines(name, report))
     if answers:
         print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)
+    await note_about_other_writer(session, targets)

@@ -10,6 +10,7 @@ import msgspec
 from informers.objects import PatchType
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import CLIENT, JSON, NAME, YAML, Verb, flags_of
+from plugin.other_writer import note_about_other_writer
 from plugin.printing import note, notes_about_missing, print_lines, print_value
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
@@ -43,6 +44,8 @@ async def run(session: Session, subjects: tuple[Subject, ...], replicas: int, ex
             await _preview(session, reader, target, replicas)
         else:
             await _scale(session, target, replicas, expected)
+    if session.flags.dry_run == CLIENT:
+        await note_about_other_writer(session, targets)
     notes_about_missing(reader.missing.values())
 
 

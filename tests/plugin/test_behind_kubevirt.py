@@ -76,3 +76,22 @@ def test_beside_kubevirt_the_plan_is_that_of_a_controller_that_takes_over(record
     taking_over = json.loads(shell.output("plan vmpool/web -n demo -o json"))
     assert not any("three_way_merge" in action for action in taking_over["actions"])
     assert "takeover" in taking_over["held"]
+
+
+@pytest.mark.parametrize("line", ["plan vmpool -n demo", "scale vmpool/web -n demo --replicas=1 --dry-run=client"])
+def test_behind_kubevirts_controller_a_plan_says_who_runs_the_pool(recorded: Cluster, shell: Shell, line: str):
+    recorded.install_kubevirt("--pool-controller-threads=0")
+    out = shell.output(line)
+    recorded.install_kubevirt()
+    code, same, err = shell(line)
+    assert (code, same) == (0, out)
+    assert err == (
+        "Note: vmherd would do this, but KubeVirt's own controller runs the pools now (KubeVirt reconciles "
+        "virtualmachinepools.pool.kubevirt.io (Deployment kubevirt/virt-controller has no "
+        "--pool-controller-threads=0))\n"
+    )
+
+
+def test_a_scale_that_is_written_has_no_note_about_kubevirts_controller(recorded: Cluster, shell: Shell):
+    recorded.install_kubevirt()
+    assert shell.output("scale vmpool/web -n demo --replicas=1").endswith("/web scaled\n")
