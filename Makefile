@@ -51,7 +51,7 @@ test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k refle
 
 .PHONY: e2e
 e2e: $(INSTALLED)  ## test the chart, the image, the monitoring, the demo, and a fleet of 500 VMs
-	@$(PYTEST) $(CORES) -m e2e $(ARGS)
+	@$(PYTEST) $$((3 * $(CORES) / 2)) -m e2e $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## check style, types and import contracts

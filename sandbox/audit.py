@@ -156,7 +156,8 @@ def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
     with log.open("rb") as lines:
         if since:
             lines.seek(since - 1)
-            lines.readline()
+            if not lines.readline().endswith(b"\n"):
+                return  # the server is still writing this line
         for line in lines:
             if line.endswith(b"\n"):
                 yield _decode(line[max(0, line.rfind(_START)) :])

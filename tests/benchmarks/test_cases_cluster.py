@@ -9,6 +9,8 @@ import pytest
 from benchmarks.case import Setting
 from benchmarks.cases import CASES
 
+pytestmark = pytest.mark.e2e  # they take minutes
+
 FLAGS = "--metrics-bind-address=0 --health-probe-bind-address=0"
 VMHERD = f'exec {sys.executable} -m controller run --kubeconfig "$KUBECONFIG" {FLAGS}'
 

@@ -161,7 +161,8 @@ def test_missing_permissions_are_a_line_for_each_resource_and_exit_code_1(contro
 
 @pytest.mark.cluster
 def test_a_missing_kind_is_one_line_that_says_what_installs_it_and_exit_code_1(control_plane):
-    done = shell("run", "--kubeconfig", str(control_plane.kubeconfig), "--replicaset-group", "nobody.dev", *ANY_PORT)
+    options = ["--kubeconfig", str(control_plane.kubeconfig), "--leader-election-namespace", "default", *ANY_PORT]
+    done = shell("run", "--replicaset-group", "nobody.dev", *options)
     assert done.returncode == 1
     assert "has no virtualmachineinstancereplicasets.nobody.dev in version v1: run 'kubectl apply -f " in done.stderr
     assert done.stderr.count("\n") == 1

@@ -22,10 +22,11 @@ from typing import Any
 
 from msgspec import Struct
 
-from sandbox.admin import Admin
+from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import APISERVER, ETCD, MANAGER, SECOND_APISERVER, ControlPlane
 
 ETCD_WITHIN_S = 30.0
+MANAGER_WITHIN_S = 30.0
 BUMPED_BY = 10
 """A restore skips this number of revisions after the last known revision."""
 
@@ -113,6 +114,21 @@ def restore(plane: ControlPlane, saved: Snapshot, *, bump_revision: bool = True)
             ask_etcd(plane, "kv/put", key=base64.b64encode(b"bumped").decode())
         compact(plane)
     plane.start_apiserver()
+    _start_manager(plane)
+
+
+def _start_manager(plane: ControlPlane) -> None:
+    """Start the controller manager when the API server knows its roles again. Without a role, the manager ends."""
+    manager = Admin(plane.directory / f"{MANAGER}.kubeconfig")
+    deadline = time.monotonic() + MANAGER_WITHIN_S
+    while True:
+        try:
+            manager.send("GET", "/api/v1/namespaces/kube-system/configmaps/extension-apiserver-authentication")
+            break
+        except Rejected:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
     plane.start_component(MANAGER)
 
 

@@ -20,7 +20,7 @@ JOBS = 8
 NO_RUN_AFTER_S = 120.0
 
 
-@pytest.mark.cluster
+@pytest.mark.e2e
 @pytest.mark.timeout(400)
 async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binaries: Binaries, tmp_path: Path) -> None:
     with (
