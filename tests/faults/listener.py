@@ -27,7 +27,6 @@ class Listener:
         self.tasks: set[asyncio.Task[Any]] = set()
         self._serve = serve
         self._socket: socket.socket | None = None
-        self._accepting: asyncio.Task[None] | None = None
         self._handshakes: dict[asyncio.Task[Any] | None, socket.socket] = {}
         self._hanging: list[socket.socket] = []
         self._errors: list[BaseException] = []
@@ -37,15 +36,15 @@ class Listener:
         self._socket = socket.create_server(("127.0.0.1", self.port), backlog=BACKLOG)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
-        self._accepting = asyncio.get_running_loop().create_task(self._accept(self._socket), name="fault proxy")
+        # A cancelled `loop.sock_accept` can lose a connection. So the loop calls `accept` directly.
+        asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
 
     async def close_port(self) -> None:
         """Refuse new connections."""
-        if self._accepting and self._socket:
-            self._accepting.cancel()
-            await asyncio.wait([self._accepting])
+        if self._socket:
+            asyncio.get_running_loop().remove_reader(self._socket)
             self._socket.close()
-            self._accepting = self._socket = None
+            self._socket = None
 
     def reset(self) -> None:
         """Reset all connections."""
@@ -69,23 +68,25 @@ class Listener:
         if self._errors:
             raise BaseExceptionGroup("the fault proxy failed", self._errors)
 
-    async def _accept(self, listening: socket.socket) -> None:
-        loop = asyncio.get_running_loop()
-        while True:
-            sock, _ = await loop.sock_accept(listening)
-            if self.mode == "accept":
-                task = loop.create_task(self._handle(sock), name="fault proxy's connection")
-                self.tasks.add(task)
-                task.add_done_callback(self._done)
-            elif self.mode == "reset":
-                reset_on_close(sock)
-                sock.close()
-            else:
-                self._hanging.append(sock)
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            sock, _ = listening.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        sock.setblocking(False)
+        if self.mode == "accept":
+            task = asyncio.get_running_loop().create_task(self._handle(sock), name="fault proxy's connection")
+            self._handshakes[task] = sock
+            self.tasks.add(task)
+            task.add_done_callback(self._done)
+        elif self.mode == "reset":
+            reset_on_close(sock)
+            sock.close()
+        else:
+            self._hanging.append(sock)
 
     async def _handle(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self._handshakes[asyncio.current_task()] = sock
         try:
             wire = await Wire.accept(sock, self.tls)
         except OSError:  # an ssl.SSLError, too: the client does not trust the certificate
@@ -101,5 +102,7 @@ class Listener:
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self.tasks.discard(task)
+        if sock := self._handshakes.pop(task, None):
+            sock.close()  # the task was cancelled before its first step
         if not task.cancelled() and (error := task.exception()):
             self._errors.append(error)
