@@ -7,14 +7,11 @@ installation takes one to three minutes and 300 MB.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
@@ -22,10 +19,10 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from sandbox.binaries import cache_directory
+from tests import environments
+from tests.environments import EnvironmentMissing
 
 REQUIREMENTS = Path(__file__).resolve().parent.parent / ".ci" / "requirements-checkov.txt"
-FETCHED_WITHIN_S = 900
 TIMEOUT_S = 90
 
 
@@ -47,19 +44,17 @@ class Finding(Struct, frozen=True, order=True):
 
 def find() -> Path:
     """The Python of the environment with checkov. Raises CheckovMissing if it is not installed."""
-    python = _home() / "bin" / "python"
-    if not os.access(python, os.X_OK):
-        raise CheckovMissing("no checkov in the cache: `python -m tests.checkov` installs it")
-    return python
+    if python := environments.find(_name(), REQUIREMENTS):
+        return python
+    raise CheckovMissing("no checkov in the cache: `python -m tests.checkov` installs it")
 
 
 def find_or_install() -> Path:
     """The Python of the environment with checkov, installed if necessary. Raises CheckovMissing."""
     try:
-        return find()
-    except CheckovMissing:
-        _install()
-        return find()
+        return environments.find_or_install(_name(), REQUIREMENTS)
+    except EnvironmentMissing as error:
+        raise CheckovMissing(str(error)) from error
 
 
 def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
@@ -100,41 +95,10 @@ def _read(failed: dict[str, Any]) -> Finding:
     return Finding(failed["check_id"], kind, rest.rpartition(".")[2], failed["check_name"])
 
 
-def _home() -> Path:
-    """The environment's folder. Its name depends on the versions of checkov, of its packages and of Python."""
-    pins = REQUIREMENTS.read_bytes()
-    version = re.search(rb"^checkov==(\S+)", pins, re.MULTILINE)
+def _name() -> str:
+    version = re.search(rb"^checkov==(\S+)", REQUIREMENTS.read_bytes(), re.MULTILINE)
     assert version is not None, f"{REQUIREMENTS} pins no checkov"
-    python = f"{sys.version_info.major}.{sys.version_info.minor}"
-    return (
-        cache_directory() / "tools" / f"checkov-{version[1].decode()}-py{python}-{hashlib.sha256(pins).hexdigest()[:8]}"
-    )
-
-
-def _install() -> None:
-    """Install into a temporary folder, and then move the folder. If the download is interrupted, no incomplete
-    environment is left.
-    """
-    target = _home()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    print("installing checkov", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        home = Path(scratch) / target.name
-        # Only its Python is run. The environment's scripts contain the path of the temporary folder.
-        _run(sys.executable, "-m", "venv", "--without-pip", str(home))
-        pip = (sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "install", "--quiet")
-        _run(*pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(REQUIREMENTS))
-        shutil.rmtree(target, ignore_errors=True)
-        home.replace(target)
-
-
-def _run(*command: str) -> None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=FETCHED_WITHIN_S, check=False)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise CheckovMissing(f"checkov cannot be installed: {error}") from error
-    if done.returncode:
-        raise CheckovMissing(f"checkov cannot be installed: {done.stderr.strip()[-1000:]}")
+    return f"checkov-{version[1].decode()}"
 
 
 if __name__ == "__main__":

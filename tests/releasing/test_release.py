@@ -18,28 +18,21 @@ from release.zipapp import PLATFORMS, PYTHONS
 from charts.helm import HelmMissing
 from sandbox.kubectl import KubectlMissing, kubectl_path
 from tests.cluster import skip_or_fail
+from tests.environments import EnvironmentMissing, find_or_install
 from tests.helm import Helm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 VERSION = read_project(ROOT).version
-TOOLS = ROOT / "build" / "release"
 LINUX = [platforms for platforms in PLATFORMS if "linux" in platforms[0]]
 
 
 @pytest.fixture(scope="module")
-def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The Python with the tools of a release: that of `make release`, or a new one."""
-    if (TOOLS / ".installed").exists():
-        return TOOLS / "bin" / "python"
-    python = tmp_path_factory.mktemp("tools") / "bin" / "python"
-    lock = ROOT / ".ci" / "requirements-release.txt"
+def tools() -> Path:
+    """The Python with the tools of a release."""
     try:
-        subprocess.run([sys.executable, "-m", "venv", python.parent.parent], check=True, capture_output=True)
-        install = [python, "-m", "pip", "install", "--quiet", "--require-hashes", "--requirement", lock]
-        subprocess.run(install, check=True, capture_output=True, timeout=600)
-    except subprocess.SubprocessError as error:
-        skip_or_fail(f"the tools of a release cannot be installed: {error}")
-    return python
+        return find_or_install("release", ROOT / ".ci" / "requirements-release.txt")
+    except EnvironmentMissing as error:
+        skip_or_fail(str(error))
 
 
 def a_copy(directory: Path) -> Path:
@@ -119,17 +112,14 @@ def test_the_zipapp_is_a_plugin_of_kubectl(release: Path, tmp_path: Path) -> Non
     assert (failed.returncode, failed.stdout, failed.stderr.count("\n")) == (1, "", 1)
 
 
-@pytest.mark.parametrize("name", ["run", "plugin"])
 @pytest.mark.parametrize("platforms", LINUX, ids=lambda platforms: platforms[0])
 @pytest.mark.parametrize("python", PYTHONS)
-def test_a_lock_file_has_a_wheel_for_each_python(
-    name: str, platforms: tuple[str, ...], python: str, tmp_path: Path
-) -> None:
+def test_the_lock_files_have_a_wheel_for_each_python(platforms: tuple[str, ...], python: str, tmp_path: Path) -> None:
     """The workflow for continuous integration installs the lock file of developers with each Python."""
-    lock = ROOT / ".ci" / f"requirements-{name}.txt"
+    locks = [f"--requirement={ROOT / '.ci' / f'requirements-{name}.txt'}" for name in ("run", "plugin")]
     chosen = [word for platform in platforms for word in ("--platform", platform)]
     chosen += ["--python-version", python, "--implementation", "cp", "--only-binary", ":all:", "--require-hashes"]
     command = [sys.executable, "-m", "pip", "install", "--dry-run", "--no-deps", "--target", str(tmp_path), *chosen]
-    done = subprocess.run([*command, "--requirement", str(lock)], capture_output=True, text=True, check=False)
+    done = subprocess.run([*command, *locks], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     assert "Would install" in done.stdout

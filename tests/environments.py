@@ -1,0 +1,63 @@
+"""Python environments for tools whose packages conflict with the packages of the project. They stay in the cache."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from sandbox.binaries import cache_directory
+
+INSTALLED_WITHIN_S = 900
+
+
+class EnvironmentMissing(Exception):
+    """An environment is missing and cannot be installed. `str()` says why."""
+
+
+def find(name: str, lock: Path) -> Path | None:
+    """Return the Python of the environment with the packages of a lock file, or None if it is not installed."""
+    python = _home(name, lock) / "bin" / "python"
+    return python if os.access(python, os.X_OK) else None
+
+
+def find_or_install(name: str, lock: Path) -> Path:
+    """Return the Python of the environment, installed if necessary. Raises EnvironmentMissing."""
+    return find(name, lock) or _install(name, lock)
+
+
+def _home(name: str, lock: Path) -> Path:
+    """The environment's folder. Its name depends on the packages and on the version of Python."""
+    python = f"{sys.version_info.major}.{sys.version_info.minor}"
+    return cache_directory() / "tools" / f"{name}-py{python}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
+
+
+def _install(name: str, lock: Path) -> Path:
+    """Install into a temporary folder, and then move the folder. If the download is interrupted, no incomplete
+    environment is left.
+    """
+    target = _home(name, lock)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    print(f"installing {name}", file=sys.stderr, flush=True)
+    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
+        home = Path(scratch) / target.name
+        # Only its Python is run. The environment's scripts contain the path of the temporary folder.
+        _run(name, sys.executable, "-m", "venv", str(home))
+        pip = (str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+        _run(name, *pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
+        shutil.rmtree(target, ignore_errors=True)
+        home.replace(target)
+    return target / "bin" / "python"
+
+
+def _run(name: str, *command: str) -> None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=INSTALLED_WITHIN_S, check=False)
+    except (OSError, subprocess.SubprocessError) as error:
+        raise EnvironmentMissing(f"{name} cannot be installed: {error}") from error
+    if done.returncode:
+        raise EnvironmentMissing(f"{name} cannot be installed: {done.stderr.strip()[-1000:]}")
