@@ -63,7 +63,7 @@ def base_image(dockerfile: str) -> dict[str, Any]:
 
 def _of_lock(python: Path, project: Project, commit: Commit, source: Path, lock: Path) -> dict[str, Any]:
     made = run(
-        *(python.with_name("cyclonedx-py"), "requirements", lock, "--pyproject", source / "pyproject.toml"),
+        *(python, "-m", "cyclonedx_py", "requirements", lock, "--pyproject", source / "pyproject.toml"),
         *("--mc-type", "application", "--output-reproducible", "--of", "JSON", "--sv", SPECIFICATION),
     )
     content: dict[str, Any] = json.loads(made)

@@ -141,7 +141,9 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
     yield from _of_revisions(world, now, uid)
     yield from _of_disks(world, now)
     yield from _status(owner, fresh.owner, replicas=len(members), ready=_ready(members), updated=None)
-    alike = strict and _restarts(spec) and not world.edited & set(map(_uid, members))
+    # A running VM with the strategy Manual that needs new disks waits for its user (P13). A new VM does not run.
+    follows = _restarts(spec) and all(_strategy(vm) != "Manual" for vm in members)
+    alike = strict and follows and not world.edited & set(map(_uid, members))
     if alike and samples and len(members) == spec["replicas"]:
         for field in ("updatedReplicas", "printableStatus"):
             yield from _compare(f"status.{field}", owner["status"].get(field), fresh.owner["status"].get(field))
