@@ -19,7 +19,6 @@ from plugin.reading import Target
 
 KUBEVIRT_REPLACES_NONE: Final = "KubeVirt's own controller runs this set, and replaces no VMI of an old template"
 
-
 UNKNOWN: Final = "kubevirts"
 """The key of the line that `other_writer` adds to `missing`."""
 
