@@ -111,7 +111,14 @@ class DryRun:
         pytest.fail(f"the API server accepts {document}")
 
 
-SHARED_PLANES = {"pool_plane": 6, "control_plane": 4, "idle_plane": 4}
+SHARED_PLANES = {
+    "pool_plane": 6,
+    "control_plane": 4,
+    "idle_plane": 4,
+    "kubevirt_plane": 1,
+    "launcher_plane": 1,
+    "hostile": 1,
+}
 """The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""
 
 _running: list[pytest.FixtureDef[Any]] = []
