@@ -201,4 +201,4 @@ def test_alongside_kubevirt_our_own_kinds_are_exposed(kubevirt_plane: ControlPla
         assert shell.expose("hvmirs", "herd", *GUIDE) == "service/vmiservice exposed\n"
         [owner] = sets.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]
         assert owner["apiVersion"] == "vmherd.dev/v1"
-        sets.kubectl("delete", "hvmirs", "herd")
+        sets.kubectl("delete", "virtualmachineinstancereplicasets.vmherd.dev", "herd")
