@@ -14,9 +14,13 @@ from tests.integration.controller_process import controller_process, eventually
 
 pytestmark = pytest.mark.cluster
 
+NOT_FORKED = "controller.__main__"
+"""The same program, in a process that Python has just started."""
+
 
 def test_sigterm_ends_the_program_in_order_with_exit_code_0(control_plane: ControlPlane, tmp_path: Path) -> None:
-    with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "orderly") as program:
+    flags = ("--leader-election-id", "orderly")
+    with controller_process(control_plane.kubeconfig, tmp_path, *flags, program=NOT_FORKED) as program:
         assert program.health("readyz") == (200, "ok")
         assert program.stop() == 0
         # A reconciliation that runs at that moment ends in between.

@@ -23,12 +23,14 @@ from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from sandbox.processes import free_ports
 from tests.cluster import Kubectl
+from tests.forked import ForkedProgram
 from tests.release import Pod, pod
 
 T = TypeVar("T")
 
 MERGE = "application/merge-patch+json"
 GROUP_VERSION = "kubevirt.io/v1"
+CONTROLLER = "controller"
 LABELS = {"app": "herd"}
 SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}}
 
@@ -64,7 +66,12 @@ def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0)
 
 class ControllerProcess:
     def __init__(
-        self, process: subprocess.Popen[bytes], log: Path, metrics_port: int, health_port: int, own: Pod | None = None
+        self,
+        process: subprocess.Popen[bytes] | ForkedProgram,
+        log: Path,
+        metrics_port: int,
+        health_port: int,
+        own: Pod | None = None,
     ) -> None:
         self.process = process
         self.log = log
@@ -133,7 +140,7 @@ def controller_process(
     *flags: str,
     wait: bool = True,
     through: Callable[[Path, str], Path] | None = None,
-    program: str = "controller",
+    program: str = CONTROLLER,
 ) -> Iterator[ControllerProcess]:
     """Run the controller while the block runs. The argument `who` decides the controller's permissions and its first
     flags:
@@ -143,8 +150,8 @@ def controller_process(
     - A Pod: the Pod's arguments, environment and account. A missing permission does not fail the test.
     - A path of a kubeconfig: the permissions of that kubeconfig, and only the given flags.
 
-    `through` writes the kubeconfig for a token, for example with the address of a proxy. `program` is the package to
-    run.
+    `through` writes the kubeconfig for a token, for example with the address of a proxy. `program` is the module to
+    run. Only the module `controller` is forked (see tests/forked.py).
     """
     if isinstance(who, Path):
         with _program(directory, ["--kubeconfig", str(who)], flags, wait=wait, program=program) as running:
@@ -172,19 +179,17 @@ def _program(
     own: Pod | None = None,
     *,
     wait: bool,
-    program: str = "controller",
+    program: str = CONTROLLER,
 ) -> Iterator[ControllerProcess]:
     """Run `vmherd run` with free ports and a JSON log. If a flag is given twice, the last value counts."""
     metrics_port, health_port = free_ports(2)
-    command = [sys.executable, "-m", program, "run", *arguments]
-    command += ["--log-format", "json", "--log-level", "debug"]
+    command = ["run", *arguments, "--log-format", "json", "--log-level", "debug"]
     command += ["--metrics-bind-address", f"127.0.0.1:{metrics_port}"]
     command += ["--health-probe-bind-address", f"127.0.0.1:{health_port}", *flags]
     log = directory / f"controller-{metrics_port}.log"
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
     environment |= own.environment if own else {}
-    with log.open("wb") as output:
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
+    process = _start(program, command, log, environment)
     running = ControllerProcess(process, log, metrics_port, health_port, own)
     try:
         if wait:
@@ -194,6 +199,18 @@ def _program(
         if process.poll() is None:
             process.kill()
         process.wait()
+
+
+def _start(
+    program: str, arguments: list[str], log: Path, environment: dict[str, str]
+) -> subprocess.Popen[bytes] | ForkedProgram:
+    """Start a module that has the commands of vmherd. Its output goes to `log`."""
+    log.touch()
+    if program == CONTROLLER:
+        return ForkedProgram(program, arguments, log, environment=environment)
+    with log.open("wb") as output:
+        command = [sys.executable, "-m", program, *arguments]
+        return subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, env=environment)
 
 
 class ReplicaSetNamespace:

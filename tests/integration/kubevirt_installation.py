@@ -9,13 +9,14 @@ import contextlib
 import json
 import os
 import subprocess
-import sys
+import tempfile
 from pathlib import Path
 from typing import Any
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
+from tests.forked import ForkedProgram
 from tests.integration.controller_process import MERGE, eventually
 
 NAMESPACE = "kubevirt"
@@ -137,14 +138,15 @@ def with_kubevirts_status(plane: ControlPlane) -> None:
 def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedProcess[str]:
     """Run a command of vmherd that ends by itself."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("VMHERD_")}
-    return subprocess.run(
-        [sys.executable, "-m", "controller", command, "--kubeconfig", str(kubeconfig), *flags],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
+    with tempfile.TemporaryDirectory() as directory:
+        output, errors = Path(directory, "output"), Path(directory, "errors")
+        arguments = [command, "--kubeconfig", str(kubeconfig), *flags]
+        program = ForkedProgram("controller", arguments, output, errors=errors, environment=environment)
+        try:
+            code = program.wait(60)
+        finally:
+            program.kill()
+        return subprocess.CompletedProcess(arguments, code, output.read_text(), errors.read_text())
 
 
 def _namespace() -> dict[str, Any]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 import uuid
 from collections import Counter
 from collections.abc import Iterator
@@ -16,6 +14,7 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
+from tests.forked import ForkedProgram
 from tests.integration.controller_process import (
     ControllerProcess,
     Rejected,
@@ -350,18 +349,10 @@ def is_vm_ready(vm: dict[str, Any]) -> bool:
 @contextmanager
 def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
     """Run the simulator of VMs and VMIs while the block runs. It shortens KubeVirt's backoff to a twentieth."""
-    command = [
-        sys.executable,
-        "-m",
-        "sandbox.simulator",
-        f"--kubeconfig={plane.kubeconfig}",
-        "--time-scale=0.05",
-        *flags,
-    ]
     log = plane.logs / f"simulator-{uuid.uuid4().hex[:6]}.log"
-    with log.open("wb") as output:
-        # A process group of its own: Ctrl-C ends the tests first.
-        process = subprocess.Popen(command, stdout=output, stderr=subprocess.STDOUT, process_group=0)
+    arguments = [f"--kubeconfig={plane.kubeconfig}", "--time-scale=0.05", *flags]
+    # A process group of its own: Ctrl-C ends the tests first.
+    process = ForkedProgram("sandbox.simulator", arguments, log, own_group=True)
     try:
         yield
         ended = process.poll()
