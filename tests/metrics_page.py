@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
 from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry
@@ -113,7 +114,8 @@ class Exported(NamedTuple):
     samples: Sequence[str]
 
 
-def exported() -> dict[str, Exported]:
+@cache
+def exported() -> Mapping[str, Exported]:
     """Every metric that the program exports, by name. The name of a counter ends with `_total`."""
     metrics = Metrics(CollectorRegistry())
     exercise(metrics, figures=lambda: tuple(talkative(kind.kind) for kind in KINDS))

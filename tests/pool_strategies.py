@@ -20,7 +20,7 @@ from informers.resource import Resource
 from tests.fakes.rules import finalizers_of
 from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, POOLS, Json, pool, vm_spec
 from tests.pool_simulation import PoolSimulation
-from tests.strategies import json_values
+from tests.strategies import choice, json_values
 
 SORTS = (None, "AscendingOrder", "DescendingOrder", "Newest", "Oldest", "Random")
 BYSTANDERS = ("web-1", "web-7", "other")
@@ -32,13 +32,17 @@ OTHERS = Resource(Listener, group="example.org", version="v1", plural="others", 
 BYSTANDING = {"bystander": "true"}
 
 
+_BYSTANDERS = st.sets(st.sampled_from(BYSTANDERS))
+_MATCHING = st.sampled_from([LABELS, {"tier": "spare"}])
+
+
 @st.composite
 def policies(draw: st.DrawFn, *, selectors: bool = True) -> Json:
     policy: Json = {}
-    if sort := draw(st.sampled_from(SORTS)):
+    if sort := draw(choice(*SORTS)):
         policy["sortPolicy"] = sort
     if selectors and not draw(st.integers(0, 3)):
-        matching = draw(st.sampled_from([dict(LABELS), {"tier": "spare"}]))
+        matching = {**draw(_MATCHING)}
         policy["selectors"] = {"labelSelector": {"matchLabels": matching}}
     return policy
 
@@ -48,12 +52,12 @@ def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
     """A scale-in strategy. `preserve` says whether the strategy preserves disks. If `preserve` is None, both values are
     possible.
     """
-    states = {None: ["Disabled", "Offline", "Online"], True: ["Offline", "Online"], False: ["Disabled"]}[preserve]
-    kinds = ["proactive", "opportunistic"] if preserve else [None, "proactive", "opportunistic", "unmanaged"]
-    kind = draw(st.sampled_from(kinds))
+    states = {None: ("Disabled", "Offline", "Online"), True: ("Offline", "Online"), False: ("Disabled",)}[preserve]
+    kinds = ("proactive", "opportunistic") if preserve else (None, "proactive", "opportunistic", "unmanaged")
+    kind = draw(choice(*kinds))
     if kind is None:
         return None
-    block: Json = {} if kind == "unmanaged" else {"statePreservation": draw(st.sampled_from(states))}
+    block: Json = {} if kind == "unmanaged" else {"statePreservation": draw(choice(*states))}
     if kind == "proactive":
         block["selectionPolicy"] = draw(policies())
     return {kind: block}
@@ -62,15 +66,15 @@ def scale_ins(draw: st.DrawFn, *, preserve: bool | None = None) -> Json | None:
 @st.composite
 def pools(draw: st.DrawFn, **fixed: object) -> Pool:
     """Valid pools with all policies. The fields in `fixed` are not varied."""
-    update = draw(st.sampled_from([None, "proactive", "opportunistic", "unmanaged"]))
+    update = draw(choice(None, "proactive", "opportunistic", "unmanaged"))
     block = {"selectionPolicy": draw(policies(selectors=False))} if update == "proactive" else {}
     fields: Json = {
         "replicas": draw(st.integers(0, 6)),
-        "maxUnavailable": draw(st.sampled_from([None, 1, 2, "25%", "50%", "100%"])),
+        "maxUnavailable": draw(choice(None, 1, 2, "25%", "50%", "100%")),
         "scaleInStrategy": draw(scale_ins()),
         "updateStrategy": {update: block} if update else None,
-        "finalizers": draw(st.sampled_from([(), (OTHER_FINALIZER,)])),
-        "spec": vm_spec(disks=draw(st.sampled_from([(), ("data",), ("data", "root-disk")]))),
+        "finalizers": draw(choice((), (OTHER_FINALIZER,))),
+        "spec": vm_spec(disks=draw(choice((), ("data",), ("data", "root-disk")))),
     }
     return pool(**{**fields, **fixed})
 
@@ -81,7 +85,7 @@ def simulations(draw: st.DrawFn, *, bystanders: bool = False, **fixed: object) -
     simulation = PoolSimulation(draw(pools(**fixed)), burst=draw(st.integers(1, 6)), cdi=draw(st.booleans()))
     owner = simulation.server.put(OTHERS, {"metadata": {"name": "other"}})["metadata"]
     reference = {**msgspec.to_builtins(ANOTHER_CONTROLLER), "uid": owner["uid"]}
-    for name in draw(st.sets(st.sampled_from(BYSTANDERS))) if bystanders else ():
+    for name in draw(_BYSTANDERS) if bystanders else ():
         owners = draw(st.sampled_from([[], [reference]]))
         metadata = {"name": name, "labels": {**LABELS, **BYSTANDING}, "ownerReferences": owners}
         simulation.server.put(VMS, {"metadata": metadata, "spec": vm_spec()})
@@ -96,7 +100,7 @@ GENTLE_EDITS = ("scale", "scale", "template", "rename", "delete", "mark", "halt"
 @st.composite
 def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = EDITS) -> str:
     """A user changes the pool or one of its VMs. The kind of the change is returned for the output of a failed test."""
-    kind = draw(st.sampled_from(kinds))
+    kind = draw(choice(*kinds))
     names = simulation.running()
     if kind == "scale" or not names:
         simulation.change(replicas=draw(st.integers(0, 6)))
@@ -104,14 +108,14 @@ def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = 
     if kind == "preserve":
         simulation.change(scaleInStrategy=draw(scale_ins()))
         return kind
-    name = draw(st.sampled_from(names))
+    name = draw(choice(*names))
     match kind:
         case "template" | "disks" | "rename":
             disks = [each["metadata"]["name"] for each in simulation.template().get("dataVolumeTemplates", [])]
             spec = vm_spec(
-                image=draw(st.sampled_from(["v1", "v2", "v3"])),
+                image=draw(choice("v1", "v2", "v3")),
                 disks=[f"new-{disk}"[:12] for disk in disks] if kind == "rename" else disks,
-                size=draw(st.sampled_from(["1Gi", "2Gi"])) if kind == "disks" else "1Gi",
+                size=draw(choice("1Gi", "2Gi")) if kind == "disks" else "1Gi",
             )
             simulation.change(virtualMachineTemplate={"metadata": {"labels": dict(LABELS)}, "spec": spec})
         case "delete":
@@ -120,12 +124,12 @@ def edits(draw: st.DrawFn, simulation: PoolSimulation, kinds: tuple[str, ...] = 
             simulation.edit_vm(name, metadata={"ownerReferences": []})
         case "finalizer":
             others = [each for each in finalizers_of(simulation.vms[name]) if each != POOL_FINALIZER]
-            ours = draw(st.sampled_from([[], [POOL_FINALIZER]]))
+            ours = draw(choice((), (POOL_FINALIZER,)))
             simulation.edit_vm(name, metadata={"finalizers": [*others, *ours]})
         case "relabel":
             simulation.edit_vm(name, metadata={"labels": {"app": "debug"}})
         case "mark":
-            mark, value = draw(st.sampled_from([(REMOVE, "true"), (PROTECT, "true"), (DELETION_COST, "-5")]))
+            mark, value = draw(choice((REMOVE, "true"), (PROTECT, "true"), (DELETION_COST, "-5")))
             simulation.edit_vm(name, metadata={"annotations": {mark: value}})
         case "halt":
             simulation.edit_vm(name, spec={"runStrategy": "Halted"})

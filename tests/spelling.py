@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -53,28 +54,28 @@ def tree_of(paths: dict[str, list[str]]) -> Node:
 ROOT = tree_of(POOL_PATHS)
 ROOT.children["spec"].children["dataVolumeTemplates"].children["[]"].children.pop("status", None)
 VM_SPEC = ROOT.children["spec"]
+NO_NODE = Node()
+"""Stands for a field that the types do not have."""
 
 
-@st.composite
-def values(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0) -> Any:
+def _value(draw: st.DrawFn, node: Node = VM_SPEC, name: str = "", depth: int = 0) -> Any:
     """Draw a value for a field. Go's JSON encoder omits some empty values; such a value is never drawn."""
     if "quantities" in node.kinds:
-        return draw(st.sampled_from(SAME_QUANTITIES))[0]
+        return draw(_QUANTITIES)[0]
     if "[]" in node.children:
-        count = draw(st.integers(1, 2))
-        items = [draw(values(node.children["[]"], "", depth + 1)) for _ in range(count)]
+        count = draw(_ONE_OR_TWO)
+        items = [_value(draw, node.children["[]"], "", depth + 1) for _ in range(count)]
         return [{**item, **_identity(name, index)} if isinstance(item, dict) else item for index, item in _each(items)]
     if "{}" in node.children:
-        return {"memory": draw(values(node.children["{}"], "", depth + 1))}
+        return {"memory": _value(draw, node.children["{}"], "", depth + 1)}
     if "emptyListOrMapMeansAbsent" in node.kinds:
-        return draw(st.sampled_from([{"key": "value"}, ["value"]]))
+        return draw(_LISTS_OR_MAPS)
     if node.children:
-        names = sorted(node.children)
-        chosen = draw(st.lists(st.sampled_from(names), max_size=3 if depth else 2, unique=True))
-        return {each: draw(values(node.children[each], each, depth + 1)) for each in chosen}
+        chosen = draw(_names(node, 3 if depth else 2))
+        return {each: _value(draw, node.children[each], each, depth + 1) for each in chosen}
     if "presenceMatters" in node.kinds or "emptyMeansAbsent" in node.kinds:
         return {}
-    return draw(st.sampled_from(["x", 7, True]))
+    return draw(_SCALARS)
 
 
 def _each(items: list[Any]) -> list[tuple[int, Any]]:
@@ -87,42 +88,75 @@ def _identity(list_name: str, index: int) -> Json:
     return {"name": f"item{index}"} if list_name in NAMED_LISTS else {}
 
 
+# A strategy that is made again for each draw costs more time than the draw.
+_QUANTITIES = st.sampled_from(SAME_QUANTITIES)
+_ONE_OR_TWO = st.integers(1, 2)
+_LISTS_OR_MAPS = st.sampled_from([{"key": "value"}, ["value"]])
+_SCALARS = st.sampled_from(["x", 7, True])
+_RUN_STRATEGIES = st.sampled_from(["Always", "Halted", "Manual"])
+
+
+@cache
+def _names(node: Node, most: int, *more: str) -> st.SearchStrategy[list[str]]:
+    """Lists of names of the node's children, and of the names in `more`."""
+    return st.lists(st.sampled_from([*sorted(node.children), *more]), max_size=most, unique=True)
+
+
+@cache
+def _orders(count: int) -> st.SearchStrategy[list[int]]:
+    return st.permutations(range(count))
+
+
+@cache
+def _one_of(equal: tuple[str | int, ...]) -> st.SearchStrategy[object]:
+    return st.sampled_from(equal)
+
+
+@cache
+def _absent(node: Node) -> st.SearchStrategy[object]:
+    return st.sampled_from(_as_good_as_absent(node))
+
+
 @st.composite
 def vm_specs(draw: st.DrawFn) -> Json:
     """A VM spec with a domain, and any other fields that the types allow."""
-    spec = draw(values())
+    spec = _value(draw)
     spec.pop("running", None)
-    inner = {**draw(values(VM_SPEC.children["template"].children["spec"], "", 1))}
+    inner = {**_value(draw, VM_SPEC.children["template"].children["spec"], "", 1)}
     inner["domain"] = {**inner.get("domain", {}), "machine": {"type": "q35"}}
     spec["template"] = {"metadata": {"labels": {"app": "web"}}, "spec": inner}
-    spec["runStrategy"] = draw(st.sampled_from(["Always", "Halted", "Manual"]))
+    spec["runStrategy"] = draw(_RUN_STRATEGIES)
     return spec
 
 
 @st.composite
-def respelled(draw: st.DrawFn, value: Any, node: Node = VM_SPEC) -> Any:
-    """The same value in another spelling: nulls, empty values, zeros, quantities, the order of fields."""
+def respelled(draw: st.DrawFn, value: Any) -> Any:
+    """The same VM spec in another spelling: nulls, empty values, zeros, quantities, the order of fields."""
+    return _respelled(draw, value, VM_SPEC)
+
+
+def _respelled(draw: st.DrawFn, value: Any, node: Node) -> Any:
     if "quantities" in node.kinds:
-        same = next((each for each in SAME_QUANTITIES if value in each), (value,))
-        return draw(st.sampled_from(same))
+        same = next((each for each in SAME_QUANTITIES if value in each), None)
+        return value if same is None else draw(_one_of(same))
     if isinstance(value, list):
-        inner = node.children.get("[]", Node())
-        return [draw(respelled(item, inner)) for item in value]
+        inner = node.children.get("[]", NO_NODE)
+        return [_respelled(draw, item, inner) for item in value]
     if not isinstance(value, dict):
         return value
     fields = {
-        name: draw(respelled(inner, node.children.get(name) or node.children.get("{}") or Node()))
+        name: _respelled(draw, inner, node.children.get(name) or node.children.get("{}") or NO_NODE)
         for name, inner in value.items()
     }
     if node is VM_SPEC and fields.get("runStrategy") in ("Always", "Halted") and draw(st.booleans()):
         fields["running"] = fields.pop("runStrategy") == "Always"
     if "emptyListOrMapMeansAbsent" in node.kinds:
         return fields  # the keys of a map are the user's
-    for name in draw(st.lists(st.sampled_from([*sorted(node.children), "unheardOf"]), max_size=4, unique=True)):
+    for name in draw(_names(node, 4, "unheardOf")):
         if name not in fields and name not in ("[]", "{}", "running"):
-            fields[name] = draw(st.sampled_from(_as_good_as_absent(node.children.get(name, Node()))))
-    order = draw(st.permutations(sorted(fields)))
-    return {name: fields[name] for name in order}
+            fields[name] = draw(_absent(node.children.get(name, NO_NODE)))
+    names = sorted(fields)
+    return {names[index]: fields[names[index]] for index in draw(_orders(len(names)))}
 
 
 def _as_good_as_absent(node: Node) -> list[Any]:

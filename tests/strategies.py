@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
+from functools import lru_cache
+from typing import Any
+
 import msgspec
 from hypothesis import strategies as st
 
@@ -22,6 +26,15 @@ from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 
 PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown")
 STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
+
+
+@lru_cache(maxsize=1000, typed=True)
+def choice(*values: Hashable) -> st.SearchStrategy[Any]:
+    """One of these values. A strategy that is made again for each draw costs more time than the draw."""
+    return st.sampled_from(values)
+
+
+_ENTERED_S = st.sampled_from([None, None, {}, {"Running": 30, "Failed": 5}, {"Failed": 200}])
 
 json_values = st.recursive(
     st.none()
@@ -44,27 +57,26 @@ def template_hash_of(owner: ReplicaSet) -> str:
 def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
     """Valid sets that are not paused or terminating, with or without rolling updates."""
     roll = draw(st.booleans()) if rolling is None else rolling
-    allowance = draw(st.sampled_from(["1", "2", "25%", "50%", "100%"]))
+    allowance = draw(choice("1", "2", "25%", "50%", "100%"))
     return replicaset(
         replicas=draw(st.integers(0, 8)),
         annotations={ROLLING_UPDATE: f"maxUnavailable={allowance}"} if roll else None,
-        template_name=draw(st.sampled_from(["test", None])),
+        template_name=draw(choice("test", None)),
         generation=draw(st.integers(1, 3)),
     )
 
 
-@st.composite
-def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstance:
+def draw_vmi(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstance:
     """A VMI in any state: member, orphan or VMI of another owner, with or without matching labels, outdated or not."""
-    role = draw(st.sampled_from(["member", "member", "member", "orphan", "stranger"]))
+    role = draw(choice("member", "member", "member", "orphan", "stranger"))
     labels = dict(LABELS) if draw(st.integers(0, 4)) else {"myvmi": "detached"}
     if draw(st.booleans()):
-        labels[TEMPLATE_HASH] = draw(st.sampled_from([template_hash_of(owner), "older"]))
+        labels[TEMPLATE_HASH] = draw(choice(template_hash_of(owner), "older"))
     annotations = {key: "true" for key in (REMOVE, PROTECT) if not draw(st.integers(0, 5))}
-    cost = draw(st.sampled_from([None, None, "-3", "10", "cheap"]))
+    cost = draw(choice(None, None, "-3", "10", "cheap"))
     if cost is not None:
         annotations[DELETION_COST] = cost
-    history = draw(st.sampled_from([None, None, None, 1, 2, 6, "rubbish"]))
+    history = draw(choice(None, None, None, 1, 2, 6, "rubbish"))
     if history is not None:
         born = seconds_ago(draw(st.integers(0, 400)))
         annotations[EARLY_FAILURES] = annotation_of(history, born, born) if isinstance(history, int) else history
@@ -75,21 +87,24 @@ def vmis(draw: st.DrawFn, name: str, owner: ReplicaSet) -> VirtualMachineInstanc
         labels=labels,
         annotations=annotations,
         deleting=not draw(st.integers(0, 5)),
-        phase=draw(st.sampled_from(PHASES + ("Running",) * 6)),
-        node=draw(st.sampled_from([None, "node-1", "node-2"])),
-        ready=draw(st.sampled_from([None, False, True, True])),
-        reason=draw(st.sampled_from([None, None, "PodTerminating"])),
+        phase=draw(choice(*PHASES, *("Running",) * 6)),
+        node=draw(choice(None, "node-1", "node-2")),
+        ready=draw(choice(None, False, True, True)),
+        reason=draw(choice(None, None, "PodTerminating")),
         ready_for_s=draw(st.integers(0, 2000)),
         age_s=draw(st.integers(2000, 4000)),
         migrating=draw(st.booleans()),
-        entered_s=draw(st.sampled_from([None, None, {}, {"Running": 30, "Failed": 5}, {"Failed": 200}])),
+        entered_s=draw(_ENTERED_S),
     )
+
+
+vmis = st.composite(draw_vmi)
 
 
 @st.composite
 def populations(draw: st.DrawFn, owner: ReplicaSet, *, max_size: int = 12) -> tuple[VirtualMachineInstance, ...]:
     size = draw(st.integers(0, max_size))
-    return tuple(draw(vmis(f"vm-{number}", owner)) for number in range(size))
+    return tuple(draw_vmi(draw, f"vm-{number}", owner) for number in range(size))
 
 
 @st.composite

@@ -10,7 +10,7 @@ from collections.abc import Container
 from typing import Any, TypeVar
 
 import msgspec
-from msgspec.structs import fields, replace
+from msgspec.structs import replace
 
 T = TypeVar("T")
 
@@ -45,7 +45,8 @@ def status_patch(owner: Any, new: Any, *, known: Container[str] | None = None) -
     not in the schema. Without `known`, the stored status would always differ from `new`, and every reconciliation would
     write the status again.
     """
-    names = {field.encode_name: field.name for field in fields(new) if known is None or field.encode_name in known}
+    fields = zip(new.__struct_encode_fields__, new.__struct_fields__, strict=True)
+    names = {encoded: name for encoded, name in fields if known is None or encoded in known}
     if all(_or_none(getattr(owner.status, name, None)) == _or_none(getattr(new, name)) for name in names.values()):
         return None
     metadata = {"uid": owner.metadata.uid, "resourceVersion": owner.metadata.resource_version}

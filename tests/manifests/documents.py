@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,7 +65,12 @@ SOUND_POOL: Final[Mapping[str, Any]] = {
 
 
 def load(path: Path) -> dict[str, Any]:
-    """The only document of a file."""
+    """The only document of a file, as a copy that a test may change."""
+    return copy.deepcopy(_parsed(path))
+
+
+@cache
+def _parsed(path: Path) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(path.read_text())
     return document
 

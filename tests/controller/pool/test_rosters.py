@@ -23,8 +23,10 @@ from informers.store import Store
 from tests.controller.pool.test_properties import lived
 from tests.fakes import stores
 from tests.pool_builders import pool, vm, vmi
+from tests.strategies import choice
 
 OWNERS = (pool("one", uid="uid-1"), pool("two", uid="uid-2"))
+OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], None])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -64,11 +66,11 @@ class RosterMachine(RuleBasedStateMachine):
         self.version += 1
         return vm(
             f"one-{data.draw(st.integers(0, 9))}",
-            owner=data.draw(st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], None])),
+            owner=data.draw(OWNER_OR_NONE),
             uid=f"uid-{data.draw(st.integers(0, 1))}",
             ready=data.draw(st.booleans()),
-            printable=data.draw(st.sampled_from(["Running", "Running", "Starting"])),
-            revision=data.draw(st.sampled_from(["one-1", "one-2"])),
+            printable=data.draw(choice("Running", "Running", "Starting")),
+            revision=data.draw(choice("one-1", "one-2")),
             version=str(self.version),
         )
 

@@ -18,7 +18,7 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.controller.runtime.workers import A, B, Script, working
 
-pytestmark = pytest.mark.looptime
+pytestmark = pytest.mark.looptime(noop_cycles=1)  # no socket and no thread: the clock need not wait for either
 
 MANY = [ObjectKey("ns", f"set-{number}") for number in range(1000)]
 REFUSED = TransportError("connection refused", sent=False)

@@ -16,10 +16,14 @@ from controller.runtime import members, rosters
 from informers.store import Store
 from tests.builders import LABELS, replicaset, vmi
 from tests.fakes import stores
+from tests.strategies import choice
 
 OWNERS = (replicaset("one", uid="uid-1"), replicaset("two", uid="uid-2"))
 SUCCESSOR = replicaset("one", uid="uid-3")
 """A set with the name of the first set."""
+
+OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], SUCCESSOR, None])
+MORE_LABELS = st.sampled_from([{}, {}, {"extra": "yes"}, {"kubevirt.io/nodeName": "node-1"}])
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -45,10 +49,9 @@ def contents(found: VMIs) -> dict[Hashable, set[tuple[str, str]]]:
     return groups
 
 
-@st.composite
-def states(draw: st.DrawFn, version: int) -> VirtualMachineInstance:
+def draw_vmi(draw: st.DrawFn, version: int) -> VirtualMachineInstance:
     """A VMI of any owner or none, with any state and labels."""
-    owner = draw(st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], SUCCESSOR, None]))
+    owner = draw(OWNER_OR_NONE)
     if owner is OWNERS[0] and not draw(st.integers(0, 5)):
         # A wrong name in an owner reference does not matter, because Kubernetes goes by the UID.
         owner = replicaset("wrong-name", uid=owner.metadata.uid)
@@ -56,11 +59,11 @@ def states(draw: st.DrawFn, version: int) -> VirtualMachineInstance:
         f"vm-{draw(st.integers(0, 15))}",
         owner=owner,
         uid=f"uid-{draw(st.integers(0, 1))}",
-        labels=dict(LABELS) | draw(st.sampled_from([{}, {}, {"extra": "yes"}, {"kubevirt.io/nodeName": "node-1"}])),
-        phase=draw(st.sampled_from(["Running", "Running", "Scheduling", "Failed"])),
+        labels=dict(LABELS) | draw(MORE_LABELS),
+        phase=draw(choice("Running", "Running", "Scheduling", "Failed")),
         ready=draw(st.booleans()),
         deleting=draw(st.integers(0, 9)) == 0,
-        namespace=draw(st.sampled_from(["default", "default", "default", "elsewhere"])),
+        namespace=draw(choice("default", "default", "default", "elsewhere")),
         version=str(version),
     )
 
@@ -76,7 +79,7 @@ class RosterMachine(RuleBasedStateMachine):
 
     def draw(self, data: st.DataObject) -> VirtualMachineInstance:
         self.version += 1
-        return data.draw(states(self.version))
+        return draw_vmi(data.draw, self.version)
 
     @rule(data=st.data(), number=st.integers(1, 6))
     def apply(self, data, number):
