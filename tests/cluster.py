@@ -26,7 +26,8 @@ from sandbox.kubectl import kubectl_path
 
 KUBECTL_TIMEOUT_S = 60
 SERVED_WITHIN_S = 10.0
-APPLY = "fieldManager=kubectl&force=true&fieldValidation=Strict"
+CREATE = "fieldManager=kubectl&fieldValidation=Strict"
+APPLY = f"{CREATE}&force=true"
 
 # The programs in Go collect garbage less often. A control plane then needs a fifth less CPU, and more memory.
 os.environ.setdefault("GOGC", "400")
@@ -66,12 +67,18 @@ class Kubectl:
         """
         admin = Admin(self.kubeconfig)
         for each in objects:
-            path = f"{_path_of(admin, each, self.namespace or 'default')}?{APPLY}"
+            path = f"{_path_of(admin, each, self.namespace)}/{each['metadata']['name']}?{APPLY}"
             admin.send("PATCH", path, json.dumps(each).encode(), "application/apply-patch+yaml")
+
+    def create(self, item: dict[str, Any]) -> None:
+        """Create an object as `kubectl create` does. The method sends the request itself, as `apply` does."""
+        admin = Admin(self.kubeconfig)
+        path = f"{_path_of(admin, item, self.namespace)}?{CREATE}"
+        admin.send("POST", path, json.dumps(item).encode(), "application/json")
 
 
 def _path_of(admin: Admin, item: dict[str, Any], namespace: str) -> str:
-    """The path of an object on the API server. A new definition is served after a short delay."""
+    """The path of the objects of a kind on the API server. A new definition is served after a short delay."""
     version, meta = item["apiVersion"], item["metadata"]
     root = f"/apis/{version}" if "/" in version else f"/api/{version}"
     give_up = time.monotonic() + SERVED_WITHIN_S
@@ -79,8 +86,8 @@ def _path_of(admin: Admin, item: dict[str, Any], namespace: str) -> str:
         if time.monotonic() > give_up:
             pytest.fail(f"the API server does not serve {version} {item['kind']}")
         time.sleep(0.05)
-    within = f"/namespaces/{meta.get('namespace', namespace)}" if resource["namespaced"] else ""
-    return f"{root}{within}/{resource['name']}/{meta['name']}"
+    within = f"/namespaces/{meta.get('namespace') or namespace or 'default'}" if resource["namespaced"] else ""
+    return f"{root}{within}/{resource['name']}"
 
 
 def _served(admin: Admin, root: str, kind: str) -> dict[str, Any] | None:
@@ -112,9 +119,9 @@ class DryRun:
 
 
 SHARED_PLANES = {
-    "pool_plane": 6,
-    "control_plane": 4,
-    "idle_plane": 4,
+    "pool_plane": 4,
+    "control_plane": 3,
+    "idle_plane": 3,
     "kubevirt_plane": 1,
     "launcher_plane": 1,
     "hostile": 1,
