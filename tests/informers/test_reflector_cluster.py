@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,6 @@ from informers.errors import ApiError
 from informers.informer import SharedInformer
 from informers.resource import Resource
 from informers.watch_state import Listing
-from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.informers.scripted import RecordedInstruments, following
@@ -175,37 +174,29 @@ async def test_a_missing_permission_is_logged_once_and_the_informer_recovers_whe
         assert [entry["event"] for entry in logs] == ["waiting", "following again"]
 
 
-@pytest.fixture
-def restartable(control_plane_binaries: Binaries, tmp_path: Path) -> Iterator[ControlPlane]:
-    plane = ControlPlane(tmp_path / "plane", control_plane_binaries)
-    plane.start()
-    yield plane
-    plane.stop()
-
-
-async def test_the_informer_recovers_after_a_restart_of_the_api_server(restartable: ControlPlane):
+async def test_the_informer_recovers_after_a_restart_of_the_api_server(control_plane: ControlPlane, namespace: str):
     """A restarted API server has lost its earlier events. So the watch expires, and the informer finds the changes in a
     new list.
     """
     reports = RecordedInstruments()
-    async with client_with(restartable.kubeconfig) as client:
+    async with client_with(control_plane.kubeconfig) as client:
         for name in ("kept", "gone"):
-            await client.create(CONFIGMAPS, "default", body(name))
-        informer = SharedInformer(CONFIGMAPS, client, namespaces=("default",), instruments=reports)
+            await client.create(CONFIGMAPS, namespace, body(name))
+        informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace,), instruments=reports)
         with capture_logs() as logs:
             async with following(informer):
                 await eventually(lambda: shown(informer) == {"kept", "gone"})
-                await asyncio.to_thread(restartable.stop_apiserver)
+                await asyncio.to_thread(control_plane.stop_apiserver)
                 await eventually(lambda: informer.waiting_for)
                 assert shown(informer) == {"kept", "gone"}
-                await asyncio.to_thread(restartable.start_apiserver)
-                await client.delete(CONFIGMAPS, key("gone", "default"))
-                await client.create(CONFIGMAPS, "default", body("new"))
+                await asyncio.to_thread(control_plane.start_apiserver)
+                await client.delete(CONFIGMAPS, key("gone", namespace))
+                await client.create(CONFIGMAPS, namespace, body("new"))
                 await eventually(lambda: shown(informer) == {"kept", "new"} and not informer.waiting_for)
-                version = int(informer.store.version("default"))
-                await client.create(CONFIGMAPS, "default", body("newer"))
+                version = int(informer.store.version(namespace))
+                await client.create(CONFIGMAPS, namespace, body("newer"))
                 await eventually(lambda: "newer" in shown(informer))
-                assert int(informer.store.version("default")) > version
+                assert int(informer.store.version(namespace)) > version
     assert "TransportError" in " ".join(reports.calls)
     assert [entry["event"] for entry in logs if entry["event"] == "following again"] == ["following again"]
 
