@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
+from _pytest.nodeid import NodeId
 
 from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
@@ -131,17 +132,22 @@ SHARED_PLANES = {
 _running: list[pytest.FixtureDef[Any]] = []
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Sort the tests by their group, and put the unit tests at the end.
 
     With `--dist loadgroup`, one worker runs all tests of a group, so a group starts its control plane once. Workers
     that have no group any more run the unit tests.
+
+    xdist reads the group from the ID of the test, after the last `@`. The marker `xdist_group` has no effect with
+    pytest 9.2 and xdist 3.8: xdist then writes the ID to an attribute that pytest no longer reads.
     """
     groups = groups_of(items)
     items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, groups.get(item.nodeid, "")))
+    if not getattr(config.option, "loadgroup", False):  # only the workers of xdist have this option
+        return
     for item in items:
         if group := groups.get(item.nodeid):
-            item.add_marker(pytest.mark.xdist_group(group))
+            item._id = NodeId.parse(f"{item.nodeid}@{group}")
 
 
 def groups_of(items: Iterable[pytest.Item]) -> dict[str, str]:
