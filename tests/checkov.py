@@ -57,34 +57,60 @@ def find_or_install() -> Path:
         raise CheckovMissing(str(error)) from error
 
 
-def findings(manifests: Iterable[dict[str, Any]], directory: Path, *, proxy: str = "") -> list[Finding]:
-    """Check these objects with checkov. The objects belong to one cluster. If checkov sends HTTP requests, they go to
-    `proxy`.
-    """
-    file = directory / "manifests.yaml"
-    file.write_text(yaml.safe_dump_all(manifests))
-    command = [str(find()), "-m", "checkov.main", "--framework", "kubernetes", "--file", str(file)]
-    command += ["--skip-download", "--quiet", "--compact", "--output", "json"]
-    # Disable the check for a newer version, which needs the internet.
-    quiet = {
-        "HOME": str(directory),
-        "TMPDIR": str(directory),
-        "LOG_LEVEL": "ERROR",
-        "CKV_SKIP_PACKAGE_UPDATE_CHECK": "1",
-    }
-    proxies = {name: proxy for name in ("http_proxy", "https_proxy") if proxy}
+class Checkov:
+    """checkov in one process, which imports checkov once. The import is most of the time of a run."""
+
+    def __init__(self, home: Path) -> None:
+        command = [str(find()), "-P", str(Path(__file__).with_name("checkov_server.py"))]
+        self._process = subprocess.Popen(
+            command, env=_environment(home), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def findings(self, manifests: Iterable[dict[str, Any]], directory: Path) -> list[Finding]:
+        """Check these objects with checkov. The objects belong to one cluster."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        request = {"cwd": str(directory), "arguments": _arguments(manifests, directory)}
+        print(json.dumps(request), file=self._process.stdin, flush=True)
+        answer = self._process.stdout.readline()
+        assert answer, "the process of checkov has ended"
+        return _findings(int(answer), *((directory / name).read_text() for name in ("stdout", "stderr")))
+
+    def close(self) -> None:
+        self._process.communicate(timeout=TIMEOUT_S)
+
+
+def findings_through_proxy(manifests: Iterable[dict[str, Any]], directory: Path, proxy: str) -> list[Finding]:
+    """Check these objects with checkov in a new process. If checkov sends HTTP requests, they go to `proxy`."""
     done = subprocess.run(
-        command,
+        [str(find()), "-m", "checkov.main", *_arguments(manifests, directory)],
         cwd=directory,
-        env={"PATH": os.defpath, **quiet, **proxies},
+        env=_environment(directory) | {"http_proxy": proxy, "https_proxy": proxy},
         capture_output=True,
         text=True,
         timeout=TIMEOUT_S,
         check=False,
     )
-    if done.returncode not in (0, 1) or done.stderr:
-        raise AssertionError(f"checkov ended with {done.returncode}\n{done.stdout[-2000:]}{done.stderr[-2000:]}")
-    report = json.loads(done.stdout)
+    return _findings(done.returncode, done.stdout, done.stderr)
+
+
+def _arguments(manifests: Iterable[dict[str, Any]], directory: Path) -> list[str]:
+    file = directory / "manifests.yaml"
+    file.write_text(yaml.safe_dump_all(manifests))
+    which = ["--framework", "kubernetes", "--file", str(file)]
+    return [*which, "--skip-download", "--quiet", "--compact", "--output", "json"]
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """The variables of checkov. They disable its check for a newer version, which needs the internet."""
+    quiet = {"LOG_LEVEL": "ERROR", "CKV_SKIP_PACKAGE_UPDATE_CHECK": "1"}
+    return {"PATH": os.defpath, "HOME": str(home), "TMPDIR": str(home), **quiet}
+
+
+def _findings(code: int, output: str, errors: str) -> list[Finding]:
+    if code not in (0, 1) or errors:
+        raise AssertionError(f"checkov ended with {code}\n{output[-2000:]}{errors[-2000:]}")
+    report = json.loads(output)
     assert not report["summary"]["parsing_errors"], report
     assert report["summary"]["passed"], "it has looked at something"
     return sorted(map(_read, report["results"]["failed_checks"]))

@@ -25,7 +25,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         directory = options.out or options.root / "dist" / options.version
         with tempfile.TemporaryDirectory(prefix="vmherd-release-") as scratch:
             made = make(options.root, options.tools, commit, Path(scratch))
-            try_out(made, options, Path(scratch))
+            if not options.no_trial:
+                try_out(made, options, Path(scratch))
         replace(directory, made)
         signatures(directory, options.sign)
         if options.tag:
@@ -56,8 +57,7 @@ def make(root: Path, tools: Path, commit: Commit, scratch: Path) -> dict[str, by
     say("made the chart package")
     files |= {
         f"{project.name}-{project.version}-image.tar.gz": image.context(tree, commit.time),
-        f"{project.name}-{project.version}-image.cdx.json": sbom.of_image(tools, project, commit, source, scratch),
-        f"{project.name}-{project.version}-plugin.cdx.json": sbom.of_plugin(tools, project, commit, source, scratch),
+        **sbom.of_release(tools, project, commit, source, scratch),
     }
     say("made the lists of packages, and checked them against the schema of CycloneDX")
     return with_evidence(project, commit, files, source)
@@ -89,8 +89,8 @@ def try_out(files: dict[str, bytes], options: argparse.Namespace, scratch: Path)
     say(f"ran the zipapp with Python {', '.join(pythons)}")
     [wheel] = there.glob("*.whl")
     lock = (options.root / ".ci" / "requirements-dev.txt").read_text()
-    trial.wheel(wheel, lock, scratch, demo=not options.no_demo)
-    say(f"installed the wheel into a new environment{'' if options.no_demo else ' and ran vmherd demo --once'}")
+    trial.wheel(wheel, lock, scratch)
+    say("installed the wheel into a new environment and ran vmherd demo --once")
 
 
 def replace(directory: Path, files: dict[str, bytes]) -> None:
@@ -131,7 +131,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rehearsal", action="store_true", help="take the notes from Unreleased; the tag may exist")
     parser.add_argument("--rebuild", action="store_true", help="make the files of an existing tag again")
     parser.add_argument("--tag", action="store_true", help="make the tag vVERSION after all checks")
-    parser.add_argument("--no-demo", action="store_true", help="do not run vmherd demo --once")
+    parser.add_argument("--no-trial", action="store_true", help="do not install and run the files")
     parser.add_argument(
         "--sign", action="append", default=[], metavar="TOOL[:KEY]", help="sign with gpg, minisign or cosign"
     )

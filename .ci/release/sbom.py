@@ -21,23 +21,37 @@ VALIDATE = """
 import sys
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
-error = JsonStrictValidator(SchemaVersion.from_version(sys.argv[1])).validate_str(open(sys.argv[2]).read())
-sys.exit(error and f"the list of packages is not valid: {error}")
+validator = JsonStrictValidator(SchemaVersion.from_version(sys.argv[1]))
+errors = [f"{path}: {error}" for path in sys.argv[2:] if (error := validator.validate_str(open(path).read()))]
+sys.exit("a list of packages is not valid: " + "; ".join(errors) if errors else None)
 """
 
 
-def of_image(python: Path, project: Project, commit: Commit, source: Path, scratch: Path) -> bytes:
+def of_release(python: Path, project: Project, commit: Commit, source: Path, scratch: Path) -> dict[str, bytes]:
+    """Return the lists for the image and for the zipapp. Raises Failed if one does not have the schema of CycloneDX."""
+    lists = {
+        "image": of_image(python, project, commit, source),
+        "plugin": of_plugin(python, project, commit, source),
+    }
+    files = {f"{project.name}-{project.version}-{of}.cdx.json": _encoded(content) for of, content in lists.items()}
+    for name, content in files.items():
+        (scratch / name).write_bytes(content)
+    run(python, "-c", VALIDATE, SPECIFICATION, *(scratch / name for name in files))
+    return files
+
+
+def of_image(python: Path, project: Project, commit: Commit, source: Path) -> dict[str, Any]:
     """Return the list for the image: the pinned packages and the base image."""
     content = _of_lock(python, project, commit, source, source / ".ci" / "requirements-run.txt")
     content["metadata"]["component"]["type"] = "container"
     content["components"].insert(0, base_image((source / "Dockerfile").read_text()))
-    return _valid(python, connected(content), scratch)
+    return connected(content)
 
 
-def of_plugin(python: Path, project: Project, commit: Commit, source: Path, scratch: Path) -> bytes:
+def of_plugin(python: Path, project: Project, commit: Commit, source: Path) -> dict[str, Any]:
     """Return the list for the zipapp."""
     content = _of_lock(python, project, commit, source, source / ".ci" / "requirements-plugin.txt")
-    return _valid(python, connected(content), scratch)
+    return connected(content)
 
 
 def connected(content: dict[str, Any]) -> dict[str, Any]:
@@ -65,6 +79,7 @@ def _of_lock(python: Path, project: Project, commit: Commit, source: Path, lock:
     made = run(
         *(python, "-m", "cyclonedx_py", "requirements", lock, "--pyproject", source / "pyproject.toml"),
         *("--mc-type", "application", "--output-reproducible", "--of", "JSON", "--sv", SPECIFICATION),
+        "--no-validate",  # `of_release` validates the final lists
     )
     content: dict[str, Any] = json.loads(made)
     # The list is the same for the same commit, so its time and its number are those of the commit.
@@ -74,9 +89,5 @@ def _of_lock(python: Path, project: Project, commit: Commit, source: Path, lock:
     return content
 
 
-def _valid(python: Path, content: dict[str, Any], scratch: Path) -> bytes:
-    """Return the list as JSON. Raises Failed if it does not have the schema of CycloneDX."""
-    made = scratch / "sbom.json"
-    made.write_text(json.dumps(content, indent=2, ensure_ascii=False) + "\n")
-    run(python, "-c", VALIDATE, SPECIFICATION, made)
-    return made.read_bytes()
+def _encoded(content: dict[str, Any]) -> bytes:
+    return f"{json.dumps(content, indent=2, ensure_ascii=False)}\n".encode()

@@ -14,19 +14,20 @@ from release.zipapp import NAME, PYTHONS
 PIN = re.compile(r"^\S+==[^\s\\]+", re.MULTILINE)
 
 
-def wheel(path: Path, lock: str, scratch: Path, *, demo: bool) -> None:
+def wheel(path: Path, lock: str, scratch: Path) -> None:
     """Install the wheel into a new virtual environment with the pinned versions, and run `vmherd demo --once`."""
     limits = scratch / "constraints.txt"
     limits.write_text("\n".join(PIN.findall(lock)) + "\n")
     environment = scratch / "environment"
-    run(sys.executable, "-m", "venv", environment)
+    run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"
-    run(python, "-m", "pip", "install", "--quiet", "--constraint", limits, f"{path}[sandbox,cli]")
+    # Python compiles a module at its first import. Most modules are never imported here.
+    install = ("-m", "pip", "--python", python, "install", "--quiet", "--no-compile")
+    run(sys.executable, *install, "--constraint", limits, f"{path}[sandbox,cli]")
     programs = ("vmherd", "kubectl-vmherd")
     for program in programs:
         run(python.with_name(program), "--version", cwd=scratch)
-    if demo:
-        run(python.with_name("vmherd"), "demo", "--once", cwd=scratch)
+    run(python.with_name("vmherd"), "demo", "--once", cwd=scratch)
 
 
 def zipapp(path: Path, version: str, scratch: Path) -> list[str]:

@@ -103,8 +103,10 @@ class Image:
         """Begin a new image. At first, the image has only Python."""
         self.root.mkdir()
         self._work = self.root
-        python = self.root / "python"
-        subprocess.run([sys.executable, "-m", "venv", str(python)], check=True, timeout=60)
+        base, python = self.root.with_name("base"), self.root / "python"
+        if not base.exists():
+            subprocess.run([sys.executable, "-m", "venv", str(base)], check=True, timeout=60)
+        shutil.copytree(base, python, symlinks=True)
         self.environment = {"PATH": f"{python / 'bin'}:/usr/bin:/bin"}
 
     def _set_aside(self, named: Step) -> None:

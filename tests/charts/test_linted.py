@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -12,9 +12,9 @@ import yaml
 
 from charts.generated import ROOT
 from charts.helm import MAJORS, HelmMissing, find_helm
-from tests import checkov
 from tests.charts.test_pods import HOOKS
 from tests.charts.test_releases import EVERYTHING
+from tests.checkov import Checkov, CheckovMissing, Finding, findings_through_proxy
 from tests.cluster import Kubectl, skip_or_fail
 from tests.helm import Helm, container
 
@@ -71,12 +71,14 @@ ALMIGHTY = {
 
 
 @pytest.fixture(scope="session")
-def linter() -> None:
+def linter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkov]:
     """`conftest.py` installs checkov before the first test. The installation takes longer than a test's timeout."""
     try:
-        checkov.find()
-    except checkov.CheckovMissing as error:
+        linter = Checkov(tmp_path_factory.mktemp("checkov"))
+    except CheckovMissing as error:
         skip_or_fail(str(error))
+    yield linter
+    linter.close()
 
 
 @pytest.fixture
@@ -89,54 +91,54 @@ def render(tmp_path: Path) -> Render:
     return Helm(MAJORS[-1], tmp_path / "helm").render
 
 
-def unexcused(objects: list[dict[str, Any]], directory: Path, *excuses: dict[tuple[str, str], str]) -> list[str]:
+def unexcused(findings: list[Finding], *excuses: dict[tuple[str, str], str]) -> list[str]:
     """The findings of the linter that are not listed in `excuses`."""
     excused = {key for reasons in excuses for key in reasons}
-    return [str(each) for each in checkov.findings(objects, directory) if (each.check, each.kind) not in excused]
+    return [str(each) for each in findings if (each.check, each.kind) not in excused]
 
 
 @pytest.mark.parametrize("values", [{}, STRICT], ids=["defaults", "strict"])
-def test_the_jobs_of_the_hooks_pass(linter: None, render: Render, values: dict[str, Any], tmp_path: Path) -> None:
+def test_the_jobs_of_the_hooks_pass(linter: Checkov, render: Render, values: dict[str, Any], tmp_path: Path) -> None:
     objects = render({**values, **HOOKS}, kinds=KUBEVIRT)
-    assert unexcused(objects, tmp_path, RIGHT, ASKED if values else CHOSEN) == []
+    assert unexcused(linter.findings(objects, tmp_path), RIGHT, ASKED if values else CHOSEN) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_defaults_pass(linter: None, render: Render, mode: str, tmp_path: Path) -> None:
-    assert unexcused(render({"mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, CHOSEN) == []
+def test_the_defaults_pass(linter: Checkov, render: Render, mode: str, tmp_path: Path) -> None:
+    assert unexcused(linter.findings(render({"mode": mode}, kinds=MODES[mode]), tmp_path), RIGHT, CHOSEN) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
 def test_with_strict_values_the_excused_checks_pass_too(
-    linter: None, render: Render, mode: str, tmp_path: Path
+    linter: Checkov, render: Render, mode: str, tmp_path: Path
 ) -> None:
-    assert unexcused(render({**STRICT, "mode": mode}, kinds=MODES[mode]), tmp_path, RIGHT, ASKED) == []
+    assert unexcused(linter.findings(render({**STRICT, "mode": mode}, kinds=MODES[mode]), tmp_path), RIGHT, ASKED) == []
 
 
-def test_an_installation_in_some_namespaces_passes(linter: None, render: Render, tmp_path: Path) -> None:
+def test_an_installation_in_some_namespaces_passes(linter: Checkov, render: Render, tmp_path: Path) -> None:
     objects = render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"userRoles": "namespaces"}})
-    assert unexcused(objects, tmp_path, RIGHT, CHOSEN) == []
+    assert unexcused(linter.findings(objects, tmp_path), RIGHT, CHOSEN) == []
 
 
-def test_the_kustomize_base_passes(linter: None, tmp_path: Path) -> None:
+def test_the_kustomize_base_passes(linter: Checkov, tmp_path: Path) -> None:
     built = Kubectl(tmp_path / "none")("kustomize", str(ROOT / "manifests")).stdout
-    assert unexcused(list(yaml.safe_load_all(built)), tmp_path, RIGHT, CHOSEN) == []
+    assert unexcused(linter.findings(yaml.safe_load_all(built), tmp_path), RIGHT, CHOSEN) == []
 
 
-def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: None, render: Render, tmp_path: Path) -> None:
+def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: Checkov, render: Render, tmp_path: Path) -> None:
     objects = render(HOOKS, kinds=KUBEVIRT)
     assert not WEAK.items() & container(objects)["securityContext"].items()
     container(objects)["securityContext"].update(WEAK)
-    found = {(each.check, each.kind) for each in checkov.findings([*objects, ALMIGHTY], tmp_path)}
+    found = {(each.check, each.kind) for each in linter.findings([*objects, ALMIGHTY], tmp_path)}
     assert found >= RIGHT.keys() | CHOSEN.keys()
     assert {kind for check, kind in found if check in WEAKER} == {"Deployment"}
     assert {check for check, _ in found} >= WEAKER
     assert ("CKV_K8S_49", "ClusterRole") in found
 
 
-def test_the_linter_sends_no_requests(linter: None, render: Render, tmp_path: Path) -> None:
+def test_the_linter_sends_no_requests(linter: Checkov, render: Render, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(0)
-        checkov.findings(render({}), tmp_path, proxy=f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        findings_through_proxy(render({}), tmp_path, f"http://127.0.0.1:{proxy.getsockname()[1]}")
         with pytest.raises(BlockingIOError):
             proxy.accept()

@@ -70,7 +70,7 @@ def release(tools: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_two_releases_of_one_commit_have_the_same_bytes(release: Path, tools: Path, tmp_path: Path) -> None:
     first = {path.name: path.read_bytes() for path in release.iterdir()}
-    second = a_release(tmp_path / "a" / "longer" / "path", tools, "--no-demo", umask=0o077)
+    second = a_release(tmp_path / "a" / "longer" / "path", tools, "--no-trial", umask=0o077)
     assert first.keys() == second.keys()
     assert [name for name in first if first[name] != second[name]] == []
     assert len(first) == 13
