@@ -4,20 +4,24 @@ It uses one aiohttp session and fifty concurrent requests. Bodies are encoded in
 discarded. The loop's time is the cost of the API server and the HTTP client. The controller's own cost is the
 controller's time minus the loop's time.
 
-    python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT [PLURAL]    prints one JSON object
+With `--watch`, the loop also reads a watch of the objects and discards it. A controller needs such a watch, and the API
+server needs CPU for it.
+
+    python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT [PLURAL] [--watch]    prints one JSON object
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 import json
 import resource
 import ssl
-import sys
 import tempfile
 import time
 from base64 import b64decode
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import asynccontextmanager, nullcontext
 from pathlib import Path
 
 import aiohttp
@@ -31,12 +35,12 @@ VMIS = "virtualmachineinstances"
 BODIES: dict[str, Callable[[str], bytes]] = {VMIS: vmi_body, "virtualmachines": vm_body}
 
 
-async def main(kubeconfig: str, namespace: str, count: int, plural: str) -> None:
+async def main(kubeconfig: str, namespace: str, count: int, plural: str, *, watch: bool) -> None:
     url, ssl_context = connection(Path(kubeconfig))
     collection = f"{url}/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
     body_of = BODIES[plural]
     names = [f"bare-{number:05d}" for number in range(count)]
-    connector = aiohttp.TCPConnector(limit=IN_FLIGHT, ssl=ssl_context)
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT + watch, ssl=ssl_context)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
 
         async def create(name: str) -> None:
@@ -50,8 +54,25 @@ async def main(kubeconfig: str, namespace: str, count: int, plural: str) -> None
                 await answer.read()
                 answer.raise_for_status()
 
-        result = {"create": await timed(create, names), "delete": await timed(delete, names)}
+        async with watching(session, collection) if watch else nullcontext():
+            result = {"create": await timed(create, names), "delete": await timed(delete, names)}
     print(json.dumps(result))
+
+
+@asynccontextmanager
+async def watching(session: aiohttp.ClientSession, collection: str) -> AsyncIterator[None]:
+    """Read the events of the objects and discard them, until the end of the block."""
+
+    async def discard(answer: aiohttp.ClientResponse) -> None:
+        while await answer.content.readany():
+            pass
+
+    no_limit = aiohttp.ClientTimeout(total=None)
+    async with session.get(collection, params={"watch": "true"}, timeout=no_limit) as answer:
+        answer.raise_for_status()
+        reader = asyncio.create_task(discard(answer))
+        yield
+        reader.cancel()
 
 
 async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> dict[str, float]:
@@ -94,6 +115,17 @@ def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
     return cluster["server"], context
 
 
+def arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.bare_loop")
+    parser.add_argument("kubeconfig")
+    parser.add_argument("namespace")
+    parser.add_argument("count", type=int)
+    parser.add_argument("plural", nargs="?", default=VMIS, choices=tuple(BODIES))
+    parser.add_argument("--watch", action="store_true")
+    return parser.parse_args()
+
+
 if __name__ == "__main__":
+    given = arguments()
     # The controller uses uvloop if it is installed.
-    uvloop.run(main(sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] if len(sys.argv) > 4 else VMIS))
+    uvloop.run(main(given.kubeconfig, given.namespace, given.count, given.plural, watch=given.watch))

@@ -53,9 +53,14 @@ def _cases(members: int) -> dict[str, Steps]:
         "set, nothing to do": fleet.replica_set(members),
         "set, to 0": fleet.replica_set(0),
     }
-    return {name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()} | {
-        name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()
-    }
+    return (
+        {name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()}
+        | {name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()}
+        | {
+            "pool, first snapshot": _first_snapshot(*pool_rules(members)[:2]),
+            "set, first snapshot": _first_snapshot(*set_rules(members)[:2]),
+        }
+    )
 
 
 def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any, Store[Any]]:
@@ -112,6 +117,16 @@ def _steps(rules: Any, owner: Any) -> Steps:
         "plan": lambda: rules.plan(snapshot),
         "status": lambda: rules.next_status(snapshot, ()),
     }
+
+
+def _first_snapshot(rules: Any, owner: Any) -> Steps:
+    """Return the snapshot after a new list. It reads all members and makes their roster."""
+
+    def read_all() -> None:
+        rules.rosters.replaced()
+        rules.take_snapshot(owner.metadata.key, now=NOW, settled=True)
+
+    return {"snapshot": read_all}
 
 
 def _store(resource: Resource[Any], objects: list[Any], indexes: Any = None) -> Store[Any]:

@@ -359,9 +359,13 @@ async def _run_workers(controller: Controller, stop: asyncio.Event) -> None:
 
 
 def _freeze_program() -> None:
-    """Exclude the program from garbage collection, and make full collections rare before the first lists arrive."""
+    """Exclude the program from garbage collection, and set how often Python collects garbage from now on.
+
+    The first lists create millions of objects, and almost all of them stay. Each collection of the middle generation
+    visits at most 200,000 new objects, in about 10 ms. Full collections are rare, because they visit all new objects.
+    """
     gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
+    gc.set_threshold(20_000, 10, 500)
 
 
 def _freeze_cached_objects() -> None:

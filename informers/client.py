@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -31,6 +31,7 @@ import aiohttp
 import structlog
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
+from informers.chunks import read_chunks
 from informers.configuration import ConfigurationError, Credentials, load_credentials
 from informers.errors import StatusError, TransportError, Unauthorized, from_response
 from informers.fairness import FairSlots
@@ -211,7 +212,7 @@ class ApiClient:
                 raise
             answer = await self._open_stream(path, params, limits, await self._token())
         report_lost_connection(answer)
-        chunks = self._chunks(answer, idle_timeout_s)
+        chunks = read_chunks(answer, self._host, idle_timeout_s=idle_timeout_s)
         try:
             yield chunks
         finally:
@@ -314,20 +315,6 @@ class ApiClient:
 
     def _gated(self, body: bytes | None) -> bytes | GatedBody | None:
         return body if body is None or self.gate is None else GatedBody(body, self.gate)
-
-    async def _chunks(self, answer: aiohttp.ClientResponse, idle_timeout_s: float) -> AsyncGenerator[bytes, None]:
-        # aiohttp has a timeout for reads too, but cancels it after some errors. So each read has a timeout here.
-        try:
-            while True:
-                async with asyncio.timeout(idle_timeout_s):
-                    chunk = await answer.content.readany()
-                if not chunk:
-                    return
-                yield chunk
-        except TimeoutError:
-            raise
-        except (aiohttp.ClientError, OSError) as error:
-            raise transport_error(error, self._host) from error
 
     async def _token(self) -> str | None:
         try:

@@ -8,12 +8,14 @@ The types of this module are immutable and have only the fields that the program
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from datetime import datetime
+from functools import cache
 from sys import intern
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
-from msgspec.structs import force_setattr
+from msgspec.structs import fields, force_setattr
 
 from informers.sharing import shared, shared_map
 
@@ -111,6 +113,22 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
         if owner.controller:
             return owner
     return None
+
+
+def differs_only_in_version(one: KubeObject, other: KubeObject) -> bool:
+    """Return True if both objects have the same type, and are equal except for their resourceVersions."""
+    if type(one) is not type(other):
+        return False
+    meta = copy(one.metadata)
+    force_setattr(meta, "resource_version", other.metadata.resource_version)
+    return meta == other.metadata and all(
+        [getattr(one, field) == getattr(other, field) for field in _fields_beside_metadata(type(one))]
+    )
+
+
+@cache
+def _fields_beside_metadata(type_: type[Any]) -> tuple[str, ...]:
+    return tuple(field.name for field in fields(type_) if field.name != "metadata")
 
 
 def version_number(resource_version: str) -> int | None:

@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, version_number
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, differs_only_in_version, version_number
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
@@ -36,8 +36,14 @@ class Added(Struct, Generic[T], frozen=True):
 
 
 class Updated(Struct, Generic[T], frozen=True):
+    """An object has changed. If `only_version` is True, only its resourceVersion has changed, as far as its type shows.
+
+    The type of a resource has only the fields that the program reads. So most updates change only the version.
+    """
+
     old: T
     new: T
+    only_version: bool = False
 
 
 class Removed(Struct, Generic[T], frozen=True):
@@ -113,8 +119,9 @@ class Shard(Generic[T]):
         self._functions = indexes
         self._indexes: dict[str, dict[str, _Bucket[T]]] = {name: {} for name in indexes}
 
-    def put(self, key: ObjectKey, new: T) -> None:
-        old = self.objects.get(key)
+    def put(self, key: ObjectKey, new: T, *, same_values: bool = False) -> None:
+        """Add or replace an object. `same_values` is True if the index values of the object have not changed."""
+        old = None if same_values else self.objects.get(key)
         for name, function in self._functions.items():
             buckets = self._indexes[name]
             values = tuple(function(new))
@@ -272,10 +279,11 @@ class Store(Generic[T]):
         cached = shard.objects.get(key)
         if cached is not None and not _is_newer(obj.metadata, cached.metadata):
             return ()
-        shard.put(key, obj)
+        difference = tuple(_difference(cached, obj))
+        shard.put(key, obj, same_values=_is_only_version(difference))
         self._tell(cached, obj)
         self.advance(obj.metadata.resource_version, scope=scope)
-        return tuple(_difference(cached, obj))
+        return difference
 
     def remove(self, obj: T, *, scope: str = ALL_NAMESPACES) -> tuple[Change[T], ...]:
         """Remove a deleted object. `obj` is the object of the DELETED event. Return the changes."""
@@ -344,7 +352,11 @@ def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
         yield Removed(old)
         yield Added(new)
     else:
-        yield Updated(old, new)
+        yield Updated(old, new, differs_only_in_version(new, old))
+
+
+def _is_only_version(difference: tuple[Change[T], ...]) -> bool:
+    return isinstance(difference[0], Updated) and difference[0].only_version
 
 
 def _is_older(one: ObjectMeta, other: ObjectMeta) -> bool:

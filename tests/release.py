@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from msgspec import Struct
 
 from controller.config.settings import Config
@@ -40,11 +41,11 @@ A_DAY_S = 86_400
 """The lifetime of a token. It is longer than any test run, because no kubelet renews the token."""
 
 IN_FORCE_WITHIN_S = 20.0
-HARMLESS = frozenset([("get", "customresourcedefinitions")])
+HARMLESS = frozenset([("get", "customresourcedefinitions"), ("list", "leases")])
 """Requests that may fail because no role allows them.
 
-The controller sends this request to find the reason why a kind is not served. Without the permission, the controller
-works too.
+The controller sends the first request to find the reason why a kind is not served. A leader outside a Pod, as in these
+tests, sends the second request to find other leaders. Without these permissions, the controller works too.
 """
 
 
@@ -112,13 +113,19 @@ def _installed(plane: ControlPlane) -> tuple[tuple[str, ...], dict[str, str], st
     except Rejected as refused:
         if refused.status != 404:
             raise
-        applied = Kubectl(plane.kubeconfig).json("apply", "--kustomize", str(BASE))["items"]
-        _wait_until_in_force(admin, applied)
+        release = [each for path in _resources() for each in yaml.safe_load_all(path.read_text())]
+        Kubectl(plane.kubeconfig).apply(*release)
+        _wait_until_in_force(admin, release)
         deployment = admin.get(DEPLOYMENT)
     spec = deployment["spec"]["template"]["spec"]
     [container] = spec["containers"]
     environment = {each["name"]: each["value"] for each in container.get("env", ())}
     return tuple(run_flags(container["args"])), environment, spec["serviceAccountName"]
+
+
+def _resources() -> list[Path]:
+    """The files of the release."""
+    return [BASE / name for name in yaml.safe_load((BASE / "kustomization.yaml").read_text())["resources"]]
 
 
 def _account_for(plane: ControlPlane, permissions: Iterable[Permission]) -> str:

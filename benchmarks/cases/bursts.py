@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 from msgspec import Struct
 
@@ -15,6 +15,9 @@ from benchmarks import subject
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.cluster import NAMESPACE, SETTLE_S, Cluster, requests_without_events, running_cluster, wall_s
 from benchmarks.controllers import Running, running_controller
+
+BareLoop: TypeAlias = dict[str, dict[str, float]]
+"""The figures of a bare loop, by the verb "create" or "delete"."""
 
 BASE_TIMEOUT_S, TIMEOUT_EACH_S = 120.0, 0.03
 REST_S, QUICK_REST_S = 30.0, 2.0
@@ -51,13 +54,22 @@ def _run(burst: Burst, setting: Setting) -> Round:
             values["full_mb"] = program.rss_mb
             values |= _scale(cluster, burst, program, 0, "down", setting.size)
             values |= _rest(cluster, program, QUICK_REST_S if setting.quick else REST_S)
-        bare = bare_loop(cluster, burst.children, setting.size)
-    for way, verb in (("up", "create"), ("down", "delete")):
-        values[f"{way}_bare_s"] = bare[verb]["wall_s"]
-        values[f"{way}_bare_cpu_ms"] = bare[verb]["cpu_s"] / setting.size * 1000
-        values[f"{way}_ratio"] = values[f"{way}_s"] / bare[verb]["wall_s"]
-        values[f"{way}_cpu_ratio"] = values[f"{way}_cpu_ms"] / values[f"{way}_bare_cpu_ms"]
+        for name, watch in (("bare", False), ("watching", True)):
+            values |= _against(
+                name, bare_loop(cluster, burst.children, setting.size, watch=watch), values, setting.size
+            )
     return values
+
+
+def _against(name: str, loop: BareLoop, values: Round, count: int) -> Round:
+    """Compare the controller with a loop that sent the same writes. `name` is the beginning of the new figures."""
+    found: Round = {}
+    for way, verb in (("up", "create"), ("down", "delete")):
+        found[f"{way}_{name}_s"] = loop[verb]["wall_s"]
+        found[f"{way}_{name}_cpu_ms"] = loop[verb]["cpu_s"] / count * 1000
+        found[f"{way}_{name}_ratio"] = values[f"{way}_s"] / loop[verb]["wall_s"]
+        found[f"{way}_{name}_cpu_ratio"] = values[f"{way}_cpu_ms"] / found[f"{way}_{name}_cpu_ms"]
+    return found
 
 
 def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
@@ -101,7 +113,7 @@ def _rest(cluster: Cluster, program: Running, seconds: float) -> Round:
     return {"rest_cpu": used_s / seconds * 100, "rest_requests": len(others)}
 
 
-def bare_loop(cluster: Cluster, plural: str, count: int) -> dict[str, dict[str, float]]:
+def bare_loop(cluster: Cluster, plural: str, count: int, *, watch: bool) -> BareLoop:
     command = [
         sys.executable,
         "-m",
@@ -110,24 +122,30 @@ def bare_loop(cluster: Cluster, plural: str, count: int) -> dict[str, dict[str, 
         NAMESPACE,
         str(count),
         plural,
+        *(["--watch"] if watch else []),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the bare loop failed:\n{done.stderr}")
-    result: dict[str, dict[str, float]] = json.loads(done.stdout)
+    result: BareLoop = json.loads(done.stdout)
     return result
 
 
 def _measures(child: str) -> tuple[Measure, ...]:
+    of_vms = child == "VM"
     return (
         Measure("up_s", f"{child}s: all created", "s", About.WALL),
-        Measure("up_ratio", "created, times the bare loop", "x", About.WALL, target=1.15),
+        Measure("up_bare_ratio", "created, times the bare loop", "x", About.WALL, target=1.15),
+        Measure("up_watching_ratio", "created, times a bare loop with a watch", "x", About.WALL),
         Measure("down_s", f"{child}s: all deleted", "s", About.WALL),
-        Measure("down_ratio", "deleted, times the bare loop", "x", About.WALL, target=1.2 if child == "VM" else 1.15),
+        Measure("down_bare_ratio", "deleted, times the bare loop", "x", About.WALL, target=1.2 if of_vms else 1.15),
+        Measure("down_watching_ratio", "deleted, times a bare loop with a watch", "x", About.WALL),
         Measure("up_cpu_ms", "CPU for each create", "ms", About.CPU),
-        Measure("up_cpu_ratio", "CPU for each create, times the bare loop", "x", About.CPU, target=1.3),
+        Measure("up_bare_cpu_ratio", "CPU for each create, times the bare loop", "x", About.CPU, target=1.3),
+        Measure("up_watching_cpu_ratio", "CPU for each create, times a bare loop with a watch", "x", About.CPU),
         Measure("down_cpu_ms", "CPU for each delete", "ms", About.CPU),
-        Measure("down_cpu_ratio", "CPU for each delete, times the bare loop", "x", About.CPU, target=1.3),
+        Measure("down_bare_cpu_ratio", "CPU for each delete, times the bare loop", "x", About.CPU, target=1.3),
+        Measure("down_watching_cpu_ratio", "CPU for each delete, times a bare loop with a watch", "x", About.CPU),
         Measure("up_writes", f"creates for each {child}", "", About.COUNT, target=1.0, digits=3),
         Measure("down_writes", f"deletes for each {child}", "", About.COUNT, target=1.0, digits=3),
         Measure("up_requests", "requests for each create, without Events", "", About.COUNT, digits=3),

@@ -9,7 +9,16 @@ from benchmarks.memory import SUBJECTS, measure_memory
 from benchmarks.metrics import FLEETS, measure_metrics
 from benchmarks.planning import measure_planning
 
-PLANS = ("pool, nothing to do", "pool, all outdated", "pool, to 0", "pool, one more", "set, nothing to do", "set, to 0")
+PLANS = (
+    "pool, nothing to do",
+    "pool, all outdated",
+    "pool, to 0",
+    "pool, one more",
+    "pool, first snapshot",
+    "set, nothing to do",
+    "set, to 0",
+    "set, first snapshot",
+)
 LONGEST_STALL_MS = 50.0
 
 
@@ -39,7 +48,8 @@ PLANNING = Case(
     title="Planning of one very large object",
     about=(
         "The longest step of one reconciliation of a set or pool with N members, in CPU time. With 1,000 members or "
-        "more, vmherd plans in another thread, and the event loop continues."
+        "more, vmherd plans in another thread, and the event loop continues. The first snapshot after each new list "
+        "reads all members on the event loop."
     ),
     unit_of_size="members",
     sizes=(10_000, 100_000),

@@ -23,6 +23,7 @@ from controller.config.settings import Config
 from controller.leaderelection.lease import LEASES, Lease
 from controller.preflight.permissions import Permission, missing_permissions
 from controller.runtime.requests import Requests
+from informers.errors import Forbidden
 
 log = structlog.get_logger()
 
@@ -109,19 +110,25 @@ class OtherLeaders:
         self._config = config
         self._before: dict[str, Lease] = {}
         self._may_look: bool | None = None if not config.in_pod and config.elects else False
-        """None means that this object has not asked for the permission yet."""
+        """None means that no request for the leases has succeeded yet."""
 
     async def find(self) -> OtherLeader | None:
         """Return a live holder of a lease of the same name in another namespace, or None.
 
-        A lease that has not changed since the last call has no live holder. Raise ApiError or msgspec.DecodeError if a
-        request fails.
+        A lease that has not changed since the last call has no live holder. Without the permission to list leases,
+        return None and do not look again. Raise ApiError or msgspec.DecodeError if a request fails.
         """
-        if self._may_look is None:
-            self._may_look = not await missing_permissions(self._client, (LIST_LEASES,))
-        if not self._may_look:
+        if self._may_look is False:
             return None
-        held = await _held_leases(self._client, self._config.leader_election_id)
+        try:
+            held = await _held_leases(self._client, self._config.leader_election_id)
+        except Forbidden:
+            # A starting API server may answer 403 to a user who has the permission.
+            if self._may_look or not await missing_permissions(self._client, (LIST_LEASES,)):
+                raise
+            self._may_look = False
+            return None
+        self._may_look = True
         others = _without(self._config.leader_election_namespace, held)
         before, self._before = self._before, others
         if not any(_has_changed(before.get(namespace), lease) for namespace, lease in others.items()):

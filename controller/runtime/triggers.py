@@ -50,6 +50,8 @@ def wakes_of(
     match change:
         case Added(new=obj) | Removed(last_known=obj):
             return [(key, 0.0) for key in owners_of(obj)]
+        case Updated(only_version=True):
+            return []
         case Updated(old=old, new=new):
             if decides_by(old) != decides_by(new):
                 return [(key, 0.0) for key in dict.fromkeys((*owners_of(old), *owners_of(new)))]

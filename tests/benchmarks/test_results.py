@@ -49,7 +49,7 @@ def test_a_new_result_replaces_the_old_one_and_the_file_keeps_the_others(tmp_pat
 
 
 def test_the_table_shows_the_spread_and_marks_a_missed_target():
-    table = page.markdown(Report([made_up(up_cpu_ms=0.5, up_cpu_ratio=1.0)]))
+    table = page.markdown(Report([made_up(up_cpu_ms=0.5, up_bare_cpu_ratio=1.0)]))
     assert "| CPU for each create (ms) |  | 0.50 | 1.00 | 2.00 |" in table
     assert "| CPU for each create, times the bare loop (x) | at most 1.30 | 1.00 | **2.00** | 4.00 |" in table
     assert "revision abc1234" in table
@@ -81,7 +81,10 @@ def test_a_page_without_a_place_for_the_figures_is_an_error(tmp_path):
 
 def test_the_picture_has_a_bar_for_each_usable_figure_with_a_target():
     report = Report(
-        [made_up(up_cpu_ratio=1.0, down_cpu_ratio=0.1, up_cpu_ms=0.5), made_up(10_000, conditions=BUSY, up_ratio=1.0)]
+        [
+            made_up(up_bare_cpu_ratio=1.0, down_bare_cpu_ratio=0.1, up_cpu_ms=0.5),
+            made_up(10_000, conditions=BUSY, up_bare_ratio=1.0),
+        ]
     )
     shown = list(plots.bars(report))
     assert [(bar.figure, bar.is_met) for bar in shown] == [("2.00 of 1.3 x", False), ("0.20 of 1.3 x", True)]

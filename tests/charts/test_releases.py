@@ -171,7 +171,7 @@ def test_a_takeover_without_kubevirt_is_refused(site: Site) -> None:
 
 
 def test_definitions_that_were_installed_without_helm_can_be_taken_over(site: Site) -> None:
-    site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
+    site.kubectl("apply", "-f", str(ROOT / "manifests" / "crds"))
     site.kubectl.apply(dict(SOUND), dict(SOUND_POOL))
     assert "invalid ownership metadata" in site.refusal()
     site.helm("install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], "--take-ownership")
@@ -189,7 +189,7 @@ def test_the_notes_warn_of_a_missing_registry_and_of_missing_kinds(site: Site) -
 
 
 def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:
-    site.kubectl.apply(*(yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").iterdir()))
+    site.kubectl("apply", "-f", str(ROOT / "manifests" / "crds"))
     values = {"watchNamespaces": [site.namespace], "crds": {"enabled": False}}
     # A user can grant only permissions that he has, so the cluster's admin grants them to the admin of the namespace.
     given = [rule for role in site.helm.render(values) if role["kind"] == "Role" for rule in role["rules"]]

@@ -11,7 +11,7 @@ from tests.cluster import running_plane
 from tests.faults.hostile import HostileCluster, hostile_cluster
 
 
-@pytest.fixture(scope="package")
+@pytest.fixture(scope="session")
 def hostile(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[HostileCluster]:
     with (
         running_plane(control_plane_binaries) as plane,

@@ -33,6 +33,23 @@ def test_a_newer_version_of_the_same_object_is_an_update_from_the_old_one():
     assert store.apply(new) == (Updated(old, new),)
 
 
+def test_an_update_says_if_only_the_version_has_changed():
+    old, new, red = config_map("a", 5), config_map("a", 6), config_map("a", 7, color="red")
+    store = make_store(old)
+    assert store.apply(new) == (Updated(old, new, only_version=True),)
+    assert store.apply(red) == (Updated(new, red, only_version=False),)
+
+
+def test_readers_see_the_version_of_an_update_that_changes_only_the_version():
+    store = make_store(config_map("a", 5, color="red"))
+    new = config_map("a", 6, color="red")
+    store.apply(new)
+    assert store.get(key("a")) is new
+    assert store.by_index(COLOR, "red") == (new,)
+    store.apply(config_map("a", 7, color="blue"))
+    assert store.by_index(COLOR, "red") == ()
+
+
 @pytest.mark.parametrize("version", [5, 4])
 def test_a_version_that_is_not_newer_changes_nothing(version: int):
     held = config_map("a", 5, color="red")
@@ -51,7 +68,7 @@ def test_if_versions_are_not_numbers_the_last_object_to_arrive_is_stored():
     store = make_store(config_map("a", "zz"))
     new = config_map("a", "aa")
     assert store.apply(config_map("a", "zz")) == ()
-    assert store.apply(new) == (Updated(config_map("a", "zz"), new),)
+    assert store.apply(new) == (Updated(config_map("a", "zz"), new, only_version=True),)
 
 
 def test_a_new_uid_under_the_same_name_is_a_removal_and_an_addition():
@@ -93,7 +110,7 @@ def test_a_list_returns_only_the_differences():
     store = make_store(gone, same, old)
     new, fresh = config_map("old", 6), config_map("fresh", 5)
     changes = stores.replace(store, [config_map("same", 2), new, fresh], "7")
-    assert set(changes) == {Removed(gone), Updated(old, new), Added(fresh)}
+    assert set(changes) == {Removed(gone), Updated(old, new, only_version=True), Added(fresh)}
     assert changes[0] == Removed(gone)
     assert store.version() == "7"
 
@@ -108,7 +125,7 @@ def test_a_list_keeps_the_unchanged_objects_of_the_cache():
 def test_an_older_version_in_a_list_replaces_the_object_and_proves_a_restore():
     held, older = config_map("a", 5), config_map("a", 4)
     store = make_store(held)
-    assert stores.replace(store, [older], "9") == (Updated(held, older),)
+    assert stores.replace(store, [older], "9") == (Updated(held, older, only_version=True),)
     assert store.get(key("a")) is older
     assert store.rewinds == 1
 

@@ -11,12 +11,16 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process
 from tests.integration.idle_plane import idle_namespace, idle_plane, proxied, proxy
+from tests.integration.kubevirt_installation import kubevirt_plane
+from tests.integration.launcher_plane import launcher_plane
 from tests.integration.pool_namespace import pool_controller, pool_plane, pools
 
 __all__ = [
     "control_plane",
     "idle_namespace",
     "idle_plane",
+    "kubevirt_plane",
+    "launcher_plane",
     "own_plane",
     "pool_controller",
     "pool_plane",

@@ -38,13 +38,15 @@ SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}
 def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
     """Call `look` until it returns a true value, and return that value. After `within_s`, the test fails.
 
-    The default limit is long, because other tests may run at the same time.
+    The default limit is long, because other tests may run at the same time. A slow `look`, for example with kubectl,
+    is called less often.
     """
-    give_up = time.monotonic() + within_s
+    give_up = (began := time.monotonic()) + within_s
     while not (seen := look()):
-        if time.monotonic() > give_up:
+        if (now := time.monotonic()) > give_up:
             pytest.fail(f"not within {within_s:g}s: {what or look}; last seen: {seen!r}")
-        time.sleep(0.05)
+        time.sleep(max(0.05, 2 * (now - began)))
+        began = time.monotonic()
     return seen
 
 

@@ -10,14 +10,19 @@ import json
 import os
 import subprocess
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from sandbox.admin import Admin, Rejected
+from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
+from tests.cluster import Kubectl, running_plane
 from tests.forked import ForkedProgram
 from tests.integration.controller_process import MERGE, eventually
+from tests.manifests.documents import pool
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
@@ -92,6 +97,17 @@ class KubeVirtInstallation:
         return made
 
 
+@pytest.fixture(scope="session")
+def kubevirt_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A cluster for KubeVirt. It serves the two kinds under KubeVirt's groups, with KubeVirt's status fields, and under
+    the project's groups.
+    """
+    with running_plane(control_plane_binaries) as plane:
+        under_own_groups(plane)
+        with_kubevirts_status(plane)
+        yield plane
+
+
 def under_own_groups(plane: ControlPlane) -> None:
     """Copy the definitions of both kinds into the groups of the project.
 
@@ -133,6 +149,12 @@ def with_kubevirts_status(plane: ControlPlane) -> None:
             for field in set(status["properties"]) - known:
                 del status["properties"][field]
         cluster("replace", "-f", "-", stdin=definition)
+    body, admin = json.dumps({**pool(), "metadata": {"generateName": "pool-"}}).encode(), Admin(plane.kubeconfig)
+    path = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools?dryRun=All"
+    eventually(
+        lambda: "status" not in json.loads(admin.send("POST", path, body, "application/json")),
+        what="the new definitions are served",
+    )
 
 
 def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedProcess[str]:

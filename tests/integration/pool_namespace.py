@@ -281,6 +281,12 @@ class PoolNamespace(ReplicaSetNamespace):
 
         eventually(is_done, what=f"the foreign finalizers of {name} are {holds}")
 
+    def release(self) -> None:
+        """Remove all finalizers of the pools and the VMs, so that they can be deleted without a controller."""
+        for path in (self._pools, self._vms):
+            for name in self._named(path):
+                self._send("PATCH", f"{path}/{name}", {"metadata": {"finalizers": None}})
+
     def mark_vm(self, name: str, **marks: str) -> None:
         """Set annotations of a VM: `deletion_cost="5"` sets `vmherd.dev/deletion-cost` to `5`."""
         texts = {f"vmherd.dev/{mark.replace('_', '-')}": value for mark, value in marks.items()}

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
+from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
-from tests.cluster import Kubectl
+from tests.cluster import new_namespace
 from tests.integration.controller_process import ReplicaSetNamespace, eventually
-from tests.integration.kubevirt_installation import under_own_groups
 from tests.integration.pool_namespace import PoolNamespace
 
 pytestmark = pytest.mark.cluster
@@ -193,13 +193,12 @@ def test_every_command_works_as_a_kubectl_plugin(shell: Shell) -> None:
     assert "create a Service for" in shell("vmherd", "--help").stdout
 
 
-def test_alongside_kubevirt_our_own_kinds_are_exposed(own_plane: Any, tmp_path: Path) -> None:
-    under_own_groups(own_plane)
-    kubectl = Kubectl(own_plane.kubeconfig)
-    kubectl("create", "namespace", "beside")
-    sets = ReplicaSetNamespace(own_plane, "beside", group="vmherd.dev")
-    sets.make_set(1)
-    shell = Shell(tmp_path, own_plane.kubeconfig, "beside")
-    assert shell.expose("hvmirs", "herd", *GUIDE) == "service/vmiservice exposed\n"
-    [owner] = sets.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]
-    assert owner["apiVersion"] == "vmherd.dev/v1"
+def test_alongside_kubevirt_our_own_kinds_are_exposed(kubevirt_plane: ControlPlane, tmp_path: Path) -> None:
+    with new_namespace(kubevirt_plane) as namespace:
+        sets = ReplicaSetNamespace(kubevirt_plane, namespace, group="vmherd.dev")
+        sets.make_set(1)
+        shell = Shell(tmp_path, kubevirt_plane.kubeconfig, namespace)
+        assert shell.expose("hvmirs", "herd", *GUIDE) == "service/vmiservice exposed\n"
+        [owner] = sets.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]
+        assert owner["apiVersion"] == "vmherd.dev/v1"
+        sets.kubectl("delete", "virtualmachineinstancereplicasets.vmherd.dev", "herd")

@@ -13,9 +13,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import running_plane
 from tests.controller.preflight.test_hyperconverged import ANNOTATION, GATE, LIST, OTHER, operated
 from tests.integration.controller_process import eventually
 from tests.integration.kubevirt_installation import NAMESPACE, RESTING, KubeVirtInstallation, vmherd
@@ -61,15 +59,9 @@ class Managed:
         self.kubectl("patch", kind, name, "--type=merge", "-p", json.dumps(change))
 
 
-@pytest.fixture(scope="module")
-def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    with running_plane(control_plane_binaries) as plane:
-        yield plane
-
-
 @pytest.fixture
-def managed(plane: ControlPlane) -> Iterator[Managed]:
-    installation = KubeVirtInstallation(plane)
+def managed(kubevirt_plane: ControlPlane) -> Iterator[Managed]:
+    installation = KubeVirtInstallation(kubevirt_plane)
     installation.install()
     installation.kubectl.apply(definition())
     eventually(lambda: installation.kubectl("get", HCO, check=False).returncode == 0, what="HyperConverged is served")

@@ -12,24 +12,16 @@ from typing import Any
 import pytest
 
 from sandbox.admin import Admin, Rejected
-from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import running_plane
 from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, simulator, vm_template
-from tests.integration.test_webhooks import VALIDATING, is_served
+from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, vm_template
+
+pytestmark = pytest.mark.cluster
 
 MASQUERADE = {
     "networks": [{"name": "default", "pod": {}}],
     "domain": {"devices": {"interfaces": [{"name": "default", "masquerade": {}}]}},
 }
-
-
-@pytest.fixture(scope="module")
-def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
-        eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
-        yield plane
 
 
 class Launched(PoolNamespace):
@@ -62,8 +54,8 @@ class Launched(PoolNamespace):
 
 
 @pytest.fixture
-def cluster(plane: ControlPlane) -> Iterator[Launched]:
-    with new_pool_namespace(plane) as pools:
+def cluster(launcher_plane: ControlPlane) -> Iterator[Launched]:
+    with new_pool_namespace(launcher_plane) as pools:
         yield Launched(pools.plane, pools.namespace)
 
 
@@ -169,12 +161,12 @@ def test_a_drain_ends_a_vmi_that_does_not_migrate_and_its_vm_starts_on_another_n
         cluster.kubectl("uncordon", node)
 
 
-def test_the_vmis_of_a_lost_node_fail(cluster: Launched, plane: ControlPlane) -> None:
+def test_the_vmis_of_a_lost_node_fail(cluster: Launched) -> None:
     vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "alone"}}
     cluster.kubectl.apply({**vmi, "spec": {"domain": {"resources": {"requests": {"memory": "64M"}}}}})
     eventually(lambda: cluster.running_pod("alone"))
     node = cluster.vmis()["alone"]["status"]["nodeName"]
-    admin = Admin(plane.kubeconfig)
+    admin = Admin(cluster.plane.kubeconfig)
 
     def tell(ready: str) -> None:
         status = {"conditions": [{"type": "Ready", "status": ready}]}

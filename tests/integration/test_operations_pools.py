@@ -9,9 +9,7 @@ from statistics import median
 
 import pytest
 
-from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import running_plane
 from tests.integration.availability import watched
 from tests.integration.controller_process import controller_process, eventually, owner_uid, stays
 from tests.integration.pool_namespace import PoolNamespace, new_pool_namespace, simulator, uids, vm_template
@@ -27,16 +25,17 @@ KILLS = 4
 
 
 @pytest.fixture(scope="module")
-def spare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+def spare_plane(idle_plane: ControlPlane) -> Iterator[ControlPlane]:
     """A control plane with a simulator, without a shared controller."""
-    with running_plane(control_plane_binaries) as plane, simulator(plane):
-        yield plane
+    with simulator(idle_plane):
+        yield idle_plane
 
 
 @pytest.fixture
 def spare(spare_plane: ControlPlane) -> Iterator[PoolNamespace]:
     with new_pool_namespace(spare_plane) as pools:
         yield pools
+        pools.release()
 
 
 def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm(

@@ -106,12 +106,13 @@ def test_p12_kubectl_apply_and_a_go_client_may_take_turns(pools: PoolNamespace) 
             "virtualMachineTemplate": plain(),
         },
     }
-    pools.kubectl.apply(manifest)
+    pools.kubectl("apply", "-f", "-", stdin=manifest)
     pools.wait_ready(2)
     before, position = owned_by_the_pool(pools), pools.plane.audit_position()
     pools.change_template(as_go_writes(plain()))
     wait_until_looked_at(pools)
-    pools.kubectl.apply(manifest | {"metadata": {"name": "pool", "labels": {"applied": "again"}}})
+    again = manifest | {"metadata": {"name": "pool", "labels": {"applied": "again"}}}
+    pools.kubectl("apply", "-f", "-", stdin=again)
     wait_until_looked_at(pools)
     assert owned_by_the_pool(pools) == before
     assert [each for each in touched(pools, position) if "999999" not in each[2]] == []

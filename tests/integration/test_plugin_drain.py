@@ -10,27 +10,14 @@ from contextlib import contextmanager
 import pytest
 
 from plugin.cli import main
-from sandbox.binaries import Binaries
+from sandbox.admin import Admin
 from sandbox.controlplane import ControlPlane
-from tests.cluster import running_plane
-from tests.integration.controller_process import controller_process, eventually
-from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, simulator
-from tests.integration.test_webhooks import VALIDATING, is_served
+from tests.integration.controller_process import eventually
+from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace
 
 pytestmark = pytest.mark.cluster
 
 ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=1"}
-
-
-@pytest.fixture(scope="module")
-def plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    with (
-        running_plane(control_plane_binaries) as plane,
-        simulator(plane, "--webhooks", "--launchers"),
-        controller_process(plane, tmp_path_factory.mktemp("controller")),
-    ):
-        eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
-        yield plane
 
 
 def nodes_of(pools: PoolNamespace) -> Counter[str]:
@@ -60,9 +47,11 @@ def watched(pools: PoolNamespace, wanted: int) -> Iterator[list[int]]:
 
 
 def test_a_drain_moves_the_vms_of_a_node_and_respects_the_limit_of_their_pool(
-    plane: ControlPlane, capsys: pytest.CaptureFixture[str]
+    launcher_plane: ControlPlane, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with new_pool_namespace(plane) as pools:
+    every_vmi, admin = "/apis/kubevirt.io/v1/virtualmachineinstances", Admin(launcher_plane.kubeconfig)
+    eventually(lambda: not admin.get(every_vmi)["items"], what="the VMIs of other tests are gone")
+    with new_pool_namespace(launcher_plane) as pools:
         pools.make_pool(6, maxUnavailable=1)
         pools.make_set(2, annotations=ROLLING)
         pools.wait_ready(6)
@@ -70,7 +59,7 @@ def test_a_drain_moves_the_vms_of_a_node_and_respects_the_limit_of_their_pool(
         [(node, number)] = nodes_of(pools).most_common(1)
         assert number >= 2
         with watched(pools, 6) as unready:
-            code = main(["drain", node, f"--kubeconfig={plane.kubeconfig}", "--timeout=60s"])
+            code = main(["drain", node, f"--kubeconfig={launcher_plane.kubeconfig}", "--timeout=60s"])
         out, err = capsys.readouterr()
         try:
             assert (code, err) == (0, "")

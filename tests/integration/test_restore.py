@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ControlPlane
-from tests.cluster import new_namespace
+from tests.cluster import new_namespace, running_plane
 from tests.faults.actions import Delay
 from tests.faults.plane import ask_etcd, restore, revision, snapshot
 from tests.faults.rules import Match, Rule
@@ -26,25 +28,35 @@ LONG_LEASE = ("--lease-duration=60s", "--renew-deadline=50s", "--retry-period=1s
 """The leader keeps its lease while the control plane restarts."""
 
 
+@pytest.fixture(scope="module")
+def restored_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane for the tests of this file, whose etcd is restored."""
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
+
+
 @pytest.mark.timeout(300)
 def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
-    own_plane: ControlPlane, tmp_path: Path
+    restored_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    with controller_process(own_plane, tmp_path, *LONG_LEASE) as program, new_namespace(own_plane) as namespace:
-        sets = ReplicaSetNamespace(own_plane, namespace)
+    with (
+        controller_process(restored_plane, tmp_path, *LONG_LEASE) as program,
+        new_namespace(restored_plane) as namespace,
+    ):
+        sets = ReplicaSetNamespace(restored_plane, namespace)
         sets.make_set(3)
         kept = sorted(sets.wait_for(3))
-        saved = snapshot(own_plane, tmp_path / "snapshot")
+        saved = snapshot(restored_plane, tmp_path / "snapshot")
         sets.change_vmi(kept[0], {"metadata": {"labels": {"app": "other"}}})
         sets.change_set({"spec": {"replicas": 6}})
         sets.wait_for(6)
         # A real restore takes longer than the delay before the next watch.
-        own_plane.stop_apiserver()
+        restored_plane.stop_apiserver()
         time.sleep(DOWN_S)
-        own_plane.start_component(APISERVER)  # `restore` stops the server before the server answers
-        restore(own_plane, saved)
+        restored_plane.start_component(APISERVER)  # `restore` stops the server before the server answers
+        restore(restored_plane, saved)
         assert sorted(sets.alive()) == kept
-        since = own_plane.audit_position()
+        since = restored_plane.audit_position()
         # These writes may have the same versions as writes that the restore has undone.
         for name in kept[1:]:
             sets.play(name)
@@ -61,32 +73,32 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
 
 @pytest.mark.timeout(300)
 def test_after_a_restore_that_no_watch_notices_a_set_has_the_number_of_its_restored_spec(
-    own_plane: ControlPlane, tmp_path: Path
+    restored_plane: ControlPlane, tmp_path: Path
 ) -> None:
     """The version of the restored server increases beyond the versions in the caches. Only then, the watches connect
     again. So the server accepts the versions of the watches, and no watch fails.
     """
     with (
-        fault_proxy_in_thread(own_plane.url, own_plane.ca) as proxy,
-        controller_process(own_plane, tmp_path, *LONG_LEASE, through=proxy.write_kubeconfig) as program,
-        new_namespace(own_plane) as namespace,
+        fault_proxy_in_thread(restored_plane.url, restored_plane.ca) as proxy,
+        controller_process(restored_plane, tmp_path, *LONG_LEASE, through=proxy.write_kubeconfig) as program,
+        new_namespace(restored_plane) as namespace,
     ):
-        sets = ReplicaSetNamespace(own_plane, namespace)
+        sets = ReplicaSetNamespace(restored_plane, namespace)
         sets.make_set(3)
         kept = sorted(sets.wait_for(3))
-        saved = snapshot(own_plane, tmp_path / "snapshot")
-        write_to_etcd(own_plane, AHEAD)
+        saved = snapshot(restored_plane, tmp_path / "snapshot")
+        write_to_etcd(restored_plane, AHEAD)
         sets.change_set({"spec": {"replicas": 6}})
         sets.wait_for(6)
         time.sleep(RENEWED_WITHIN_S)
-        newest = revision(own_plane)
+        newest = revision(restored_plane)
         late = proxy.add(Rule(Match("watch"), Delay(RECONNECTED_AFTER_S), times=None))
-        restore(own_plane, saved, bump_revision=False)
+        restore(restored_plane, saved, bump_revision=False)
         # The API server starts to cache a resource with the first request for it. A watch that begins before this cache
         # would expire.
         eventually(lambda: len(sets.vmis()) == 3 and sets.set()["spec"]["replicas"] == 3, what="the restored state")
-        assert revision(own_plane) < newest - AHEAD / 2
-        write_to_etcd(own_plane, newest - revision(own_plane) + AHEAD)
+        assert revision(restored_plane) < newest - AHEAD / 2
+        write_to_etcd(restored_plane, newest - revision(restored_plane) + AHEAD)
         proxy.remove(late)
         eventually(lambda: program.lines(level="error"), what="the controller notices the restore")
         sets.change_set({"spec": {"replicas": 4}})

@@ -5,7 +5,7 @@ If no user started an update, the update waits until a user agrees.
 
 from __future__ import annotations
 
-import uuid
+import contextlib
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,18 +13,18 @@ from typing import Any
 
 import pytest
 
-from sandbox.binaries import Binaries
+from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl, running_plane
-from tests.integration.controller_process import controller_process, eventually
-from tests.integration.idle_plane import SHORT_LEASE
-from tests.integration.kubevirt_installation import RESTING, KubeVirtInstallation, vmherd, with_kubevirts_status
+from tests.integration.controller_process import ControllerProcess, controller_process, eventually
+from tests.integration.idle_plane import LEASE, SHORT_LEASE
+from tests.integration.kubevirt_installation import RESTING, KubeVirtInstallation, vmherd
 from tests.integration.pool_namespace import (
     FINALIZER,
     POOL_LABELS,
     REVISION,
     PoolNamespace,
     finalizers_of,
+    new_pool_namespace,
     simulator,
     uids,
     vm_template,
@@ -37,21 +37,22 @@ KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
 
 
 @pytest.fixture(scope="module")
-def taken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A cluster whose KubeVirt has stopped its controllers for sets and pools. The definitions have only KubeVirt's
-    status fields.
-    """
-    with running_plane(control_plane_binaries) as plane, simulator(plane):
-        with_kubevirts_status(plane)
-        KubeVirtInstallation(plane).install(*RESTING)
-        yield plane
+def taken_plane(kubevirt_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """A cluster whose KubeVirt has stopped its controllers for sets and pools. A simulator runs the VMs."""
+    installation = KubeVirtInstallation(kubevirt_plane)
+    installation.install(*RESTING)
+    with simulator(kubevirt_plane):
+        yield kubevirt_plane
+    installation.uninstall()
 
 
 @pytest.fixture
-def pools(taken_plane: ControlPlane) -> PoolNamespace:
-    found = PoolNamespace(taken_plane, f"test-{uuid.uuid4().hex[:10]}")
-    Kubectl(taken_plane.kubeconfig)("create", "namespace", found.namespace)
-    return found
+def pools(taken_plane: ControlPlane) -> Iterator[PoolNamespace]:
+    with new_pool_namespace(taken_plane) as pools:
+        yield pools
+        pools.release()
+        with contextlib.suppress(Rejected):  # a controller that stopped in order has released the lease
+            Admin(taken_plane.kubeconfig).send("DELETE", LEASE)
 
 
 def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number: int = 1, **spec: Any) -> None:
@@ -165,3 +166,32 @@ def test_an_update_that_no_user_requested_is_held_until_it_is_allowed(pools: Poo
         eventually(lambda: not before.items() & uids(pools.vmis()).items(), what="both VMIs are started again")
         pools.wait_for_ordinals(0, 1, 2)
         assert pools.told("TakeoverHeld")["pool"] == 1
+
+
+def test_in_a_takeover_no_status_is_written_twice(pools: PoolNamespace, tmp_path: Path) -> None:
+    """The API server prunes the status fields that KubeVirt's definitions lack. So the controller must not write these
+    fields.
+    """
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+        pools.make_set(2)
+        pools.make_pool(1)
+        eventually(lambda: pools.status().get("readyReplicas") == 2, what="the set reports")
+        eventually(lambda: pools.pool_status().get("replicas") == 1, what="the pool reports")
+        assert set(pools.status()) <= {"replicas", "readyReplicas", "labelSelector", "conditions"}
+        eventually(lambda: quiet(pools, program), within_s=15, what="passes without writes")
+
+
+def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
+    """Change the set and the pool, and wait until both were reconciled. True if the reconciliations wrote nothing."""
+
+    def passes(name: str) -> int:
+        return len(program.lines(msg="reconciled", namespace=pools.namespace, name=name))
+
+    before = {name: passes(name) for name in ("herd", "pool")}
+    position = pools.plane.audit_position()
+    # A new template would be stored in a revision.
+    deadline = {"vmherd.dev/progress-deadline-seconds": str(600 + before["herd"])}
+    pools.change_set({"metadata": {"annotations": deadline}})
+    pools.change_pool({"spec": {"maxUnavailable": before["pool"] + 1}})
+    eventually(lambda: all(passes(name) > count for name, count in before.items()), what="a pass for both owners")
+    return not pools.requests("patch", "create", "update", "delete", since=position)

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.admin import Admin
+from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
+from tests.cluster import Kubectl, new_namespace, running_plane
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
 from tests.integration.kubevirt_installation import DEFINITIONS, vmherd
 from tests.integration.pool_namespace import POOL_LABELS, vm_template
@@ -31,23 +33,47 @@ def pool(version: str) -> dict[str, Any]:
     return {**kind, "metadata": {"name": "pool"}, "spec": spec}
 
 
-def serve_only_v1alpha1(admin: Admin) -> None:
-    """Serve pools as KubeVirt up to 1.6 does."""
+@pytest.fixture(scope="module")
+def old_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane for the tests of this file, which change and restore the definition of pools."""
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
+
+
+@pytest.fixture
+def only_v1alpha1(old_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """Serve pools as KubeVirt up to 1.6 does, while a test runs."""
+    admin = Admin(old_plane.kubeconfig)
     path = f"{DEFINITIONS}/{POOLS}"
     definition = admin.get(path)
-    for version in definition["spec"]["versions"]:
-        version["served"] = version["storage"] = version["name"] == "v1alpha1"
-    admin.send("PUT", path, json.dumps(definition).encode(), "application/json")
-    resources = "/apis/pool.kubevirt.io"
+    versions = definition["spec"]["versions"]
+    only = [{**each, "served": old, "storage": old} for each in versions for old in [each["name"] == "v1alpha1"]]
+    serve(admin, path, definition, only)
+    yield old_plane
+    serve(admin, path, admin.get(path), versions)
+
+
+def serve(admin: Admin, path: str, definition: dict[str, Any], versions: list[dict[str, Any]]) -> None:
+    body = {**definition, "spec": {**definition["spec"], "versions": versions}}
+    admin.send("PUT", path, json.dumps(body).encode(), "application/json")
+    wanted = {each["name"] for each in versions if each["served"]}
     eventually(
-        lambda: [each["version"] for each in admin.get(resources)["versions"]] == ["v1alpha1"], what="one version"
+        lambda: {each["version"] for each in admin.get("/apis/pool.kubevirt.io")["versions"]} == wanted,
+        what=f"pools are served in {wanted}",
     )
 
 
-def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: ControlPlane, tmp_path: Path) -> None:
-    serve_only_v1alpha1(Admin(own_plane.kubeconfig))
-    sets = ReplicaSetNamespace(own_plane, "default")
-    with controller_process(own_plane, tmp_path, *ALONE) as program:
+@pytest.fixture
+def namespace(old_plane: ControlPlane) -> Iterator[str]:
+    with new_namespace(old_plane) as name:
+        yield name
+
+
+def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(
+    only_v1alpha1: ControlPlane, namespace: str, tmp_path: Path
+) -> None:
+    sets = ReplicaSetNamespace(only_v1alpha1, namespace)
+    with controller_process(only_v1alpha1, tmp_path, *ALONE) as program:
         sets.make_set(1)
         sets.kubectl.apply(pool("v1alpha1"))
         eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
@@ -68,18 +94,18 @@ def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: Contro
     sets.kubectl(
         "patch", "vmpool", "pool", "--type=merge", "-p", '{"metadata":{"finalizers":["pool.kubevirt.io/finalizer"]}}'
     )
-    done = vmherd(own_plane.kubeconfig, "cleanup", "--mode", "standalone")
+    done = vmherd(only_v1alpha1.kubeconfig, "cleanup", "--mode", "standalone")
     assert "1 objects cleaned up" in done.stdout, done.stderr
 
 
 def test_sets_are_reconciled_without_pools_and_pools_as_soon_as_they_are_served(
-    own_plane: ControlPlane, tmp_path: Path
+    old_plane: ControlPlane, namespace: str, tmp_path: Path
 ) -> None:
-    admin, kubectl = Admin(own_plane.kubeconfig), Kubectl(own_plane.kubeconfig)
+    admin, kubectl = Admin(old_plane.kubeconfig), Kubectl(old_plane.kubeconfig)
     definition = admin.get(f"{DEFINITIONS}/{POOLS}")
     kubectl("delete", "crd", POOLS, "--timeout=30s")
-    sets = ReplicaSetNamespace(own_plane, "default")
-    with controller_process(own_plane, tmp_path, *ALONE) as program:
+    sets = ReplicaSetNamespace(old_plane, namespace)
+    with controller_process(old_plane, tmp_path, *ALONE) as program:
         sets.make_set(1)
         eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
         message = "the cluster does not serve this kind: its objects are reconciled as soon as it does"
@@ -91,4 +117,5 @@ def test_sets_are_reconciled_without_pools_and_pools_as_soon_as_they_are_served(
         eventually(lambda: kubectl("get", "vmpool", check=False).returncode == 0, what="pools are served")
         sets.kubectl.apply(pool("v1beta1"))
         eventually(lambda: len(sets.kubectl.json("get", "vm")["items"]) == 2, what="the pool has its VMs")
+        sets.kubectl("delete", "vmpool", "pool", "--timeout=30s")
         assert program.stop() == 0

@@ -3,41 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from sandbox.admin import Admin, Rejected
-from sandbox.binaries import Binaries
+from sandbox.admin import Rejected
 from sandbox.controlplane import ControlPlane
-from tests.cluster import running_plane
-from tests.integration.controller_process import controller_process, eventually
+from tests.integration.controller_process import eventually
+from tests.integration.launcher_plane import VALIDATING, is_served
 from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, simulator, vm_template
 
+pytestmark = pytest.mark.cluster
+
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/virt-api-mutator"
-VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/virt-api-validator"
-
-
-def is_served(plane: ControlPlane, path: str) -> bool:
-    try:
-        Admin(plane.kubeconfig).get(path)
-    except Rejected:
-        return False
-    return True
-
-
-@pytest.fixture(scope="module")
-def plane(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControlPlane]:
-    """A control plane with webhooks, a simulator, and vmherd."""
-    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks"):
-        eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
-        with controller_process(plane, tmp_path_factory.mktemp("controller")):
-            yield plane
 
 
 @pytest.fixture
-def kubevirt(plane: ControlPlane) -> Iterator[PoolNamespace]:
-    with new_pool_namespace(plane) as pools:
+def kubevirt(launcher_plane: ControlPlane) -> Iterator[PoolNamespace]:
+    with new_pool_namespace(launcher_plane) as pools:
         yield pools
 
 
@@ -73,10 +55,9 @@ def test_a_user_changes_neither_spec_nor_status_of_a_vmi(kubevirt: PoolNamespace
     assert kubevirt.vmis()["vm"]["status"]["phase"] == "Running"
 
 
-def test_a_simulator_that_stops_leaves_no_webhooks(control_plane_binaries: Binaries, tmp_path: Path) -> None:
-    with running_plane(control_plane_binaries) as plane:
-        with simulator(plane, "--webhooks"):
-            eventually(lambda: is_served(plane, VALIDATING))
-        assert not is_served(plane, MUTATING)
-        assert not is_served(plane, VALIDATING)
-        assert not is_served(plane, "/apis/subresources.kubevirt.io/v1")
+def test_a_simulator_that_stops_leaves_no_webhooks(idle_plane: ControlPlane) -> None:
+    with simulator(idle_plane, "--webhooks"):
+        eventually(lambda: is_served(idle_plane, VALIDATING))
+    assert not is_served(idle_plane, MUTATING)
+    assert not is_served(idle_plane, VALIDATING)
+    assert not is_served(idle_plane, "/apis/subresources.kubevirt.io/v1")

@@ -85,7 +85,7 @@ def test_kustomize_reads_the_one_schema_for_each_version(kubectl: Kubectl, tmp_p
 
 @pytest.mark.parametrize("version", ["v1", "v1alpha3", "v1alpha2"])
 def test_a_set_can_be_written_and_read_in_every_version(kubectl: Kubectl, version: str) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset({"apiVersion": f"kubevirt.io/{version}"}))
+    kubectl.create(replicaset({"apiVersion": f"kubevirt.io/{version}"}))
     specs = []
     for other in ("v1", "v1alpha3", "v1alpha2"):
         document = kubectl.json("get", f"virtualmachineinstancereplicasets.{other}.kubevirt.io", "web")
@@ -98,18 +98,18 @@ def test_a_set_can_be_written_and_read_in_every_version(kubectl: Kubectl, versio
 def test_a_short_name_prints_the_columns_that_users_know(kubectl: Kubectl, short: str, header: str) -> None:
     match short:
         case "vmirs" | "vmirss":
-            kubectl("create", "-f", "-", stdin=replicaset())
+            kubectl.create(replicaset())
         case "vmi" | "vmis":
-            kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+            kubectl.create(sample("VirtualMachineInstance"))
         case "vm":
-            kubectl("create", "-f", "-", stdin=sample("VirtualMachine"))
+            kubectl.create(sample("VirtualMachine"))
         case "dv":
-            kubectl("create", "-f", "-", stdin=sample("DataVolume"))
+            kubectl.create(sample("DataVolume"))
     assert columns(kubectl("get", short).stdout.splitlines()[0]) == header
 
 
 def test_the_columns_of_a_set_show_its_numbers(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset())
+    kubectl.create(replicaset())
     kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
     assert columns(kubectl("get", "vmirs", "--no-headers").stdout).startswith("web 2 4 3 ")
 
@@ -128,7 +128,7 @@ SHOWN = {
 def test_the_wide_columns_show_the_progress_and_the_first_problem(
     kubectl: Kubectl, short: str, document: dict[str, object]
 ) -> None:
-    kubectl("create", "-f", "-", stdin=document)
+    kubectl.create(document)
     kubectl("patch", short, "web", *status_patch(json.dumps(SHOWN)))
     header, row = kubectl("get", short, "-o", "wide").stdout.splitlines()
     assert columns(header) == WIDE
@@ -139,21 +139,21 @@ def test_the_wide_columns_show_the_progress_and_the_first_problem(
 def test_a_new_object_is_not_current_before_the_controller_has_read_it(
     kubectl: Kubectl, short: str, document: dict[str, object]
 ) -> None:
-    kubectl("create", "-f", "-", stdin=document)
+    kubectl.create(document)
     created = kubectl.json("get", short, "web")
     assert created["status"] == {"observedGeneration": -1}
     assert kstatus_of(created).status == "InProgress"
 
 
 def test_the_columns_of_a_vmi_show_where_it_runs(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+    kubectl.create(sample("VirtualMachineInstance"))
     name, _age, *rest = kubectl("get", "vmi", "--no-headers").stdout.split()
     assert [name, *rest] == ["web", "Running", "10.0.0.7", "node-1", "True"]
 
 
 def test_get_all_shows_sets_and_vmis(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset())
-    kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+    kubectl.create(replicaset())
+    kubectl.create(sample("VirtualMachineInstance"))
     shown = set(kubectl("get", "all", "-o", "name").stdout.split())
     assert shown == {"virtualmachineinstance.kubevirt.io/web", "virtualmachineinstancereplicaset.kubevirt.io/web"}
 
@@ -176,21 +176,21 @@ SCALED = {
 @pytest.mark.parametrize("short", SCALED)
 def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl, short: str) -> None:
     name, document = SCALED[short]
-    kubectl("create", "-f", "-", stdin=document)
+    kubectl.create(document)
     assert kubectl("scale", short, "web", "--replicas", "5").stdout == f"{name}/web scaled\n"
     assert kubectl.json("get", short, "web")["spec"]["replicas"] == 5
 
 
 @pytest.mark.parametrize("short", SCALED)
 def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl, short: str) -> None:
-    kubectl("create", "-f", "-", stdin=SCALED[short][1])
+    kubectl.create(SCALED[short][1])
     kubectl("patch", short, "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
     scale = kubectl.json("get", short, "web", "--subresource=scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
 
 
 def test_the_status_of_a_set_is_written_only_through_its_subresource(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset({"status": {"replicas": 9}}))
+    kubectl.create(replicaset({"status": {"replicas": 9}}))
     kubectl("patch", "vmirs", "web", "--type=merge", "-p", '{"status": {"replicas": 9}, "spec": {"replicas": 3}}')
     assert kubectl.json("get", "vmirs", "web")["status"] == {"observedGeneration": -1}
     kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
@@ -214,14 +214,14 @@ def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
         "problem": "web-x7k2p: ImagePullBackOff, Back-off pulling image",
         "conditions": [{**condition, **times}],
     }
-    kubectl("create", "-f", "-", stdin=replicaset())
+    kubectl.create(replicaset())
     kubectl("replace", "--subresource=status", "--validate=strict", "-f", "-", stdin=replicaset({"status": status}))
     assert kubectl.json("get", "vmirs", "web")["status"] == status
 
 
 def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:
     """In KubeVirt too, an ordinary patch of a VMI also writes the status."""
-    kubectl("create", "-f", "-", stdin=sample("VirtualMachineInstance"))
+    kubectl.create(sample("VirtualMachineInstance"))
     assert kubectl.json("get", "vmi", "web")["status"]["phase"] == "Running"
     assert kubectl("patch", "vmi", "web", *status_patch('{"phase": "Failed"}'), check=False).returncode != 0
     kubectl("patch", "vmi", "web", "--type=merge", "-p", '{"status": {"phase": "Succeeded"}}')
@@ -230,7 +230,7 @@ def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:
 
 @pytest.mark.parametrize("kind", ["VirtualMachine", "DataVolume"])
 def test_a_vm_and_a_data_volume_have_a_status_subresource(kubectl: Kubectl, kind: str) -> None:
-    kubectl("create", "-f", "-", stdin=sample(kind))
+    kubectl.create(sample(kind))
     # As in KubeVirt, the definition of a VM has a default for this field.
     default = {"printableStatus": "Stopped"} if kind == "VirtualMachine" else {}
     assert kubectl.json("get", kind, "web").get("status", default) == default

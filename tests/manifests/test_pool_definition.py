@@ -20,7 +20,7 @@ EXPLAINED = {
 
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
 def test_a_pool_can_be_written_and_read_in_both_versions(kubectl: Kubectl, version: str) -> None:
-    kubectl("create", "-f", "-", stdin=pool({"apiVersion": f"pool.kubevirt.io/{version}"}))
+    kubectl.create(pool({"apiVersion": f"pool.kubevirt.io/{version}"}))
     for other in ("v1beta1", "v1alpha1"):
         document = kubectl.json("get", f"virtualmachinepools.{other}.pool.kubevirt.io", "web")
         assert (document["apiVersion"], document["spec"]) == (f"pool.kubevirt.io/{other}", pool()["spec"])
@@ -32,7 +32,7 @@ def test_pools_are_stored_in_the_newer_version(kubectl: Kubectl) -> None:
 
 @pytest.mark.parametrize("name", ["vmpool", "vmpools", "virtualmachinepool"])
 def test_each_name_prints_the_columns_of_a_pool(kubectl: Kubectl, name: str) -> None:
-    kubectl("create", "-f", "-", stdin=pool())
+    kubectl.create(pool())
     kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}', spec='{"replicas": 8}'))
     header, row = kubectl("get", name).stdout.splitlines()
     assert columns(header) == "NAME DESIRED CURRENT READY AGE"
@@ -40,7 +40,7 @@ def test_each_name_prints_the_columns_of_a_pool(kubectl: Kubectl, name: str) -> 
 
 
 def test_get_all_shows_pools(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=pool())
+    kubectl.create(pool())
     assert kubectl("get", "all", "-o", "name").stdout.split() == ["virtualmachinepool.pool.kubevirt.io/web"]
 
 
@@ -54,7 +54,7 @@ def test_every_field_of_a_pool_is_explained() -> None:
 
 
 def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=pool())
+    kubectl.create(pool())
     kubectl("autoscale", "vmpool", "web", "--min=3", "--max=10", "--cpu=50%")
     spec = kubectl.json("get", "hpa", "web")["spec"]
     target = spec["scaleTargetRef"]
@@ -64,7 +64,7 @@ def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> N
 
 
 def test_the_status_of_a_pool_is_written_only_through_its_subresource(kubectl: Kubectl) -> None:
-    kubectl("create", "-f", "-", stdin=pool({"status": {"replicas": 9}}))
+    kubectl.create(pool({"status": {"replicas": 9}}))
     assert kubectl.json("get", "vmpool", "web")["status"] == {"observedGeneration": -1}
     kubectl("patch", "vmpool", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
     document = kubectl.json("get", "vmpool", "web")
@@ -87,6 +87,6 @@ def test_the_status_of_a_pool_has_every_reported_field(kubectl: Kubectl) -> None
         "problem": "web-3: ImagePullBackOff, Back-off pulling image",
         "conditions": [{**condition, **times}],
     }
-    kubectl("create", "-f", "-", stdin=pool())
+    kubectl.create(pool())
     kubectl("replace", "--subresource=status", "--validate=strict", "-f", "-", stdin=pool({"status": status}))
     assert kubectl.json("get", "vmpool", "web")["status"] == status

@@ -303,7 +303,7 @@ def test_the_defaults_are_filled_in(kubectl: Kubectl, value: object) -> None:
     )
     if value is ABSENT:
         sent = pool({"spec.replicas": ABSENT, "spec.maxUnavailable": ABSENT, HEALING: {}})
-    kubectl("create", "-f", "-", stdin=sent)
+    kubectl.create(sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == pool(DEFAULTS)["spec"]
 
 
@@ -312,7 +312,7 @@ def test_no_default_is_set_for_fields_whose_absence_has_a_meaning(kubectl: Kubec
     the API server must not set a default.
     """
     sent = pool({SCALE_IN: {"proactive": {"selectionPolicy": {}}}, UPDATE: {"proactive": {}}})
-    kubectl("create", "-f", "-", stdin=sent)
+    kubectl.create(sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == sent["spec"]
 
 
@@ -342,7 +342,7 @@ def test_a_pool_template_comes_back_as_it_was_sent(kubectl: Kubectl) -> None:
             f"{VMI}.volumes": [{"name": "root", "later": odd}],
         }
     )
-    kubectl("create", "--validate=strict", "-f", "-", stdin=sent)
+    kubectl.create(sent)
     assert kubectl.json("get", "vmpool", "web")["spec"] == sent["spec"]
 
 

@@ -213,7 +213,7 @@ def test_a_mistake_is_reported_once(dry: DryRun) -> None:
 
 @pytest.mark.parametrize("replicas", [ABSENT, None], ids=["absent", "null"])
 def test_replicas_default_to_one(kubectl: Kubectl, replicas: object) -> None:
-    kubectl("create", "-f", "-", stdin=replicaset({"spec.replicas": replicas}))
+    kubectl.create(replicaset({"spec.replicas": replicas}))
     assert kubectl.json("get", "vmirs", "web")["spec"]["replicas"] == 1
 
 
@@ -231,7 +231,7 @@ def test_a_template_comes_back_as_it_was_sent(kubectl: Kubectl) -> None:
             DISKS: [{"name": "root", "disk": None, "cdrom": {"later": 1}, "bootOrder": 1}],
         }
     )
-    kubectl("create", "--validate=strict", "-f", "-", stdin=sent)
+    kubectl.create(sent)
     assert kubectl.json("get", "vmirs", "web")["spec"]["template"] == sent["spec"]["template"]
 
 
@@ -282,7 +282,7 @@ def older(kubectl: Kubectl) -> Iterator[Kubectl]:
     rules = version["schema"]
     version["schema"] = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
     crd = ("crd", definition["metadata"]["name"])
-    kubectl("create", "-f", "-", stdin=definition)
+    kubectl.create(definition)
     try:
         kubectl("wait", "--for=condition=Established", *crd)
         for name, changes in OLDER_THAN_ITS_RULES.items():

@@ -31,8 +31,9 @@ ON_A_LAB = ["choose-a-kind", "update-safely", "keep-disks", "gitops", "debug"]
 """The names of the how-to pages that need only a sandbox and vmherd."""
 
 AUTOSCALE, UPGRADING = HOW_TO / "autoscale.md", DOCS / "upgrading.md"
+SCALING = DOCS / "scaling.md"
 MOVE, OPENSHIFT = HOW_TO / "move-from-kubevirt.md", HOW_TO / "openshift.md"
-PAGES = {TUTORIAL, AUTOSCALE, UPGRADING, MOVE, OPENSHIFT, *(HOW_TO / f"{name}.md" for name in ON_A_LAB)}
+PAGES = {TUTORIAL, AUTOSCALE, UPGRADING, SCALING, MOVE, OPENSHIFT, *(HOW_TO / f"{name}.md" for name in ON_A_LAB)}
 """The pages whose commands these tests run."""
 
 OBJECTS = "vmpool,vmirs,hpa,vm,vmi,dv"
@@ -127,6 +128,16 @@ def test_each_command_of_the_page_about_upgrades_does_what_the_page_shows(
 ) -> None:
     with session(tmp_path / "user", clean.ports, clean.variables | helm) as shell:
         play(steps_of(UPGRADING), shell)
+
+
+@pytest.mark.usefixtures("control_plane_binaries")
+def test_each_command_of_the_page_about_scaling_does_what_the_page_shows(tmp_path: Path) -> None:
+    """Two processes share a sandbox. Each of them works only in its namespaces."""
+    with (
+        opened(tmp_path / "start", with_vmherd=False) as lab,
+        session(tmp_path / "user", lab.ports, lab.variables) as shell,
+    ):
+        play(steps_of(SCALING), shell)
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from tests.pages.session import ROOT, is_looking
 from tests.pages.test_commands import PAGES
 
 DOCS = ROOT / "docs"
-GUIDES = [DOCS / "tutorial.md", DOCS / "upgrading.md", DOCS / "support.md", DOCS / "comparison.md"]
+GUIDES = [DOCS / "tutorial.md", DOCS / "upgrading.md", DOCS / "scaling.md", DOCS / "support.md", DOCS / "comparison.md"]
 RUN = sorted([*GUIDES, *(DOCS / "how-to").glob("*.md")])
 NOT_RUN_AT_MOST = 8
 

@@ -141,7 +141,7 @@ def test_the_audit_log_has_each_request_with_its_user_and_its_answer(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
     position = control_plane.audit_position()
-    kubectl.apply(config_map("one"))
+    kubectl("apply", "-f", "-", stdin=config_map("one"))
     kubectl("get", "configmap", "two", check=False)
 
     def requests() -> Counter[tuple[str, str, str, int]]:

@@ -15,6 +15,7 @@ from controller.leaderelection.lease import LEASES
 from controller.preflight.checks import StartupError, check
 from controller.preflight.other_leader import MARGIN_S, OtherLeader, OtherLeaders, find_other_leader
 from controller.running import running
+from informers.errors import Forbidden
 from informers.meta import ObjectKey
 from tests.command_line import parse
 from tests.controller.preflight.answers import Answers, wall_clock
@@ -29,10 +30,13 @@ LEASE_S = 15
 
 
 class Cluster(Answering):
-    """A cluster with leases. If `may_list` is False, the user may not list leases in all namespaces."""
+    """A cluster with leases. If `may_list` is False, the user may not list leases in all namespaces.
+
+    If `allows` is False, each list of leases gets the answer 403.
+    """
 
     def __init__(self, **holders: str) -> None:
-        self.may_list = True
+        self.may_list = self.allows = True
         self.asked: list[str] = []
         self.leases = FakeApiServer(latency_s=0, serves=[LEASES])
         for namespace, holder in holders.items():
@@ -48,6 +52,8 @@ class Cluster(Answering):
             return json.dumps({"status": {"allowed": self.may_list}}).encode()
         if call.path.endswith("/selfsubjectreviews"):
             return b"{}"
+        if not self.allows and call.path == LEASES.path(""):
+            raise Forbidden("cannot list leases", code=403)
         return await self.leases.answer(call)
 
     async def renew(self, namespace: str) -> None:
@@ -235,12 +241,40 @@ async def test_a_leader_in_a_pod_and_a_process_without_a_lease_do_not_look(argv,
     assert cluster.asked == []
 
 
-async def test_without_the_permission_to_list_leases_a_leader_asks_only_for_the_permission_and_only_once():
+async def test_a_leader_that_may_list_leases_does_not_ask_for_the_permission():
+    cluster = Cluster(mine="this process")
+    assert await leading(cluster).find() is None
+    assert cluster.asked == [LEASES.path("")]
+
+
+async def test_without_the_permission_to_list_leases_a_leader_looks_only_once():
     cluster = Cluster(vmherd_system="pod-1")
-    cluster.may_list = False
+    cluster.may_list = cluster.allows = False
     leaders = leading(cluster)
     assert await leaders.find() is None
     asked = tuple(cluster.asked)
-    assert not any(path.endswith("/leases") for path in asked)
+    assert asked.count(LEASES.path("")) == 1
     assert await leaders.find() is None
     assert tuple(cluster.asked) == asked
+
+
+async def test_after_an_answer_403_of_a_starting_api_server_a_leader_looks_again():
+    cluster = Cluster(mine="this process", vmherd_system="pod-1")
+    leaders = leading(cluster)
+    cluster.allows = False
+    with pytest.raises(Forbidden):
+        await leaders.find()
+    cluster.allows = True
+    async with live(cluster, HERE, THERE):
+        assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
+
+
+async def test_a_leader_that_loses_the_permission_fails_in_each_look_and_does_not_report_that_it_is_alone():
+    cluster = Cluster(mine="this process", vmherd_system="pod-1")
+    leaders = leading(cluster)
+    async with live(cluster, HERE, THERE):
+        assert await leaders.find() is not None
+        cluster.may_list = cluster.allows = False
+        for _ in range(2):
+            with pytest.raises(Forbidden):
+                await leaders.find()

@@ -1,0 +1,34 @@
+"""A control plane with the simulator's webhooks, nodes and virt-launcher Pods, and with a controller."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from sandbox.admin import Admin, Rejected
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import running_plane
+from tests.integration.controller_process import controller_process, eventually
+from tests.integration.pool_namespace import simulator
+
+VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/virt-api-validator"
+
+
+def is_served(plane: ControlPlane, path: str) -> bool:
+    try:
+        Admin(plane.kubeconfig).get(path)
+    except Rejected:
+        return False
+    return True
+
+
+@pytest.fixture(scope="session")
+def launcher_plane(
+    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[ControlPlane]:
+    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
+        eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
+        with controller_process(plane, tmp_path_factory.mktemp("controller")):
+            yield plane
