@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.admin import Admin
 from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ControlPlane
 from tests.cluster import new_namespace, running_plane
@@ -17,6 +18,7 @@ from tests.faults.plane import ask_etcd, restore, revision, snapshot
 from tests.faults.rules import Match, Rule
 from tests.faults.threads import fault_proxy_in_thread
 from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.idle_plane import LEASE
 
 pytestmark = pytest.mark.cluster
 
@@ -29,10 +31,17 @@ LONG_LEASE = ("--lease-duration=60s", "--renew-deadline=50s", "--retry-period=1s
 
 
 @pytest.fixture(scope="module")
-def restored_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+def spare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane for the tests of this file, whose etcd is restored."""
     with running_plane(control_plane_binaries) as plane:
         yield plane
+
+
+@pytest.fixture
+def restored_plane(spare_plane: ControlPlane) -> Iterator[ControlPlane]:
+    """The control plane. Each test leaves no lease, because a killed controller would hold its lease for a minute."""
+    yield spare_plane
+    Admin(spare_plane.kubeconfig).send("DELETE", LEASE)
 
 
 @pytest.mark.timeout(300)
