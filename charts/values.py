@@ -7,6 +7,7 @@ comment. So every value is described, and `values.yaml` is the only source of th
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import TypeAlias
 
 import yaml
@@ -29,6 +30,7 @@ class Uncommented(ValueError):
     """A value in `values.yaml` has no comment. `str()` names the value."""
 
 
+@cache
 def read_values(source: str) -> tuple[Value, ...]:
     """Return all values, in the order of the file. Raises Uncommented."""
     root = yaml.compose(source, Loader=yaml.SafeLoader)

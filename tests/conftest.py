@@ -46,7 +46,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Add the markers of each test's fixtures. If an asynchronous test leaves a task running, the test fails.
 
     Coverage counts only the tests with fixed cases and without a control plane, because it doubles the CPU time of a
-    test. This hook runs before the selection by marker (`-m`).
+    test. Tests that repeat the same lines for hours of virtual time have the marker `no_cover`, too. This hook runs
+    before the selection by marker (`-m`).
     """
     for item in items:
         for fixture in NEEDED.keys() & set(getattr(item, "fixturenames", ())):

@@ -7,14 +7,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import urllib.error
 import urllib.request
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import pytest
 
@@ -24,46 +23,19 @@ from sandbox.controlplane import ControlPlane
 from sandbox.processes import free_ports
 from tests.cluster import Kubectl
 from tests.forked import ForkedProgram
+from tests.integration.waits import eventually, stays, steady
 from tests.release import Pod, pod
 
-T = TypeVar("T")
-
 MERGE = "application/merge-patch+json"
+SERVER_SIDE_APPLY = "application/apply-patch+yaml"
+FORBIDDEN = (403, 422)
+"""The status codes of a refusal by a quota and by an admission policy."""
+
+NOT_FOUND = 404
 GROUP_VERSION = "kubevirt.io/v1"
 CONTROLLER = "controller"
 LABELS = {"app": "herd"}
 SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}}
-
-
-def eventually(look: Callable[[], T], *, within_s: float = 60.0, what: str = "") -> T:
-    """Call `look` until it returns a true value, and return that value. After `within_s`, the test fails.
-
-    The default limit is long, because other tests may run at the same time. A slow `look`, for example with kubectl,
-    is called less often.
-    """
-    give_up = (began := time.monotonic()) + within_s
-    while not (seen := look()):
-        if (now := time.monotonic()) > give_up:
-            pytest.fail(f"not within {within_s:g}s: {what or look}; last seen: {seen!r}")
-        time.sleep(max(0.05, 2 * (now - began)))
-        began = time.monotonic()
-    return seen
-
-
-def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0) -> T:
-    """Wait until the value of `look` stops changing, and return the value.
-
-    The audit log shows requests with a delay.
-    """
-    seen, since = look(), time.monotonic()
-    give_up = since + within_s
-    while time.monotonic() - since < for_s:
-        if time.monotonic() > give_up:
-            pytest.fail(f"not steady within {within_s:g}s: {look}; last seen: {seen!r}")
-        time.sleep(0.05)
-        if (now := look()) != seen:
-            seen, since = now, time.monotonic()
-    return seen
 
 
 class ControllerProcess:
@@ -262,8 +234,15 @@ class ReplicaSetNamespace:
     def set(self, name: str = "herd") -> dict[str, Any]:
         return self._send("GET", f"{self._sets}/{name}")
 
+    def set_exists(self, name: str = "herd") -> bool:
+        return any(each["metadata"]["name"] == name for each in self._send("GET", self._sets)["items"])
+
     def status(self, name: str = "herd") -> dict[str, Any]:
         return self.set(name).get("status") or {}
+
+    def change_status(self, status: dict[str, Any], *, name: str = "herd") -> None:
+        """Overwrite fields of a set's status."""
+        self._send("PATCH", f"{self._sets}/{name}/status", {"status": status})
 
     def condition(self, type_: str, *, name: str = "herd") -> dict[str, Any] | None:
         return next((c for c in self.status(name).get("conditions") or () if c["type"] == type_), None)
@@ -346,10 +325,34 @@ class ReplicaSetNamespace:
             and (not verbs or record.verb in verbs)
         ]
 
+    def ask(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
+        """Send a request as the administrator, without the start of kubectl. Raises Rejected."""
+        return self._send(method, path, body)
+
     def _send(self, method: str, path: str, body: dict[str, Any] | None = None) -> Any:
         encoded = None if body is None else json.dumps(body).encode()
         content_type = MERGE if method == "PATCH" else "application/json" if encoded else ""
         return json.loads(self._admin.send(method, path, encoded, content_type))
+
+    def apply(self, path: str, name: str, document: dict[str, Any]) -> None:
+        """Create or change an object, as `kubectl apply --server-side` does."""
+        body = json.dumps({**document, "metadata": {"name": name}}).encode()
+        self._admin.send("PATCH", f"{path}/{name}?fieldManager=tests&force=true", body, SERVER_SIDE_APPLY)
+
+    def refusal(self, method: str, path: str, body: dict[str, Any] | None = None) -> str:
+        """The server's message if it forbids a dry run of this request, or "" if nothing forbids the request."""
+        try:
+            self._send(method, f"{path}?dryRun=All", body)
+        except Rejected as refused:
+            if refused.status in FORBIDDEN:
+                return str(refused)
+            if refused.status != NOT_FOUND:
+                raise
+        return ""
+
+    def make_config_map(self, name: str) -> dict[str, Any]:
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+        return self._send("POST", f"/api/v1/namespaces/{self.namespace}/configmaps", body)
 
 
 def quiet_down(objects: ReplicaSetNamespace, program: ControllerProcess) -> int:
@@ -371,16 +374,6 @@ def owner_uid(vmi: dict[str, Any]) -> str:
 
 def owned_by(vmis: Iterable[dict[str, Any]], owner: dict[str, Any]) -> list[str]:
     return [vmi["metadata"]["name"] for vmi in vmis if owner_uid(vmi) == owner["metadata"]["uid"]]
-
-
-def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> None:
-    """Fail the test if `look` returns a false value during the next `for_s` seconds."""
-    until = time.monotonic() + for_s
-    while time.monotonic() < until:
-        seen = look()
-        if not seen:
-            pytest.fail(f"did not stay: {what or look}")
-        time.sleep(0.05)
 
 
 __all__ = [

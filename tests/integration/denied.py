@@ -4,57 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
-from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import PoolNamespace
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
 
 GROUPS = {
-    "virtualmachines": "kubevirt.io",
-    "virtualmachinepools/status": "pool.kubevirt.io",
-    "datavolumes": "cdi.kubevirt.io",
+    "virtualmachineinstances": "kubevirt.io/v1",
+    "virtualmachines": "kubevirt.io/v1",
+    "virtualmachinepools": "pool.kubevirt.io/v1beta1",
+    "datavolumes": "cdi.kubevirt.io/v1beta1",
 }
+MESSAGE = "the house says no"
+POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
+BINDINGS = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicybindings"
 
 
 @contextmanager
-def denied(pools: PoolNamespace, verb: str, resource: str, *, probe: tuple[str, ...]) -> Iterator[None]:
+def denied(
+    objects: ReplicaSetNamespace, verb: str, resource: str, *, name: str, unless: str = "false", message: str = MESSAGE
+) -> Iterator[None]:
     """Refuse a verb ("UPDATE", "DELETE") on a resource of the namespace while the block runs.
 
-    `probe` is a kubectl command that fails as soon as the policy is in force. It must be a dry run.
+    `unless` is an expression in CEL. The policy allows a request for which the expression is true. `name` is an
+    existing object. The dry run of a request for this object shows when the policy is in force.
     """
-    policy = f"{pools.namespace}-{verb.lower()}"
-    rule = {
-        "apiGroups": [GROUPS[resource]],
-        "apiVersions": ["*"],
-        "operations": [verb],
-        "resources": [resource],
+    policy = f"{objects.namespace}-{verb.lower()}"
+    kind, _, subresource = resource.partition("/")
+    group, version = GROUPS[kind].split("/")
+    path = f"/apis/{group}/{version}/namespaces/{objects.namespace}/{kind}/{name}/{subresource}".rstrip("/")
+    rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": [verb], "resources": [resource]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": objects.namespace}}
+    spec = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [rule], "namespaceSelector": here},
+        "validations": [{"expression": unless, "message": message}],
     }
-    here = {"matchLabels": {"kubernetes.io/metadata.name": pools.namespace}}
-    version = "admissionregistration.k8s.io/v1"
-    pools.kubectl.apply(
-        {
-            "apiVersion": version,
-            "kind": "ValidatingAdmissionPolicy",
-            "metadata": {"name": policy},
-            "spec": {
-                "failurePolicy": "Fail",
-                "matchConstraints": {"resourceRules": [rule], "namespaceSelector": here},
-                "validations": [{"expression": "false", "message": "the house says no"}],
-            },
-        },
-        {
-            "apiVersion": version,
-            "kind": "ValidatingAdmissionPolicyBinding",
-            "metadata": {"name": policy},
-            "spec": {"policyName": policy, "validationActions": ["Deny"]},
-        },
-    )
+    bound = {"policyName": policy, "validationActions": ["Deny"], "matchResources": {"namespaceSelector": here}}
+    define(objects, POLICIES, "ValidatingAdmissionPolicy", policy, spec)
+    define(objects, BINDINGS, "ValidatingAdmissionPolicyBinding", policy, bound)
 
     def refuses() -> bool:
-        return pools.kubectl(*probe, "--dry-run=server", check=False).returncode != 0
+        if verb == "DELETE":
+            return message in objects.refusal("DELETE", path)
+        change = {"status": {"replicas": 9}} if subresource else {"metadata": {"annotations": {"probe": "yes"}}}
+        return message in objects.refusal("PATCH", path, change)
 
     eventually(refuses, what="the policy is in force")
     try:
         yield
     finally:
-        pools.kubectl("delete", "validatingadmissionpolicybinding,validatingadmissionpolicy", policy)
+        objects.ask("DELETE", f"{BINDINGS}/{policy}")
+        objects.ask("DELETE", f"{POLICIES}/{policy}")
         eventually(lambda: not refuses(), what="the policy is gone")
+
+
+def define(objects: ReplicaSetNamespace, path: str, kind: str, name: str, spec: dict[str, Any]) -> None:
+    objects.apply(path, name, {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "spec": spec})

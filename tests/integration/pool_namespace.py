@@ -120,6 +120,9 @@ class PoolNamespace(ReplicaSetNamespace):
     def pool(self, name: str = "pool") -> dict[str, Any]:
         return self._send("GET", f"{self._pools}/{name}")
 
+    def delete_pools(self) -> None:
+        self._send("DELETE", self._pools)
+
     def pool_exists(self, name: str = "pool") -> bool:
         return any(pool["metadata"]["name"] == name for pool in self._send("GET", self._pools)["items"])
 
@@ -165,7 +168,8 @@ class PoolNamespace(ReplicaSetNamespace):
     def change_vm_by_steps(self, name: str, *steps: tuple[str, Any]) -> None:
         """Apply a JSON patch to the VM. Each step is the path and the value of an `add` operation."""
         changes = [{"op": "add", "path": path, "value": value} for path, value in steps]
-        self._change_by_steps(f"{self._vms}/{name}", changes)
+        body = json.dumps(changes).encode()
+        self._admin.send("PATCH", f"{self._vms}/{name}", body, "application/json-patch+json")
 
     def delete_vm(self, name: str, *, foreground: bool = False) -> None:
         options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": "Foreground"}
@@ -332,9 +336,6 @@ class PoolNamespace(ReplicaSetNamespace):
     def _done(self, verb: str, code: int, since: int | None) -> Counter[str]:
         records = self.requests(verb, since=since)
         return Counter(each.name for each in records if each.resource == "virtualmachines" and each.code == code)
-
-    def _change_by_steps(self, path: str, steps: list[dict[str, Any]]) -> None:
-        self._admin.send("PATCH", path, json.dumps(steps).encode(), "application/json-patch+json")
 
     def _named(self, path: str) -> dict[str, dict[str, Any]]:
         return {item["metadata"]["name"]: item for item in self._send("GET", path)["items"]}

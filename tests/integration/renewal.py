@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from sandbox.audit import AuditRecord
@@ -76,8 +75,8 @@ def break_vm(pools: PoolNamespace, name: str, behavior: str, *, ready_after: str
 
 
 def hold_volume(pools: PoolNamespace, name: str, *, finalizers: tuple[str, ...]) -> None:
-    patch = {"metadata": {"finalizers": list(finalizers)}}
-    pools.kubectl("patch", "datavolume", name, "--type=merge", "--patch", json.dumps(patch))
+    path = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{pools.namespace}/datavolumes/{name}"
+    pools.ask("PATCH", path, {"metadata": {"finalizers": list(finalizers)}})
 
 
 def annotations_of(metadata: dict[str, Any]) -> dict[str, str]:

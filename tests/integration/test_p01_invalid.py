@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from sandbox.controlplane import ControlPlane
-from tests.cluster import Kubectl
+from tests.cluster import new_namespace
 from tests.integration.controller_process import ControllerProcess, eventually, owner_uid, stays
 from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, PoolNamespace, finalizers_of, uids, vm_template
 from tests.integration.unchecked import GROUP, unchecked_controller
@@ -29,11 +28,10 @@ def unchecked(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def pools(pool_plane: ControlPlane, unchecked: ControllerProcess) -> Iterator[PoolNamespace]:
     assert unchecked.working
-    kubectl = Kubectl(pool_plane.kubeconfig)
-    pools = PoolNamespace(pool_plane, f"test-{uuid.uuid4().hex[:10]}", pool_group=GROUP)
-    kubectl("create", "namespace", pools.namespace)
-    yield pools
-    kubectl("delete", "namespace", pools.namespace, "--wait=false")
+    with new_namespace(pool_plane) as name:
+        pools = PoolNamespace(pool_plane, name, pool_group=GROUP)
+        yield pools
+        pools.delete_pools()
 
 
 def scale_in(**policy: Any) -> dict[str, Any]:

@@ -61,8 +61,7 @@ def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_f
 ) -> None:
     pool = pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=KEEPS_DISKS)
     before = pools.wait_for_ordinals(0, 1)["pool-0"]
-    pools.kubectl("create", "configmap", "boss")
-    boss = ANOTHER_OWNER | {"uid": pools.kubectl.json("get", "configmap", "boss")["metadata"]["uid"]}
+    boss = ANOTHER_OWNER | {"uid": pools.make_config_map("boss")["metadata"]["uid"]}
     owners = [boss, *before["metadata"]["ownerReferences"]]
     pools.change_vm("pool-0", {"metadata": {"ownerReferences": owners}})
     pools.hold_vm("pool-0")
@@ -155,7 +154,7 @@ def test_p2_a_failing_vm_that_is_no_member_is_neither_healed_nor_updated_nor_sca
     before = {name: without_writes(pools.vm(name)) for name in ("stranger", "pool-7")}
 
     pools.change_vm("pool-0", {"spec": {"template": {"metadata": {"annotations": FAILING}}}})
-    pools.kubectl("delete", "vmi", "pool-0")
+    pools.delete_vmi("pool-0")
     eventually(lambda: pools.vms().get("pool-0", member)["metadata"]["uid"] != member["metadata"]["uid"], what="healed")
     pools.wait_ready(2)
     pools.change_template(vm_template(memory="128M"))

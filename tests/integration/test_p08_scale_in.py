@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -188,5 +187,4 @@ def test_p8_a_vm_with_a_snapshot_in_progress_is_deleted_last_and_after_the_snaps
 
 
 def set_snapshot(pools: PoolNamespace, name: str, snapshot: str | None) -> None:
-    status = json.dumps({"status": {"snapshotInProgress": snapshot}})
-    pools.kubectl("patch", "vm", name, "--subresource=status", "--type=merge", "--patch", status)
+    pools.change_vm_status(name, {"snapshotInProgress": snapshot})

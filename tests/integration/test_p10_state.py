@@ -151,12 +151,11 @@ def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disk
         pools.make_claim(name)
     pools.make_pool(2, template=vm_template(volumes=volumes), scaleInStrategy=PROACTIVE["offline"])
     vms = pools.wait_for_ordinals(0, 1)
-    pools.kubectl("create", "configmap", "boss")
     boss = {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "name": "boss",
-        "uid": pools.kubectl.json("get", "configmap", "boss")["metadata"]["uid"],
+        "uid": pools.make_config_map("boss")["metadata"]["uid"],
     }
     first, second = (owned_by_vm(vms[name]) for name in ("pool-0", "pool-1"))
     pools.change_claim("own", {"metadata": {"ownerReferences": [second]}})

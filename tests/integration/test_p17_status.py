@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,9 +37,9 @@ def status_writes(pools: PoolNamespace) -> int:
     return sum(record.subresource == "status" for record in pools.requests("patch", "update"))
 
 
-def write_status(pools: PoolNamespace, status: object) -> None:
-    patch = json.dumps({"status": status})
-    pools.kubectl("patch", "vmpool", "pool", "--subresource=status", "--type=merge", "-p", patch)
+def write_status(pools: PoolNamespace, status: dict[str, Any]) -> None:
+    path = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{pools.namespace}/virtualmachinepools/pool/status"
+    pools.ask("PATCH", path, {"status": status})
 
 
 def reason_of_failure(pools: PoolNamespace) -> str:
@@ -109,8 +109,7 @@ def test_p17_the_status_of_a_pool_says_that_its_vms_cannot_start(
     cause = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
 
     def write_vm_status(name: str, *conditions: dict[str, str]) -> None:
-        patch = json.dumps({"status": {"printableStatus": "Stopped", "conditions": list(conditions)}})
-        pools.kubectl("patch", "vm", name, "--subresource=status", "--type=merge", "-p", patch)
+        pools.change_vm_status(name, {"printableStatus": "Stopped", "conditions": list(conditions)})
 
     with controller_process(idle_namespace.plane, tmp_path):
         pools.make_pool(2)
@@ -201,8 +200,7 @@ def test_p17_the_status_is_written_when_it_changes_and_only_then(pools: PoolName
 def test_p17_a_status_that_the_server_refuses_is_written_later(pools: PoolNamespace) -> None:
     pools.make_pool(1)
     pools.wait_ready(1)
-    probe = ("patch", "vmpool", "pool", "--subresource=status", "--type=merge", '-p={"status":{"replicas":9}}')
-    with denied(pools, "UPDATE", "virtualmachinepools/status", probe=probe):
+    with denied(pools, "UPDATE", "virtualmachinepools/status", name="pool"):
         pools.change_pool({"spec": {"paused": True}})
         eventually(lambda: any(record.code >= 400 for record in pools.requests("patch")), what="the write is refused")
         stays(lambda: pools.told("SuccessfulPaused") == {}, for_s=0.5, what="no Event before the status is written")

@@ -48,7 +48,7 @@ def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_at_once(pools: PoolN
     pools.wait_until_updated(6)
     mine = pools.since = pools.plane.audit_position()
     for ordinal in range(6):
-        pools.kubectl("delete", "vm", f"pool-{ordinal}", "--wait=false")
+        pools.delete_vm(f"pool-{ordinal}")
     eventually(lambda: len(pools.vms_created(mine)) == 6, what="all VMs are recreated")
     waits = answer_times(pools)
     assert len(waits) == 6

@@ -54,7 +54,7 @@ def test_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(pools
     eventually(lambda: pools.data_volumes().keys() == {"root-0", "root-1"})
     eventually(lambda: pools.claims().keys() == {"root-0", "root-1"})
     disks = uids(pools.data_volumes()), uids(pools.claims())
-    with denied(pools, "UPDATE", "datavolumes", probe=("annotate", "datavolume", "root-1", "probe=yes")):
+    with denied(pools, "UPDATE", "datavolumes", name="root-1"):
         pools.scale(1)
         eventually(lambda: (pools.pool_condition("ReplicaFailure") or {}).get("reason") == "FailedScaleIn")
         stays(lambda: FINALIZER in finalizers_of(pools.vm("pool-1")), for_s=1.0, what="the VM is held")
@@ -65,9 +65,22 @@ def test_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(pools
     eventually(lambda: pools.pool_condition("ReplicaFailure") is None)
 
 
-def test_a_large_pool_creates_and_deletes_each_vm_once(pools: PoolNamespace) -> None:
+def event_requests(pools: PoolNamespace) -> int:
+    records = pools.plane.audit_records(pools.since)
+    ours = [record for record in records if record.user_agent.startswith("vmherd/")]
+    return sum(record.resource == "events" and record.namespace == pools.namespace for record in ours)
+
+
+def test_p18_a_large_pool_creates_and_deletes_each_vm_once_with_at_most_a_few_dozen_event_requests(
+    pools: PoolNamespace,
+) -> None:
     pools.make_pool(200, template=vm_template(**HALTED))
     eventually(lambda: pools.pool_status().get("replicas") == 200, within_s=60, what="all VMs exist")
+    eventually(lambda: pools.told("SuccessfulCreate")["pool"] >= 10, what="the Events arrive")
+    stays(lambda: event_requests(pools) <= 36, what="a few dozen")
+    assert event_requests(pools) >= 10
+    described = pools.kubectl("describe", "vmpool", "pool").stdout
+    assert "(combined" in described[described.index("Events:") :]
     assert pools.asked_of_vms("create") == {(f"pool-{ordinal}", 201): 1 for ordinal in range(200)}
     # A VM that changes after the controller has seen it needs a second delete.
     eventually(

@@ -41,8 +41,7 @@ def test_r2_a_released_vmi_that_matches_again_is_adopted_and_the_surplus_is_dele
 
 def test_r2_a_vmi_of_another_controller_is_never_changed(sets: ReplicaSetNamespace) -> None:
     reference = {"apiVersion": "v1", "kind": "ConfigMap", "name": "boss", "controller": True}
-    sets.kubectl("create", "configmap", "boss")
-    uid = sets.kubectl.json("get", "configmap", "boss")["metadata"]["uid"]
+    uid = sets.make_config_map("boss")["metadata"]["uid"]
     before = sets.make_vmi("foreign", owner={**reference, "uid": uid})
     sets.make_set(1)
     eventually(lambda: len(sets.vmis()) == 2)

@@ -35,12 +35,6 @@ def test_r4_vmis_within_the_quota_are_created_and_the_rest_after_it_is_raised(se
     eventually(lambda: sets.condition("ReplicaFailure") is None, what="the failure is cleared")
 
 
-def test_r4_each_of_many_vmis_is_created_once(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(300)
-    sets.wait_for(300, within_s=60)
-    assert sorted(record.code for record in sets.requests("create")) == [201] * 300
-
-
 def test_r5_names_come_from_the_template_and_have_five_safe_characters(sets: ReplicaSetNamespace) -> None:
     sets.make_set(3, template_metadata={"name": "test"})
     for name, vmi in sets.wait_for(3).items():

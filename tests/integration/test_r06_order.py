@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import LABELS, SPEC, ReplicaSetNamespace, eventually
+from tests.integration.controller_process import GROUP_VERSION, LABELS, SPEC, ReplicaSetNamespace, eventually
+from tests.integration.denied import denied
 
 pytestmark = pytest.mark.cluster
 
@@ -47,10 +48,11 @@ def put(sets: ReplicaSetNamespace, owner: dict[str, Any], vmis: Mapping[str, tup
         "uid": owner["metadata"]["uid"],
         "controller": True,
     }
+    path = f"/apis/{GROUP_VERSION}/namespaces/{sets.namespace}/virtualmachineinstances"
     for name, (status, marks) in vmis.items():
         metadata = {"name": name, "labels": LABELS, "annotations": marks, "ownerReferences": [reference]}
         kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance"}
-        sets.kubectl("create", "-f", "-", stdin={**kind, "metadata": metadata, "spec": SPEC, "status": status})
+        sets.ask("POST", path, {**kind, "metadata": metadata, "spec": SPEC, "status": status})
 
 
 def shrink_to(sets: ReplicaSetNamespace, count: int, *, seen: int) -> list[str]:
@@ -89,38 +91,14 @@ def test_r6_of_two_equal_vmis_the_younger_is_deleted(sets: ReplicaSetNamespace) 
 
 
 def test_r6_a_delete_has_the_uid_as_precondition(sets: ReplicaSetNamespace) -> None:
-    name = f"uid-in-{sets.namespace}"
-    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": sets.namespace}}}
-    rule = {
-        "apiGroups": ["kubevirt.io"],
-        "apiVersions": ["*"],
-        "operations": ["DELETE"],
-        "resources": ["virtualmachineinstances"],
-    }
-    says = "has(request.options.preconditions) && has(request.options.preconditions.uid)"
-    policy = {
-        "matchConstraints": {"resourceRules": [rule], **here},
-        "validations": [{"expression": says, "message": "which one?"}],
-    }
-    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": here}
+    has_uid = "has(request.options.preconditions) && has(request.options.preconditions.uid)"
     sets.make_set(2)
-    first, _ = sets.wait_for(2)
-    kinds = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
-    try:
-        for kind, spec in kinds.items():
-            sets.kubectl.apply(
-                {
-                    "apiVersion": "admissionregistration.k8s.io/v1",
-                    "kind": kind,
-                    "metadata": {"name": name},
-                    "spec": spec,
-                }
-            )
-        dry = ("delete", "vmi", first, "--dry-run=server")
-        eventually(lambda: "which one?" in sets.kubectl(*dry, check=False).stderr, what="the policy is in force")
+    first, second = sets.wait_for(2)
+    # The set deletes one of the two. Then the dry run for the other shows that the policy is gone.
+    sets.play(second)
+    eventually(lambda: sets.status().get("readyReplicas") == 1, what="the ready VMI is seen")
+    with denied(sets, "DELETE", "virtualmachineinstances", name=second, unless=has_uid, message="which one?"):
         sets.change_set({"spec": {"replicas": 1}})
-        sets.wait_for(1)
+        assert sets.wait_for(1).keys() == {second}
+        assert first not in sets.vmis()
         assert "FailedDelete" not in sets.reasons()
-    finally:
-        for kind in kinds:
-            sets.kubectl("delete", kind, name, "--ignore-not-found")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
+from tests.integration.denied import denied
 from tests.integration.quota import QUOTA, allow
 
 pytestmark = pytest.mark.cluster
@@ -50,46 +51,15 @@ def test_r10_a_full_quota_causes_no_hot_loop_and_few_status_writes(sets: Replica
     assert len(sets.requests("patch")) <= 3
 
 
-def refuse(sets: ReplicaSetNamespace, operation: str) -> None:
-    """Install an admission policy that refuses this operation on all VMIs of the namespace."""
-    name = f"no-{operation.lower()}-in-{sets.namespace}"
-    here = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": sets.namespace}}}
-    rule = {
-        "apiGroups": ["kubevirt.io"],
-        "apiVersions": ["*"],
-        "operations": [operation],
-        "resources": ["virtualmachineinstances"],
-    }
-    policy = {
-        "matchConstraints": {"resourceRules": [rule], **here},
-        "validations": [{"expression": "false", "message": "not on a Friday"}],
-    }
-    binding = {"policyName": name, "validationActions": ["Deny"], "matchResources": here}
-    for kind, spec in (("ValidatingAdmissionPolicy", policy), ("ValidatingAdmissionPolicyBinding", binding)):
-        sets.kubectl.apply(
-            {"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
-        )
-
-
 def test_r10_a_delete_that_admission_refuses_is_shown_until_it_is_allowed(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     sets.wait_for(2)
-    policies = f"validatingadmissionpolicy/no-delete-in-{sets.namespace}"
-    refuse(sets, "DELETE")
-    eventually(lambda: is_refused(sets), what="the policy is in force")
-    sets.change_set({"spec": {"replicas": 1}})
-    eventually(lambda: failure_of(sets), what="ReplicaFailure")
-    shown = failure_of(sets)
-    assert shown is not None
-    assert shown["reason"] == "FailedDelete"
-    assert "not on a Friday" in shown["message"]
-    assert len(sets.alive()) == 2
-    sets.kubectl("delete", policies)
+    name = next(iter(sets.alive()))
+    with denied(sets, "DELETE", "virtualmachineinstances", name=name, message="not on a Friday"):
+        sets.change_set({"spec": {"replicas": 1}})
+        shown = eventually(lambda: failure_of(sets), what="ReplicaFailure")
+        assert shown["reason"] == "FailedDelete"
+        assert "not on a Friday" in shown["message"]
+        assert len(sets.alive()) == 2
     sets.wait_for(1)
     eventually(lambda: failure_of(sets) is None, what="ReplicaFailure is removed")
-
-
-def is_refused(sets: ReplicaSetNamespace) -> bool:
-    name = next(iter(sets.alive()))
-    done = sets.kubectl("delete", "vmi", name, "--dry-run=server", check=False)
-    return done.returncode != 0

@@ -37,8 +37,7 @@ def test_r11_the_status_has_the_observed_generation(sets: ReplicaSetNamespace) -
 def test_r11_an_overwritten_status_is_corrected(sets: ReplicaSetNamespace) -> None:
     sets.make_set(2)
     sets.wait_for(2)
-    patch = '{"status":{"replicas":7,"readyReplicas":7}}'
-    sets.kubectl("patch", "vmirs", "herd", "--subresource=status", "--type=merge", "-p", patch)
+    sets.change_status({"replicas": 7, "readyReplicas": 7})
     eventually(lambda: (sets.status().get("replicas"), sets.status().get("readyReplicas", 0)) == (2, 0))
 
 

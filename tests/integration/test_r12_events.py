@@ -50,9 +50,12 @@ def test_r12_a_refused_create_is_a_warning_with_the_servers_message(sets: Replic
     assert "exceeded quota: few" in row
 
 
-def test_r12_three_hundred_creates_are_at_most_a_few_dozen_event_requests(sets: ReplicaSetNamespace) -> None:
+def test_r4_r12_each_of_three_hundred_vmis_is_created_once_with_at_most_a_few_dozen_event_requests(
+    sets: ReplicaSetNamespace,
+) -> None:
     sets.make_set(300)
     sets.wait_for(300, within_s=60)
+    assert sorted(record.code for record in sets.requests("create")) == [201] * 300
     eventually(lambda: sets.reasons()["SuccessfulCreate"] >= 10, what="the Events arrive")
     stays(lambda: event_requests(sets) <= 36, what="a few dozen")
     assert event_requests(sets) >= 10

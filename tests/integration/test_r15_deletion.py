@@ -10,7 +10,7 @@ pytestmark = pytest.mark.cluster
 
 
 def exists(sets: ReplicaSetNamespace) -> bool:
-    return sets.kubectl("get", "vmirs", "herd", check=False).returncode == 0
+    return sets.set_exists()
 
 
 @pytest.mark.parametrize("cascade", ["background", "foreground"])

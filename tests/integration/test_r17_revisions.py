@@ -23,7 +23,8 @@ HASH = "vmherd.dev/template-hash"
 
 
 def revisions(sets: ReplicaSetNamespace) -> dict[str, dict[str, Any]]:
-    return {each["metadata"]["name"]: each for each in sets.kubectl.json("get", "controllerrevisions")["items"]}
+    items = sets.ask("GET", f"/apis/apps/v1/namespaces/{sets.namespace}/controllerrevisions")["items"]
+    return {each["metadata"]["name"]: each for each in items}
 
 
 def memories(sets: ReplicaSetNamespace) -> set[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ ABOUT_OBJECTS = {
 CASES = Path(__file__).with_name("alerts.test.yaml")
 
 
-def rules() -> list[dict[str, Any]]:
-    return [rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]]
+@cache
+def rules() -> tuple[dict[str, Any], ...]:
+    return tuple(rule for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"])
 
 
 @pytest.fixture(scope="module")

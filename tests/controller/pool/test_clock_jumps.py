@@ -29,6 +29,7 @@ class SkewedSimulation(PoolSimulation):
         return self.now + timedelta(seconds=self.skew_s)
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 @pytest.mark.parametrize("jump_s", JUMPS)
 def test_p15_healing_goes_on_after_a_jump_and_is_no_faster_than_its_longest_pause(jump_s: float) -> None:
     simulation = SkewedSimulation(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))

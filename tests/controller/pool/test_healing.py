@@ -301,6 +301,7 @@ def test_p15_a_failing_vm_is_recreated_with_its_name_and_its_preserved_disks(str
     assert all(vm["status"]["printableStatus"] == "Running" for vm in simulation.vms.values())
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 def test_p15_the_pause_between_healings_of_a_broken_template_doubles():
     simulation = PoolSimulation(pool(replicas=1, autohealing=SOON, spec=vm_spec(image=BROKEN)))
     healings = []

@@ -147,6 +147,7 @@ def test_p15_every_value_of_the_limit_gives_a_plan(text):
     assert len(healed(heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2))) <= 1
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 def test_p15_a_template_that_is_never_ready_is_replaced_with_growing_pauses():
     simulation = PoolSimulation(pool(replicas=1, spec=vm_spec(image=BROKEN), annotations={REPLACE_UNREADY_AFTER: "20"}))
     simulation.kubevirt.broken_phase = "Running"

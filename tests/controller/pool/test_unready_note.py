@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from datetime import timedelta
 
+import pytest
+
 from controller.kubevirt.annotations import PARTITION, REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.intent import parse_intent
 from controller.pool.ordinal_notes import MAX_ENTRIES
@@ -166,6 +168,7 @@ def test_p15_a_vm_that_fails_and_recovers_costs_two_writes():
     assert UNREADY not in simulation.pool["metadata"].get("annotations", {})
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 def test_p15_fifty_vms_that_recover_one_after_the_other_cost_few_writes():
     owner = healing_pool(replicas=50)
     machines = vms(owner, *range(50), **DOWN)
@@ -181,6 +184,7 @@ def test_p15_fifty_vms_that_recover_one_after_the_other_cost_few_writes():
     assert writes <= 8
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the_controller():
     """VMs with the new template never become ready. A new process reads their unready times from the pool."""
     simulation = PoolSimulation(pool(replicas=2, maxUnavailable=1, annotations={PARTITION: "0"}))

@@ -41,6 +41,7 @@ def reported(launcher: Launcher, reason: str) -> int:
     return len({each.once for each in launcher.simulation.process.recorder.published if each.reason == reason})
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 @pytest.mark.parametrize("replicas", [1, 3, 20])
 def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas):
     """Each VMI is replaced once without a delay. Then one VMI is tried at a time, with delays from 10 s to 300 s."""
@@ -60,6 +61,7 @@ def test_r4a_the_times_between_the_tries_double():
     assert all(abs(gap - delay) <= 4 for gap, delay in zip(gaps, [0, 10, 20, 40, 80, 160, 300, 300], strict=False))
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 def test_r4a_replacements_of_vmis_that_crash_after_readiness_are_delayed_too():
     launcher = set_of(3, crashes)
     run(launcher.live(HOUR_S))

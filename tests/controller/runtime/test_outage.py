@@ -74,6 +74,7 @@ async def test_a_failing_server_gets_no_more_requests_for_a_thousand_keys_than_f
         assert tries <= len(MANY) + PROBES_AT_ONCE + 60 * PROBES_PER_S
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 async def test_the_first_success_ends_the_outage_for_all_keys():
     script = gone_until(60)
     async with working_on_many(script):
@@ -167,6 +168,7 @@ async def test_a_key_that_succeeds_after_a_retry_after_starts_with_short_delays(
     assert script.calls[A][6:] == pytest.approx([1, 1.005])
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 async def test_a_server_failure_of_one_key_grows_its_own_backoff_while_other_keys_succeed():
     async def act(key: ObjectKey, call: int) -> Report:
         if key == A:
@@ -185,6 +187,7 @@ async def test_a_server_failure_of_one_key_grows_its_own_backoff_while_other_key
     assert len(script.calls[A]) <= 20
 
 
+@pytest.mark.no_cover  # hours of the same few lines
 async def test_five_hundred_hopeless_keys_do_not_delay_the_retry_of_another_key():
     hopeless = MANY[:500]
 
