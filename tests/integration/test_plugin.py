@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from plugin.cli import main
-from tests.integration.controller_process import ReplicaSetNamespace, eventually
+from tests.integration.controller_process import ReplicaSetNamespace, eventually, steady
 from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, uids, vm_template
 from tests.integration.test_expose import Shell as Kubectl
 
@@ -162,6 +162,7 @@ def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, ru
     run(pools, "scale vmirs/herd --replicas=4")
     assert "adopted by vmirs/herd" in run(pools, f"adopt vmi/{first} --to vmirs/herd")
     eventually(lambda: "ownerReferences" in pools.alive()[first]["metadata"], what="the VMI is adopted")
+    steady(lambda: pools.set()["metadata"]["resourceVersion"])
     assert "scaled to 3" in run(pools, f"remove {first} --scale-in")
     eventually(lambda: first not in pools.alive(), what="the marked VMI leaves")
     assert second in pools.alive()
