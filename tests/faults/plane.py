@@ -36,10 +36,18 @@ def frozen(plane: ControlPlane, component: str) -> Iterator[None]:
     """Freeze a component (SIGSTOP) while the block runs, and thaw the component afterwards (SIGCONT)."""
     pid = plane.pids()[component]
     os.kill(pid, signal.SIGSTOP)
+    while not _is_stopped(pid):  # on a busy machine, its threads go on for a moment
+        time.sleep(0.01)
     try:
         yield
     finally:
         os.kill(pid, signal.SIGCONT)
+
+
+def _is_stopped(pid: int) -> bool:
+    """True if each thread of the process is stopped by a signal."""
+    threads = Path(f"/proc/{pid}/task").glob("*/stat")
+    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
 
 
 def restart_etcd(plane: ControlPlane) -> None:
