@@ -14,6 +14,7 @@ import pstats
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from itertools import pairwise
 from typing import Any
 
 from msgspec.structs import replace
@@ -39,7 +40,11 @@ Steps = dict[str, Callable[[], Any]]
 
 def measure_planning(members: int) -> dict[str, dict[str, float]]:
     """Return the CPU time in milliseconds of each step of each case."""
-    return {name: {step: _best_ms(call) for step, call in steps.items()} for name, steps in _cases(members).items()}
+    planned = {name: {step: _best_ms(call) for step, call in steps.items()} for name, steps in _cases(members).items()}
+    return planned | {
+        "pool, first snapshot": _first_snapshot(*pool_rules(members)[:2]),
+        "set, first snapshot": _first_snapshot(*set_rules(members)[:2]),
+    }
 
 
 def _cases(members: int) -> dict[str, Steps]:
@@ -53,14 +58,9 @@ def _cases(members: int) -> dict[str, Steps]:
         "set, nothing to do": fleet.replica_set(members),
         "set, to 0": fleet.replica_set(0),
     }
-    return (
-        {name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()}
-        | {name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()}
-        | {
-            "pool, first snapshot": _first_snapshot(*pool_rules(members)[:2]),
-            "set, first snapshot": _first_snapshot(*set_rules(members)[:2]),
-        }
-    )
+    return {name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()} | {
+        name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()
+    }
 
 
 def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any, Store[Any]]:
@@ -119,14 +119,23 @@ def _steps(rules: Any, owner: Any) -> Steps:
     }
 
 
-def _first_snapshot(rules: Any, owner: Any) -> Steps:
-    """Return the snapshot after a new list. It reads all members and makes their roster."""
+def _first_snapshot(rules: Any, owner: Any) -> dict[str, float]:
+    """Return the CPU time in milliseconds of the longest slice of the first snapshot after a new list, and of its end.
 
-    def read_all() -> None:
+    Other tasks run between two slices.
+    """
+    key, best = owner.metadata.key, {"slice": float("inf"), "snapshot": float("inf")}
+    for _ in range(ROUNDS):
         rules.rosters.replaced()
-        rules.take_snapshot(owner.metadata.key, now=NOW, settled=True)
-
-    return {"snapshot": read_all}
+        slices, turns = rules.prepare(key), [time.process_time()]
+        for _ in slices:
+            turns.append(time.process_time())
+        prepared = time.process_time()
+        rules.take_snapshot(key, now=NOW, settled=True)
+        longest = max(after - before for before, after in pairwise([*turns, prepared]))
+        for step, seconds in (("slice", longest), ("snapshot", time.process_time() - prepared)):
+            best[step] = min(best[step], seconds * 1000)
+    return best
 
 
 def _store(resource: Resource[Any], objects: list[Any], indexes: Any = None) -> Store[Any]:

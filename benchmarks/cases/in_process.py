@@ -48,8 +48,8 @@ PLANNING = Case(
     title="Planning of one very large object",
     about=(
         "The longest step of one reconciliation of a set or pool with N members, in CPU time. With 1,000 members or "
-        "more, vmherd plans in another thread, and the event loop continues. The first snapshot after each new list "
-        "reads all members on the event loop."
+        "more, vmherd plans in another thread, and the event loop continues. Before the first snapshot after each new "
+        "list, it reads all members in slices, and the event loop continues after each slice."
     ),
     unit_of_size="members",
     sizes=(10_000, 100_000),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from controller.apimachinery.indexes import OWNER_UID
@@ -64,6 +64,7 @@ class PoolRosters:
         self._rosters = Rosters(
             load=self._caches.all_of,
             read=self._caches.one_of,
+            size=lambda owner: len(vms.by_index(OWNER_UID, owner.uid)),
             name_of=lambda vm: vm.metadata.name,
             traits_of=lambda vm: traits_of(vm, self._caches.vmi_of(vm)),
         )
@@ -71,6 +72,15 @@ class PoolRosters:
         """The VMIs of each pool with a roster."""
         vms.follow(self)
         vmis.follow(self)
+
+    def prepare(self, owner: ObjectMeta) -> Iterator[None]:
+        """Read the members of a very large pool in slices (see `Rosters.prepare`)."""
+        if owner.uid not in self._rosters:
+            self._vmis.pop(owner.key, None)
+        for names in self._rosters.prepare(owner):
+            known = self._vmis.get(owner.key, ShardedMap())
+            self._vmis[owner.key] = known.changed({name: self._vmi_of(owner, name) for name in names})
+            yield
 
     def read(self, owner: ObjectMeta) -> tuple[VMs, VMIs]:
         """Return the VMs of the pool in groups, and their VMIs by name."""

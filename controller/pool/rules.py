@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import NamedTuple
 
@@ -61,6 +61,10 @@ class PoolRules(NamedTuple):
     @property
     def owners(self) -> StoreView[Pool]:
         return self.stores.pools
+
+    def prepare(self, key: ObjectKey) -> Iterator[object]:
+        owner = self.owners.get(key)
+        return iter(()) if owner is None or self.rosters is None else self.rosters.prepare(owner.metadata)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         snapshot = take_snapshot(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -37,6 +37,10 @@ class ReplicaSetRules(NamedTuple):
     max_replicas: int = 0
     revisions: RevisionCache | None = None
     rosters: VMIRosters | None = None
+
+    def prepare(self, key: ObjectKey) -> Iterator[object]:
+        owner = self.owners.get(key)
+        return iter(()) if owner is None or self.rosters is None else self.rosters.prepare(owner.metadata)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         snapshot = take_snapshot(

@@ -7,7 +7,7 @@ A snapshot is an immutable value. A plan depends only on the snapshot, so equal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -121,10 +121,15 @@ class VMIRosters:
         self._rosters = Rosters(
             load=lambda owner: members_of(owner, vmis),
             read=self._read,
+            size=lambda owner: len(vmis.by_index(SET_UID, owner.uid)),
             name_of=lambda vmi: vmi.metadata.name,
             traits_of=traits_of,
         )
         vmis.follow(self)
+
+    def prepare(self, owner: ObjectMeta) -> Iterator[object]:
+        """Read the members of a very large set in slices (see `Rosters.prepare`)."""
+        return self._rosters.prepare(owner)
 
     def members_of(self, owner: ObjectMeta) -> VMIs:
         return self._rosters.members_of(owner)

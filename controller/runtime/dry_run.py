@@ -21,7 +21,7 @@ from typing import Any, Final, Generic, NamedTuple, Protocol
 
 from controller.kinds import Kind
 from controller.runtime.plan import Action, Patch, Plan, label_of
-from controller.runtime.reconciler import Rules, S
+from controller.runtime.reconciler import Rules, S, prepare
 from controller.runtime.result import After, AwaitChange, Report
 from controller.runtime.side_thread import SideThread
 from controller.runtime.status import status_patch
@@ -81,6 +81,7 @@ class DryRunReconciler(Generic[S]):
 
     async def reconcile(self, key: ObjectKey) -> Report:
         # A dry run never writes, so the cache always shows all of its writes. So `settled` is true.
+        await prepare(self._rules, key)
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)

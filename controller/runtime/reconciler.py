@@ -4,7 +4,7 @@ the kind make all decisions.
 A reconciliation has these steps:
 
 1. Ask the server about each write whose answer was lost.
-2. Take a snapshot of the caches.
+2. Take a snapshot of the caches. The members of a very large set or pool are read in slices.
 3. Make the plan, and carry it out. The plan of a large set or pool is made in another thread (see `side_thread`).
 4. Take a second snapshot, because the caches have changed in the meantime.
 5. Write the status if the new status differs from the old status.
@@ -14,7 +14,7 @@ A reconciliation has these steps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Iterator
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -58,13 +58,19 @@ S = TypeVar("S", bound=Snapshot)
 
 
 class Rules(Protocol[S]):
-    """The rules of one kind. Only `take_snapshot` reads caches, and all other methods are pure."""
+    """The rules of one kind. Only `prepare` and `take_snapshot` read caches, and all other methods are pure."""
 
     @property
     def resource(self) -> AnyResource: ...
 
     @property
     def owners(self) -> StoreView[KubeObject]: ...
+
+    def prepare(self, key: ObjectKey) -> Iterator[object]:
+        """Do a part of the work of `take_snapshot` in slices of a few milliseconds. Other tasks run after each slice.
+
+        The result of `take_snapshot` does not depend on this method.
+        """
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> S | None:
         """Return the snapshot of the set or pool with this key, or None if the cache does not contain it."""
@@ -93,6 +99,12 @@ class Rules(Protocol[S]):
 
     def max_unavailable(self, owner: Any) -> int | None:
         """Return how many replicas may be unavailable at the same time, or None if the spec has no valid limit."""
+
+
+async def prepare(rules: Rules[Any], key: ObjectKey) -> None:
+    """Prepare the next snapshot, and let other tasks run after each slice."""
+    for _ in rules.prepare(key):
+        await asyncio.sleep(0)
 
 
 class ReconcilerInstruments(Protocol):
@@ -134,6 +146,7 @@ class RulesReconciler(Generic[S]):
 
     async def reconcile(self, key: ObjectKey) -> Report:
         other_error = await self._resolve_lost_writes(key)
+        await prepare(self._rules, key)
         clock = asyncio.get_running_loop().time
         started = clock()
         snapshot = self._take_snapshot(key)
@@ -150,7 +163,7 @@ class RulesReconciler(Generic[S]):
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
         # The caches have changed while the plan was carried out. The status must report the latest state.
-        latest = self._recount(key, snapshot, outcomes) if outcomes else snapshot
+        latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
         written = True
         try:
             written = latest is None or await self._write_status(key, latest, outcomes)
@@ -185,7 +198,7 @@ class RulesReconciler(Generic[S]):
         settled = self._expectations.settled(key, owner.metadata.uid)
         return self._rules.take_snapshot(key, now=self._now(), settled=settled)
 
-    def _recount(self, key: ObjectKey, planned: S, outcomes: Iterable[Outcome]) -> S | None:
+    async def _recount(self, key: ObjectKey, planned: S, outcomes: Iterable[Outcome]) -> S | None:
         """Return the snapshot for the status, or None if no status is written.
 
         If a set or pool is being deleted, a patch of it removes its finalizer. It is then probably gone.
@@ -194,6 +207,7 @@ class RulesReconciler(Generic[S]):
             outcome.action.resource is self._rules.resource for outcome in outcomes
         ):
             return None
+        await prepare(self._rules, key)
         latest = self._take_snapshot(key)
         return None if latest is None else recounted(planned, latest)
 

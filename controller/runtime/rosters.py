@@ -9,7 +9,7 @@ snapshot always shows the contents of the store at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Generic, TypeVar
 
 from controller.runtime.members import CHUNK, Group, Members, grouped
@@ -19,6 +19,9 @@ T = TypeVar("T")
 
 SMALL: Final = 50
 """A set or pool with fewer members has no roster. Its members are grouped for each snapshot."""
+
+SLICE: Final = 1000
+"""The number of members that `Rosters.prepare` reads at once. That takes a few milliseconds."""
 
 _SPAN: Final = 2**32
 
@@ -134,8 +137,8 @@ class _Pile(Generic[T]):
 class Rosters(Generic[T]):
     """The rosters of all large sets or pools of a kind.
 
-    `load` returns all members of a set or pool, and `read` returns the member with a name, or None. Both read the
-    store. `name_of` returns the name of a member.
+    `load` returns all members of a set or pool, and `read` returns the member with a name, or None. `size` returns the
+    number of members, or a little more. All three read the store. `name_of` returns the name of a member.
     """
 
     def __init__(
@@ -143,10 +146,12 @@ class Rosters(Generic[T]):
         *,
         load: Callable[[ObjectMeta], Iterable[T]],
         read: Callable[[ObjectMeta, str], T | None],
+        size: Callable[[ObjectMeta], int],
         name_of: Callable[[T], str],
         traits_of: Callable[[T], Hashable],
     ) -> None:
         self._load = load
+        self._size = size
         self._read = read
         self._name_of = name_of
         self._traits_of = traits_of
@@ -160,6 +165,18 @@ class Rosters(Generic[T]):
     def __contains__(self, uid: object) -> bool:
         """Return True if the set or pool with this UID has a roster."""
         return uid in self._rosters
+
+    def prepare(self, owner: ObjectMeta) -> Iterator[list[str]]:
+        """Read the changed members of a very large set or pool, or all of them if it has no roster yet.
+
+        Yield the names of each slice of members that were read again. The caller may let other tasks run after each
+        slice. At the end, at most one slice is left for `read`.
+        """
+        while (roster := self._rosters.get(owner.uid) or self._begin(owner)) and len(roster.changed) > SLICE:
+            names = [roster.changed.pop() for _ in range(SLICE)]
+            for name in names:
+                roster.put(name, self._read(owner, name))
+            yield names
 
     def members_of(self, owner: ObjectMeta) -> Members[T]:
         """Return the members of a set or pool, as the store shows them now."""
@@ -191,11 +208,24 @@ class Rosters(Generic[T]):
         self._rosters.clear()
         self._uids.clear()
 
+    def _begin(self, owner: ObjectMeta) -> Roster[T] | None:
+        """Add an empty roster, and note all members as changed. Return None if one slice has all members."""
+        if self._size(owner) <= SLICE:
+            return None
+        roster: Roster[T] = Roster((), name_of=self._name_of, traits_of=self._traits_of)
+        roster.changed.update(map(self._name_of, self._load(owner)))
+        self._add(owner, roster)
+        return roster
+
+    def _add(self, owner: ObjectMeta, roster: Roster[T]) -> None:
+        self.forget(owner.key)
+        self._rosters[owner.uid], self._uids[owner.key] = roster, owner.uid
+
     def _load_members(self, owner: ObjectMeta) -> Members[T]:
         self.forget(owner.key)
         members = tuple(self._load(owner))
         if len(members) < SMALL:
             return grouped(members, self._traits_of)
         roster = Roster(members, name_of=self._name_of, traits_of=self._traits_of)
-        self._rosters[owner.uid], self._uids[owner.key] = roster, owner.uid
+        self._add(owner, roster)
         return roster.members()

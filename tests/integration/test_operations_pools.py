@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from statistics import median
 
 import pytest
 
@@ -96,38 +95,6 @@ def test_a_controller_killed_in_the_middle_of_an_update_makes_no_more_vms_unavai
 def old_ones(pools: PoolNamespace, old: set[str]) -> set[str]:
     """The VMIs that still exist and have one of these UIDs."""
     return old & {vmi["metadata"]["uid"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
-
-
-def test_a_vm_is_replaced_as_soon_as_it_is_gone(spare: PoolNamespace, tmp_path: Path) -> None:
-    size = 20
-    with controller_process(spare.plane, tmp_path, *AT_ONCE):
-        spare.make_pool(size, template=vm_template(runStrategy="Halted"))
-        spare.wait_for_ordinals(*range(size), ready=False)
-        spare.wait_until_updated(size)
-        since = spare.plane.audit_position()
-        for ordinal in range(size):
-            spare.delete_vm(f"pool-{ordinal}")
-            eventually(lambda ordinal=ordinal: spare.vms_created(since)[f"pool-{ordinal}"] == 1)
-        waits = sorted(replaced_after(spare, since).values())
-    assert len(waits) == size
-    print(f"replacement latency: median {median(waits):.4f}s, from {waits[0]:.4f}s to {waits[-1]:.4f}s")
-    assert median(waits) < 1
-
-
-def replaced_after(pools: PoolNamespace, since: int) -> dict[str, float]:
-    """For each VM, the seconds between the removal of its finalizer and the request that creates the next VM of this
-    name.
-    """
-    gone: dict[str, float] = {}
-    waits: dict[str, float] = {}
-    records = [r for r in pools.plane.audit_records(since) if r.namespace == pools.namespace]
-    writes = [r for r in records if r.resource == "virtualmachines" and not r.subresource and r.code in (200, 201)]
-    for record in sorted(writes, key=lambda each: each.stage_timestamp):
-        if record.verb in ("patch", "update", "delete") and record.name not in waits:
-            gone[record.name] = record.stage_timestamp.timestamp()
-        elif record.verb == "create":
-            waits[record.name] = record.request_received_timestamp.timestamp() - gone[record.name]
-    return waits
 
 
 def test_kubectl_scales_a_pool_and_an_autoscaler_can_be_set_on_it(pools: PoolNamespace) -> None:

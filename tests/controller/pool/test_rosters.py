@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping
+from itertools import islice
 
 import pytest
 from hypothesis import given, settings
@@ -31,9 +32,10 @@ OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], None])
 
 @pytest.fixture(autouse=True, scope="module")
 def small_rosters() -> Iterator[None]:
-    """Pools with two VMs have a roster, and chunks have three members."""
+    """Pools with two VMs have a roster, chunks have three members, and slices have two."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rosters, "SMALL", 2)
+        patch.setattr(rosters, "SLICE", 2)
         for module in (members, rosters):
             patch.setattr(module, "CHUNK", 3)
         yield
@@ -98,6 +100,22 @@ class RosterMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from([*OWNERS, OWNERS[0]]))
     def read(self, owner):
         assert contents(self.rosters.read(owner.metadata)) == contents(self.caches.read(owner.metadata))
+
+    @rule(owner=st.sampled_from(OWNERS), slices=st.integers(1, 9))
+    def prepare(self, owner, slices):
+        for _ in islice(self.rosters.prepare(owner.metadata), slices):
+            pass
+
+    @rule(data=st.data(), owner=st.sampled_from(OWNERS), of_vms=st.booleans())
+    def prepare_while_the_members_change(self, data, owner, of_vms):
+        changes = [
+            lambda: self.apply(data, 1),
+            lambda: self.remove(data, of_vms),
+            lambda: self.list_again(data, of_vms),
+        ]
+        for _ in islice(self.rosters.prepare(owner.metadata), 5):
+            data.draw(st.sampled_from(changes))()
+        self.read(owner)
 
     @rule(owner=st.sampled_from(OWNERS))
     def forget(self, owner):

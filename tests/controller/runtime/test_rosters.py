@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
+from itertools import islice
 
 import pytest
 from hypothesis import settings
@@ -28,9 +29,10 @@ MORE_LABELS = st.sampled_from([{}, {}, {"extra": "yes"}, {"kubevirt.io/nodeName"
 
 @pytest.fixture(autouse=True, scope="module")
 def small_rosters() -> Iterator[None]:
-    """Sets with two members have a roster, and chunks have three members."""
+    """Sets with two members have a roster, chunks have three members, and slices have two."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rosters, "SMALL", 2)
+        patch.setattr(rosters, "SLICE", 2)
         for module in (members, rosters):
             patch.setattr(module, "CHUNK", 3)
         yield
@@ -86,6 +88,14 @@ class RosterMachine(RuleBasedStateMachine):
         for _ in range(number):
             self.vmis.apply(self.draw(data))
 
+    def apply_one(self):
+        self.version += 1
+        number = self.version % 16
+        self.vmis.apply(vmi(f"vm-{number}", owner=OWNERS[0], ready=number % 2 == 0, version=str(self.version)))
+
+    def list_again_half(self):
+        stores.replace(self.vmis, self.vmis.values()[::2], str(self.version))
+
     @rule(data=st.data())
     def remove(self, data):
         if len(self.vmis):
@@ -102,6 +112,17 @@ class RosterMachine(RuleBasedStateMachine):
     def read(self, owner):
         expected = contents(group_vmis(members_of(owner.metadata, self.vmis)))
         assert contents(self.rosters.members_of(owner.metadata)) == expected
+
+    @rule(owner=st.sampled_from(OWNERS), slices=st.integers(1, 9))
+    def prepare(self, owner, slices):
+        for _ in islice(self.rosters.prepare(owner.metadata), slices):
+            pass
+
+    @rule(data=st.data(), owner=st.sampled_from(OWNERS))
+    def prepare_while_the_members_change(self, data, owner):
+        for _ in islice(self.rosters.prepare(owner.metadata), 9):
+            data.draw(st.sampled_from([self.apply_one, self.list_again_half, self.rosters.replaced]))()
+        self.read(owner)
 
     @rule(owner=st.sampled_from(OWNERS))
     def forget(self, owner):
@@ -121,6 +142,35 @@ def full_store(number: int) -> tuple[Store[VirtualMachineInstance], VMIRosters]:
     vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
     stores.replace(vmis, [vmi(f"vm-{each}", owner=OWNERS[0], ready=True) for each in range(number)], "7")
     return vmis, VMIRosters(vmis)
+
+
+def test_all_members_of_a_very_large_set_are_read_in_slices_before_the_snapshot(monkeypatch):
+    vmis, found = full_store(9)
+    read: list[str] = []
+    get = vmis.get
+    monkeypatch.setattr(vmis, "get", lambda key: read.append(key.name) or get(key))
+    owner = OWNERS[0].metadata
+    assert [len(read) for _ in found.prepare(owner)] == [2, 4, 6, 8]
+    assert len(found.members_of(owner)) == 9
+    assert len(read) == 9
+
+
+def test_a_set_with_a_roster_prepares_only_its_changes():
+    vmis, found = full_store(9)
+    owner = OWNERS[0].metadata
+    found.members_of(owner)
+    assert list(found.prepare(owner)) == []
+    for number in range(5):
+        vmis.apply(vmi(f"vm-{number}", owner=OWNERS[0], ready=False, version="9"))
+    slices = list(found.prepare(owner))
+    assert [len(names) for names in slices] == [2, 2]
+    assert {name for names in slices for name in names} <= {f"vm-{number}" for number in range(5)}
+
+
+def test_a_set_that_fits_into_one_slice_is_not_prepared():
+    _, found = full_store(2)
+    assert list(found.prepare(OWNERS[0].metadata)) == []
+    assert len(found._rosters) == 0
 
 
 def test_a_snapshot_does_not_change_with_the_roster():

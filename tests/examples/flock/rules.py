@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -21,6 +21,9 @@ class FlockRules(NamedTuple):
     owners: StoreView[Flock]
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[Flock]
+
+    def prepare(self, key: ObjectKey) -> Iterator[object]:
+        return iter(())
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
         return take_snapshot(self.owners, self.vmis, key, settled=settled, resource=self.resource)
