@@ -22,7 +22,6 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
 from tests.forked import ForkedProgram
 from tests.integration.controller_process import MERGE, eventually
-from tests.manifests.documents import pool
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]
@@ -137,6 +136,27 @@ def _serves(admin: Admin, path: str) -> bool:
     return True
 
 
+PROBE = {
+    "apiVersion": "pool.kubevirt.io/v1beta1",
+    "kind": "VirtualMachinePool",
+    "metadata": {"generateName": "probe-"},
+    "spec": {
+        "selector": {"matchLabels": {"app": "probe"}},
+        "virtualMachineTemplate": {
+            "metadata": {"labels": {"app": "probe"}},
+            "spec": {
+                "runStrategy": "Halted",
+                "template": {
+                    "metadata": {"labels": {"app": "probe"}},
+                    "spec": {"domain": {"devices": {}, "resources": {"requests": {"memory": "64M"}}}},
+                },
+            },
+        },
+    },
+}
+"""A pool that KubeVirt's webhooks accept."""
+
+
 def with_kubevirts_status(plane: ControlPlane) -> None:
     """Remove the status fields that KubeVirt's definitions of the two kinds do not have."""
     cluster = Kubectl(plane.kubeconfig)
@@ -149,7 +169,7 @@ def with_kubevirts_status(plane: ControlPlane) -> None:
             for field in set(status["properties"]) - known:
                 del status["properties"][field]
         cluster("replace", "-f", "-", stdin=definition)
-    body, admin = json.dumps({**pool(), "metadata": {"generateName": "pool-"}}).encode(), Admin(plane.kubeconfig)
+    body, admin = json.dumps(PROBE).encode(), Admin(plane.kubeconfig)
     path = "/apis/pool.kubevirt.io/v1beta1/namespaces/default/virtualmachinepools?dryRun=All"
     eventually(
         lambda: "status" not in json.loads(admin.send("POST", path, body, "application/json")),
