@@ -69,11 +69,17 @@ def test_a_paused_network_keeps_the_bytes_until_it_flows_again():
         assert peer.recv(100) == b"late"
 
 
+def bound_port(server: socket.socket) -> int:
+    """Bind the socket, so that no other program gets its port. A connection to the port is refused."""
+    server.bind(("127.0.0.1", 0))
+    port: int = server.getsockname()[1]
+    return port
+
+
 def test_a_server_that_does_not_run_resets_the_connection():
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port = server.getsockname()[1]
     with (
-        running_network(port) as network,
+        socket.socket() as not_listening,
+        running_network(bound_port(not_listening)) as network,
         socket.create_connection(("127.0.0.1", network.port), timeout=5) as peer,
         pytest.raises(ConnectionResetError),
     ):
