@@ -2,13 +2,14 @@
 
 If a watch sends small pieces of data often, the reader pauses for `GATHER_S` after each piece. During the pause, the
 system collects the next pieces, so the next chunk contains all of them. A few large reads need less CPU than many small
-reads. The first piece after a silence is never delayed, and the second one is never delayed either.
+reads. The first piece after a silence is never delayed, and the second one is never delayed either. There are no pauses
+in the list at the start of a watch, because a controller waits for the whole list.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 
 import aiohttp
 
@@ -21,13 +22,13 @@ BUSY_S = 2 * GATHER_S
 """A watch is busy if the time between two chunks is shorter, in seconds."""
 
 SMALL = 1 << 16
-"""A chunk with fewer bytes is small. After a larger chunk, for example in a streaming list, there is no pause."""
+"""A chunk with fewer bytes is small. After a larger chunk, there is no pause."""
 
 
 async def read_chunks(
-    answer: aiohttp.ClientResponse, host: str, *, idle_timeout_s: float
+    answer: aiohttp.ClientResponse, host: str, *, idle_timeout_s: float, may_pause: Callable[[], bool]
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the data of the answer until its end.
+    """Yield the data of the answer until its end. While `may_pause` returns False, there are no pauses.
 
     Raise TransportError if the connection is lost, and TimeoutError if no data arrives for `idle_timeout_s` seconds.
     """
@@ -42,7 +43,7 @@ async def read_chunks(
                 return
             before, received = received, loop.time()
             yield chunk
-            if received - before < BUSY_S and len(chunk) < SMALL:
+            if received - before < BUSY_S and len(chunk) < SMALL and may_pause():
                 await _gather(answer)
     except TimeoutError:
         raise

@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager, nullcontext
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
@@ -196,9 +196,15 @@ class ApiClient:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], idle_timeout_s: float
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        idle_timeout_s: float,
+        may_pause: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
+        While `may_pause` returns True, a busy watch is read less often (see `informers.chunks`).
 
         Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
         iteration if no data arrives for `idle_timeout_s` seconds.
@@ -212,7 +218,7 @@ class ApiClient:
                 raise
             answer = await self._open_stream(path, params, limits, await self._token())
         report_lost_connection(answer)
-        chunks = read_chunks(answer, self._host, idle_timeout_s=idle_timeout_s)
+        chunks = read_chunks(answer, self._host, idle_timeout_s=idle_timeout_s, may_pause=may_pause)
         try:
             yield chunks
         finally:

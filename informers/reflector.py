@@ -211,7 +211,10 @@ class Reflector(Generic[T]):
         self._instruments.watch_started(self._resource.name)
         try:
             async with self._client.stream(
-                self._path, params=watch_params(state, self._chance()), idle_timeout_s=IDLE_TIMEOUT_S
+                self._path,
+                params=watch_params(state, self._chance()),
+                idle_timeout_s=IDLE_TIMEOUT_S,
+                may_pause=lambda: isinstance(current, Watching),
             ) as chunks:
                 if isinstance(state, Watching):
                     self._note_recovery()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -57,7 +57,7 @@ class ScriptedClient:
 
     @asynccontextmanager
     async def stream(
-        self, path: str, *, params: Mapping[str, str], idle_timeout_s: float
+        self, path: str, *, params: Mapping[str, str], idle_timeout_s: float, may_pause: Callable[[], bool]
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         if "sendInitialEvents" in params and not self._streaming:
             self.requests.append(self._sent_request(path, params))

@@ -50,7 +50,7 @@ class Connection:
         return chunk
 
 
-def read(pieces: Sequence[tuple[float, bytes]]) -> list[tuple[float, bytes]]:
+def read(pieces: Sequence[tuple[float, bytes]], *, may_pause: bool = True) -> list[tuple[float, bytes]]:
     """Return the chunks, each with its time. `pieces` are the data of the server, each with the time since the piece
     before.
     """
@@ -67,7 +67,7 @@ def read(pieces: Sequence[tuple[float, bytes]]) -> list[tuple[float, bytes]]:
             answer.end()
 
         sender = asyncio.create_task(send())
-        chunks = read_chunks(cast(Any, answer), "server", idle_timeout_s=60)
+        chunks = read_chunks(cast(Any, answer), "server", idle_timeout_s=60, may_pause=lambda: may_pause)
         found = [(loop.time() - started, chunk) async for chunk in chunks]
         await sender
         return found
@@ -97,3 +97,7 @@ def test_a_piece_after_a_silence_arrives_at_once():
 def test_after_a_large_chunk_there_is_no_pause():
     large = b"x" * SMALL
     assert [chunk for _, chunk in read([(0.001, large)] * 30)] == [large] * 30
+
+
+def test_the_list_at_the_start_of_a_watch_is_read_without_pauses():
+    assert [chunk for _, chunk in read([(0.001, PIECE)] * 30, may_pause=False)] == [PIECE] * 30
