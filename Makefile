@@ -44,7 +44,7 @@ PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocess
 
 .PHONY: check
 check: lint  ## run lint, types, and the tests without a control plane; about a minute
-	@$(PYTEST) $(CORES) -m "not cluster and not e2e" $(ARGS)
+	@$(PYTEST) $(CORES) -m "not cluster and not e2e and not long" $(ARGS)
 
 .PHONY: test
 test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k reflector" selects some

@@ -30,6 +30,7 @@ def test_a_shallow_document_stays_as_it_is(value: object):
     assert cut_deep_values(document) is document
 
 
+@pytest.mark.long
 @given(VALUES, VALUES)
 def test_only_the_deep_value_is_replaced(before: object, after: object):
     document = f'{{"before":{json.dumps(before)},"deep":{nested(20_000)},"after":{json.dumps(after)}}}'

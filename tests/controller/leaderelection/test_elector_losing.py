@@ -319,6 +319,7 @@ def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
         runner.run(main())
 
 
+@pytest.mark.long
 @settings(deadline=None, max_examples=60)
 @given(faults=FAULTS)
 def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(faults):

@@ -244,6 +244,7 @@ def test_p15_absent_healed_vms_count_as_members_for_max_unhealthy():
     assert healed(heal(owner, *vms(owner, 5, **FAILING), *vms(owner, *range(6, 10)))) == []
 
 
+@pytest.mark.long
 @given(st.data())
 def test_p15_healing_never_makes_more_vms_unavailable_than_max_unavailable(data):
     """VMs fail at random times and start slowly."""

@@ -144,6 +144,7 @@ def test_a_takeover_removes_finalizers_only_after_the_pool_is_taken_over(annotat
     assert list(patches_of(plan(replace(seen, limits=Limits(takes_over=True))))) == patched
 
 
+@pytest.mark.long
 @given(st.data())
 def test_guarantees_8_and_9_hold_while_state_preservation_changes(data):
     """The user changes `statePreservation` and `replicas`. The process may die after each write. An earlier plan may be

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import msgspec
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
@@ -167,6 +168,7 @@ def test_a_pool_that_is_held_creates_and_deletes_nothing(simulation, how):
         assert todo.stages == ()
 
 
+@pytest.mark.long
 @given(simulations(replicas=5, spec=vm_spec(disks=["data"]), updateStrategy={"proactive": {}}), st.data())
 def test_guarantee_7_an_update_never_makes_more_vms_unavailable_than_allowed(simulation, data):
     simulation.come_to_rest()

@@ -235,6 +235,7 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     assert count_unavailable(far, machines, 60).unavailable == 0
 
 
+@pytest.mark.long
 @settings(max_examples=60)
 @given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
 def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):

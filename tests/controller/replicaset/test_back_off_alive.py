@@ -171,6 +171,7 @@ def test_r4a_a_rollout_to_a_failing_template_stops_and_is_reported_although_each
     assert ready(launcher) == 4
 
 
+@pytest.mark.long
 @settings(max_examples=30, deadline=None)
 @given(
     replicas=st.integers(1, 5),

@@ -8,6 +8,7 @@ from typing import Any
 
 import hypothesis.strategies as st
 import looptime
+import pytest
 from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
@@ -134,6 +135,7 @@ class RunningController:
                     self.simulation.server.remove(VMIS, key)
 
 
+@pytest.mark.long
 @settings(max_examples=40)
 @given(
     story=st.lists(STEPS, max_size=12),

@@ -134,7 +134,7 @@ class RosterMachine(RuleBasedStateMachine):
             self.read(OWNERS[0])
 
 
-TestRosters = RosterMachine.TestCase
+TestRosters = pytest.mark.long(RosterMachine.TestCase)
 TestRosters.settings = settings(max_examples=150, stateful_step_count=30, deadline=None)
 
 
