@@ -15,7 +15,7 @@ from sys import intern
 from typing import Any, NamedTuple, Protocol
 
 from msgspec import Struct
-from msgspec.structs import fields, force_setattr
+from msgspec.structs import force_setattr
 
 from informers.sharing import shared, shared_map
 
@@ -128,7 +128,7 @@ def differs_only_in_version(one: KubeObject, other: KubeObject) -> bool:
 
 @cache
 def _fields_beside_metadata(type_: type[Any]) -> tuple[str, ...]:
-    return tuple(field.name for field in fields(type_) if field.name != "metadata")
+    return tuple(name for name in type_.__struct_fields__ if name != "metadata")
 
 
 def version_number(resource_version: str) -> int | None:
