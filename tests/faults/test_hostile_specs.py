@@ -222,7 +222,8 @@ def test_deeply_nested_objects_hide_no_other_object(hostile: HostileCluster, ten
     herd = {"replicas": 1, "selector": {"matchLabels": LABELS}, "template": {"metadata": {"labels": LABELS}, "spec": 0}}
     for kind, spec in ((SET, herd), (VMI, 0)):
         version = "hostile.vmherd.dev/v1" if kind == SET else "kubevirt.io/v1"
-        meta = {"name": "deep", "labels": LABELS}
+        # No selector matches these labels. A set adopts a VMI that matches, and may delete it as one too many.
+        meta = {"name": "deep", "labels": {"app": "deep"}}
         body = json.dumps({"apiVersion": version, "kind": KINDS[kind], "metadata": meta, "spec": spec})
         tenant.admin.send("POST", tenant.path(kind), body.replace('"spec": 0', f'"spec": {deep}').encode(), JSON)
     tenant.make_set("sound", 2)
