@@ -63,9 +63,8 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
         restored_plane.stop_apiserver()
         time.sleep(DOWN_S)
         restored_plane.start_component(APISERVER)  # `restore` stops the server before the server answers
-        restore(restored_plane, saved)
-        assert sorted(sets.alive()) == kept
         since = restored_plane.audit_position()
+        restore(restored_plane, saved)
         # These writes may have the same versions as writes that the restore has undone.
         for name in kept[1:]:
             sets.play(name)
