@@ -159,5 +159,6 @@ def read_records(log: Path, since: int = 0) -> Iterator[AuditRecord]:
             if not lines.readline().endswith(b"\n"):
                 return  # the server is still writing this line
         for line in lines:
-            if line.endswith(b"\n"):
-                yield _decode(line[max(0, line.rfind(_START)) :])
+            if not line.endswith(b"\n"):
+                return  # the rest of this line may arrive while the file is read
+            yield _decode(line[max(0, line.rfind(_START)) :])

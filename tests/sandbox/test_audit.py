@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -54,6 +55,13 @@ def test_the_incomplete_record_of_a_killed_server_is_skipped(tmp_path: Path) -> 
     for length in (1, 20, len(cut) - 1):
         log.write_text(f"{cut}\n{cut[:length]}{whole}\n{cut}\n")
         assert [record.verb for record in read_records(log)] == ["create", "delete", "create"]
+
+
+def test_a_line_that_the_server_completes_during_the_reading_is_skipped(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the end of the file, a reader gets the first piece of the line. Then it gets the second piece."""
+    line = json.dumps(RECORD).encode() + b"\n"
+    monkeypatch.setattr(Path, "open", lambda *_: nullcontext([line, line[:20], line[20:]]))
+    assert len(list(read_records(Path("audit.jsonl")))) == 1
 
 
 @pytest.mark.parametrize("level", get_args(AuditLevel))
