@@ -145,4 +145,6 @@ def _removal(vm: VirtualMachine, why: str) -> Patch:
         type=PatchType.JSON,
         why=why,
         after_owner=vm.metadata.uid,
+        uid=vm.metadata.uid,
+        finalizer=POOL_FINALIZER,
     )

@@ -122,4 +122,12 @@ def _ownership_test(snapshot: Snapshot, vm: VirtualMachine) -> bytes:
 def _remove_own_finalizer(snapshot: Snapshot) -> Patch:
     meta = snapshot.owner.metadata
     body, why = removal_patch(meta, POOL_FINALIZER), "no VM has the pool finalizer any more"
-    return Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.JSON, why=why)
+    return Patch(
+        resource=snapshot.pools,
+        key=meta.key,
+        body=body,
+        type=PatchType.JSON,
+        why=why,
+        uid=meta.uid,
+        finalizer=POOL_FINALIZER,
+    )

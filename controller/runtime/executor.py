@@ -22,6 +22,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import islice
 from typing import Protocol, TypeAlias, assert_never
 
+from msgspec.structs import replace
+
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.cache_check import CacheCheck
 from controller.runtime.deletes import perform_delete
@@ -160,9 +162,11 @@ class Executor:
                 return AlreadyThere(write, found.resource_version) if _is_owned_by(found, owner_uid) else None
             case Delete(uid=uid):
                 return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
-            case Patch() | ThreeWayMerge() | Restart():
+            case Patch():
                 # It is not known whether the write happened. In both cases the cache must reach this version before the
-                # next plan is made.
+                # next plan is made. The finalizer may still be there, so its removal is not awaited.
+                return Done(replace(write, finalizer=""), found.resource_version)
+            case ThreeWayMerge() | Restart():
                 return Done(write, found.resource_version)
             case _:
                 assert_never(write)

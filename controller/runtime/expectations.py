@@ -5,6 +5,7 @@ Expectations count no events, and event handlers do not update expectations. Eac
 - for a create request or a patch, the resourceVersion in the answer
 - for a restart, the resourceVersion of the object after the request
 - for a delete request, the UID of the object
+- for a patch that removes a finalizer, also the UID of the object and the finalizer
 - for a write whose answer was lost, the write itself
 
 `settled` compares the records with the current contents of the stores, like the ConsistencyStore of Kubernetes 1.36. A
@@ -58,7 +59,7 @@ class _Awaited:
     The field `since` is the time of the last write.
     """
 
-    __slots__ = ("deletions", "owner_uid", "rewinds", "since", "unresolved", "versions")
+    __slots__ = ("deletions", "owner_uid", "removals", "rewinds", "since", "unresolved", "versions")
 
     def __init__(self, owner_uid: str, since: float, rewinds: int) -> None:
         self.owner_uid = owner_uid
@@ -66,10 +67,12 @@ class _Awaited:
         self.rewinds = rewinds
         self.versions: dict[tuple[AnyResource, str], int] = {}
         self.deletions: dict[str, Delete] = {}
+        self.removals: dict[str, tuple[Patch, int]] = {}
+        """The patches that remove finalizers, with the versions in the answers, by the UID of the object."""
         self.unresolved: list[Write] = []
 
     def __bool__(self) -> bool:
-        return bool(self.versions or self.deletions or self.unresolved)
+        return bool(self.versions or self.deletions or self.removals or self.unresolved)
 
 
 class Expectations:
@@ -169,6 +172,9 @@ class Expectations:
         match outcome:
             case Done(action=Delete() as action) | Missing(action=Delete() as action):
                 awaited.deletions[action.uid] = action
+            case Done(action=Patch(finalizer=finalizer) as action, version=version) if finalizer:
+                awaited.removals[action.uid] = action, version_number(version) or 0
+                self._watermark(awaited, action, version)
             case (
                 Done(action=(Create() | Patch() | ThreeWayMerge() | Restart()) as action, version=version)
                 | AlreadyThere(action=action, version=version)
@@ -189,6 +195,7 @@ class Expectations:
         """Remove the records of all writes that the cache shows."""
         awaited.versions = {scope: v for scope, v in awaited.versions.items() if not self._reached(*scope, v)}
         awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_deletion(d)}
+        awaited.removals = {uid: each for uid, each in awaited.removals.items() if not self._shows_removal(*each)}
         awaited.unresolved = [write for write in awaited.unresolved if not self._shows(write, awaited.owner_uid)]
 
     def _reached(self, resource: AnyResource, namespace: str, version: int) -> bool:
@@ -204,6 +211,15 @@ class Expectations:
             return True
         owner = controller_of(cached.metadata)
         return bool(deletion.owner_uid) and (owner is None or owner.uid != deletion.owner_uid)
+
+    def _shows_removal(self, patch: Patch, version: int) -> bool:
+        """Return True if the object is gone, does not have the finalizer any more, or is newer than the answer."""
+        store = self._stores.get(patch.resource)
+        cached = store.get(patch.key) if store is not None else None
+        if cached is None or cached.metadata.uid != patch.uid:
+            return True
+        is_newer = (version_number(cached.metadata.resource_version) or 0) > version
+        return is_newer or patch.finalizer not in (cached.metadata.finalizers or ())
 
     def _shows(self, write: Write, owner_uid: str) -> bool:
         """Return True if the cache shows that the write happened.

@@ -226,6 +226,8 @@ class RulesReconciler(Generic[S]):
         Return False if another reconciliation must write the status later.
         """
         owner: Any = snapshot.owner
+        if owner.metadata.deletion_timestamp is not None and not snapshot.settled:
+            return True  # the last write may have removed the last finalizer, so the object may be gone
         meta, reads = snapshot.owner.metadata, self._rules.reads(snapshot)
         status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, reads=reads)
         body = status_patch(owner, status, known=self._known_status)

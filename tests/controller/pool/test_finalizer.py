@@ -11,6 +11,7 @@ from controller.pool.plan import plan
 from controller.runtime.plan import Create, Delete, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.fakes.rules import finalizers_of
+from tests.fakes.virtual_time import run
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
@@ -216,6 +217,20 @@ def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_ow
     assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]
     simulation.come_to_rest()
     assert sorted(simulation.vms) == ["web-0", "web-1", "web-2"]
+
+
+def test_r9_while_the_cache_still_shows_a_deleted_pool_no_request_is_sent():
+    """After the removal of the finalizer, the answer of the server has the old version of the pool."""
+    simulation = simulation_of()
+    key = simulation.key(simulation.name)
+    simulation.delete_pool()
+    simulation.process.catch_up()
+    simulation.server.on_write = lambda request, before: None  # the cache shows no later writes
+    while not simulation.is_gone:
+        run(simulation.process.reconcile(key))
+    sent = len(simulation.server.requests)
+    run(simulation.process.reconcile(key))
+    assert simulation.server.requests[sent:] == []
 
 
 def test_p6_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_with_its_pool():

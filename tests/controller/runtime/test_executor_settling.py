@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.executor import LOOKUPS
@@ -119,6 +120,18 @@ async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_se
     await lost(patch(labels={"a": "b"}), happened=happened, setup=setup)
     setup.cache.catch_up()
     assert setup.unresolved, "the cache cannot tell whose change it shows"
+    assert await setup.resolve() is None
+    assert setup.settled
+
+
+@pytest.mark.parametrize("happened", [True, False])
+async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_removed_again(happened: bool):
+    setup = ExecutorSetup()
+    uid = setup.add("vm")
+    setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["ours"]}})
+    removal = replace(patch(finalizers=None), uid=uid, finalizer="ours")
+    await lost(removal, happened=happened, setup=setup)
+    setup.cache.catch_up()
     assert await setup.resolve() is None
     assert setup.settled
 

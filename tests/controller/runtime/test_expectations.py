@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.runtime.expectations import GIVE_UP_AFTER_S, Write
 from controller.runtime.plan import AlreadyThere, Confirm, Done, Missing, Outcome, Rejected, Skipped, Unknown
 from tests.controller.runtime.expectations_setup import (
@@ -44,6 +46,40 @@ def test_r9_a_write_is_awaited_until_the_store_has_seen_its_version(outcome: Out
     setup.store.advance("11", scope="a")
     assert not setup.settled()
     setup.store.advance("12", scope="a")
+    assert setup.settled()
+
+
+def held_by_finalizer(*, uid: str = "old", finalizers: tuple[str, ...] = ("ours",)) -> VirtualMachineInstance:
+    made = an_object("vm", version="9", uid=uid, deleting=True)
+    return replace(made, metadata=replace(made.metadata, finalizers=finalizers))
+
+
+REMOVAL = replace(patched(), uid="old", finalizer="ours")
+
+
+def test_r9_the_removal_of_the_last_finalizer_is_awaited_although_its_answer_has_an_old_version():
+    setup = ExpectationsSetup()
+    setup.store.apply(held_by_finalizer(), scope="a")
+    setup.record(Done(REMOVAL, "9"))
+    assert not setup.settled()
+    setup.store.remove(held_by_finalizer(), scope="a")
+    assert setup.settled()
+
+
+@pytest.mark.parametrize(
+    "later",
+    [
+        held_by_finalizer(finalizers=("theirs",)),
+        held_by_finalizer(uid="a-new-object-of-the-same-name"),
+        held_by_finalizer(finalizers=("theirs", "ours")),
+    ],
+)
+def test_r9_the_removal_of_a_finalizer_is_shown_by_a_newer_object(later):
+    setup = ExpectationsSetup()
+    setup.store.apply(held_by_finalizer(), scope="a")
+    setup.record(Done(REMOVAL, "9"))
+    newer = replace(later, metadata=replace(later.metadata, resource_version="11"))
+    setup.store.apply(newer, scope="a")
     assert setup.settled()
 
 
