@@ -13,7 +13,7 @@ import json
 import pstats
 import time
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
 
@@ -24,7 +24,7 @@ from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.annotations import POOL_FINALIZER, TEMPLATE_HASH
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.rosters import PoolRosters
-from controller.pool.rules import PoolRules, UnreadyMemory
+from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rules import ReplicaSetRules
@@ -58,15 +58,23 @@ def _cases(members: int) -> dict[str, Steps]:
         "set, nothing to do": fleet.replica_set(members),
         "set, to 0": fleet.replica_set(0),
     }
-    return {name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()} | {
-        name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()
+    return {
+        **{name: _steps(*pool_rules(members, body)[:2]) for name, body in pools.items()},
+        "pool, all starting": _steps(*pool_rules(members, starting=True)[:2]),
+        **{name: _steps(*set_rules(members, body)[:2]) for name, body in sets.items()},
+        "set, all starting": _steps(*set_rules(members, starting=True)[:2]),
     }
 
 
-def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any, Store[Any]]:
-    """Return the rules of pools, a pool with this number of VMs, and the store of the VMIs."""
+def pool_rules(members: int, body: bytes | None = None, *, starting: bool = False) -> tuple[PoolRules, Any, Store[Any]]:
+    """Return the rules of pools, a pool with this number of VMs, and the store of the VMIs.
+
+    With `starting`, the VMs are new. They have no status and no VMIs yet.
+    """
     machines = [_vm_of_pool(number, members) for number in range(members)]
     instances = [VMIS.decode(fleet.vmi_of_vm(number, size=members)) for number in range(members)]
+    if starting:
+        machines, instances = [_starting(each, number) for number, each in enumerate(machines)], []
     resource = POOLS.resource()
     owner = resource.decode(fleet.pool(members) if body is None else body)
     first = json.loads(fleet.pool(members))
@@ -81,18 +89,32 @@ def pool_rules(members: int, body: bytes | None = None) -> tuple[PoolRules, Any,
             REVISION_INDEXES,
         ),
     )
-    return PoolRules(stores, resource, Limits(), UnreadyMemory(), PoolRosters(stores.vms, vmis)), owner, vmis
+    return PoolRules(stores, resource, Limits(), PoolRosters(stores.vms, vmis)), owner, vmis
 
 
-def set_rules(members: int, body: bytes | None = None) -> tuple[ReplicaSetRules, Any, Store[Any]]:
-    """Return the rules of sets, a set with this number of VMIs, and the store of the VMIs."""
+def set_rules(
+    members: int, body: bytes | None = None, *, starting: bool = False
+) -> tuple[ReplicaSetRules, Any, Store[Any]]:
+    """Return the rules of sets, a set with this number of VMIs, and the store of the VMIs.
+
+    With `starting`, the VMIs are new. They have no status yet.
+    """
     resource = REPLICA_SETS.resource()
     owner = resource.decode(fleet.replica_set(members) if body is None else body)
     intent = parse_intent(owner)
     assert isinstance(intent, Intent)
-    vmis = _store(VMIS, [_vmi_of_set(number, members, intent.template.hash) for number in range(members)], VMI_INDEXES)
+    instances = [_vmi_of_set(number, members, intent.template.hash) for number in range(members)]
+    if starting:
+        instances = [_starting(each, number) for number, each in enumerate(instances)]
+    vmis = _store(VMIS, instances, VMI_INDEXES)
     sets = _store(resource, [owner], REPLICASET_INDEXES)
     return ReplicaSetRules(sets, vmis, resource, VMIS, 250, rosters=VMIRosters(vmis)), owner, vmis
+
+
+def _starting(machine: Any, number: int) -> Any:
+    """Return a VM or VMI without a status. It was created in one of the last 30 seconds."""
+    created = NOW - timedelta(seconds=number % 30)
+    return replace(machine, metadata=replace(machine.metadata, creation_timestamp=created), status=None)
 
 
 def _vm_of_pool(number: int, size: int) -> Any:
@@ -127,7 +149,7 @@ def _first_snapshot(rules: Any, owner: Any) -> dict[str, float]:
     key, best = owner.metadata.key, {"slice": float("inf"), "snapshot": float("inf")}
     for _ in range(ROUNDS):
         rules.rosters.replaced()
-        slices, turns = rules.prepare(key), [time.process_time()]
+        slices, turns = rules.prepare(key, now=NOW), [time.process_time()]
         for _ in slices:
             turns.append(time.process_time())
         prepared = time.process_time()

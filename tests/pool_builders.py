@@ -21,6 +21,8 @@ from controller.kubevirt.vms import ready_condition
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.policies import parse_scale_in
 from controller.pool.revisions import Revisions, read_revisions
+from controller.pool.rosters import PoolRosters
+from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
 from controller.pool.unready_periods import UnreadyPeriod
 from informers.meta import ObjectMeta, OwnerReference
@@ -239,6 +241,11 @@ def stores(
         for each in objects:
             store.apply(each)
     return caches
+
+
+def rules_of(caches: Stores, limits: Limits | None = None) -> PoolRules:
+    """The rules of pools, with rosters that follow these caches."""
+    return PoolRules(caches, POOLS, limits or Limits(), PoolRosters(caches.vms, caches.vmis))
 
 
 def snapshot(

@@ -17,7 +17,7 @@ from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
 from controller.pool.rosters import PoolRosters
-from controller.pool.rules import PoolRules, UnreadyMemory
+from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
 from controller.runtime.plan import Action, Outcome, Stage
 from controller.runtime.result import AwaitChange, Result
@@ -56,9 +56,8 @@ class PoolSimulation:
         vmis = LaggingCache(self.server, VMIS)
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
-        self._memory = UnreadyMemory()
         rosters = PoolRosters(vms.store, vmis.store)
-        self._rules = PoolRules(stores, POOLS, self.limits, self._memory, rosters)
+        self._rules = PoolRules(stores, POOLS, self.limits, rosters)
         self.process = ReconcilerProcess(
             self.server,
             kinds.POOLS,
@@ -136,7 +135,7 @@ class PoolSimulation:
 
     def restart(self) -> None:
         """Start a new process. It knows only the objects on the API server."""
-        self._memory.forget(self.key(self.name))
+        self._rules.rosters.forget(self.key(self.name))
         self.process.restart()
 
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:

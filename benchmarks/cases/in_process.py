@@ -14,9 +14,11 @@ PLANS = (
     "pool, all outdated",
     "pool, to 0",
     "pool, one more",
+    "pool, all starting",
     "pool, first snapshot",
     "set, nothing to do",
     "set, to 0",
+    "set, all starting",
     "set, first snapshot",
 )
 LONGEST_STALL_MS = 50.0

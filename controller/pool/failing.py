@@ -69,33 +69,42 @@ def failing_vms(
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
     """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
-    found = []
     down = members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm))
-    for vm in sorted(down, key=lambda vm: vm.metadata.name):
-        ordinal = snapshot.ordinal_of(vm)
-        if ordinal is None:
-            continue
-        failures = [
-            *(_start_failures(snapshot, vm, healing) if healing is not None else ()),
-            *(_unready_failure(snapshot, vm, unready_limit) if unready_limit is not None else ()),
-        ]
-        if not failures:
-            continue
-        first = min(failures, key=lambda failure: failure.at)
-        record = records.get(ordinal)
-        due = max(first.at, pause_end(vm, record) or first.at)
-        found.append(
-            FailingVM(
-                vm,
-                ordinal,
-                first.why,
-                due,
-                healed=record.count if record is not None else 0,
-                announced=announced_deletion(vm, record, snapshot.now),
-                is_certain=any(each.is_certain or each.at <= snapshot.now for each in failures),
-            )
-        )
-    return found
+    found = []
+    for group in down.groups:
+        failures = _failures(snapshot, group.example, healing, unready_limit)
+        if failures:
+            found += [each for vm in group if (each := _failing(snapshot, vm, failures, records)) is not None]
+    return sorted(found, key=lambda each: each.vm.metadata.name)
+
+
+def _failures(
+    snapshot: Snapshot, vm: VirtualMachine, healing: Healing | None, unready_limit: timedelta | None
+) -> list[Failure]:
+    """Return the failures of a VM. VMs with equal traits have equal failures."""
+    return [
+        *(_start_failures(snapshot, vm, healing) if healing is not None else ()),
+        *(_unready_failure(snapshot, vm, unready_limit) if unready_limit is not None else ()),
+    ]
+
+
+def _failing(
+    snapshot: Snapshot, vm: VirtualMachine, failures: list[Failure], records: Mapping[int, Record]
+) -> FailingVM | None:
+    ordinal = snapshot.ordinal_of(vm)
+    if ordinal is None:
+        return None
+    first = min(failures, key=lambda failure: failure.at)
+    record = records.get(ordinal)
+    return FailingVM(
+        vm,
+        ordinal,
+        first.why,
+        due=max(first.at, pause_end(vm, record) or first.at),
+        healed=record.count if record is not None else 0,
+        announced=announced_deletion(vm, record, snapshot.now),
+        is_certain=any(each.is_certain or each.at <= snapshot.now for each in failures),
+    )
 
 
 def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:

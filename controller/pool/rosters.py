@@ -1,19 +1,24 @@
-"""The rosters of large pools: their VMs in groups, and the VMIs of these VMs."""
+"""The rosters of large pools: their VMs in groups, the VMIs of these VMs, and their unready periods."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, NamedTuple
+from collections.abc import Hashable, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Any, NamedTuple, TypeVar
 
 from controller.apimachinery.indexes import OWNER_UID
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.pool.naming import name_of
 from controller.pool.traits import VMs, traits_of
+from controller.pool.unready_periods import UnreadyNote, UnreadyPeriod, next_period, period_of_absent, read_notes
 from controller.runtime.members import grouped
 from controller.runtime.rosters import Rosters
 from controller.runtime.shards import ShardedMap
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.store import StoreView
+
+V = TypeVar("V")
 
 VMIs = Mapping[str, VirtualMachineInstance]
 
@@ -49,52 +54,145 @@ class MemberCaches(NamedTuple):
     def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
         return own_vmi(vm, self.vmis)
 
-    def read(self, owner: ObjectMeta) -> tuple[VMs, VMIs]:
-        """Return the VMs of the pool in groups, and their VMIs by name."""
-        vms = self.all_of(owner)
-        found = {vm.metadata.name: vmi for vm in vms if (vmi := self.vmi_of(vm)) is not None}
-        return grouped(vms, lambda vm: traits_of(vm, found.get(vm.metadata.name))), found
+
+class Reading(NamedTuple):
+    """The VMs of a pool in groups, their VMIs by name, and their unready periods by name."""
+
+    members: VMs
+    vmis: VMIs
+    unready: Mapping[str, UnreadyPeriod]
+
+
+class _Known:
+    """What the rosters remember of a pool: the VMIs and the unready periods of its VMs.
+
+    `due` has the times at which unready periods end if their VMs do not change. `notes` are the entries of the pool's
+    annotation at the last reading. Only the unready periods of a small pool are remembered.
+    """
+
+    def __init__(self) -> None:
+        self.vmis: VMIs = {}
+        self.unready: Mapping[str, UnreadyPeriod] = {}
+        self.due: dict[str, datetime] = {}
+        self.notes: Mapping[str, UnreadyNote] = {}
+
+    def update(self, reader: PoolReader) -> None:
+        """Take over what the reader has read, and empty the reader."""
+        self.vmis = _sharded(self.vmis).changed(reader.vmis)
+        self.unready = reader.before = _sharded(self.unready).changed(reader.unready)
+        for name, period in reader.unready.items():
+            at = period.due_at if period is not None else None
+            if at is not None and at > reader.now:
+                self.due[name] = at
+            else:
+                self.due.pop(name, None)
+        reader.vmis, reader.unready = {}, {}
+
+
+class PoolReader:
+    """Reads the VMs of one pool with their VMIs, and computes their unready periods.
+
+    `vmis` and `unready` are the results for the names that were read. `before` has the unready periods of the last
+    snapshot.
+    """
+
+    def __init__(
+        self, caches: MemberCaches, pool: ObjectMeta, before: Mapping[str, UnreadyPeriod], now: datetime
+    ) -> None:
+        self.now = now
+        self.notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
+        self.vmis: dict[str, VirtualMachineInstance | None] = {}
+        self.unready: dict[str, UnreadyPeriod | None] = {}
+        self._caches = caches
+        self._pool = pool
+        self.before = before
+
+    def size(self) -> int:
+        return len(self._caches.vms.by_index(OWNER_UID, self._pool.uid))
+
+    def names(self) -> Iterable[str]:
+        """Return the names of the VMs, and the names with an unready period."""
+        return {*(vm.metadata.name for vm in self._caches.all_of(self._pool)), *self.before}
+
+    def load(self) -> tuple[VirtualMachine, ...]:
+        vms = self._caches.all_of(self._pool)
+        for vm in vms:
+            self._look_at(vm)
+        for name in self.before:
+            if name not in self.unready:
+                self.unready[name] = period_of_absent(self.before[name], self.now)
+        return vms
+
+    def read(self, name: str) -> VirtualMachine | None:
+        vm = self._caches.one_of(self._pool, name)
+        if vm is not None:
+            self._look_at(vm)
+        else:
+            self.vmis[name], self.unready[name] = None, period_of_absent(self.before.get(name), self.now)
+        return vm
+
+    def traits_of(self, vm: VirtualMachine) -> Hashable:
+        name = vm.metadata.name
+        return traits_of(vm, self.vmis[name], self.unready[name])
+
+    def reading(self, members: VMs) -> Reading:
+        """Return the results, if all VMs of the pool were read."""
+        vmis = {name: vmi for name, vmi in self.vmis.items() if vmi is not None}
+        unready = {name: period for name, period in self.unready.items() if period is not None}
+        return Reading(members, vmis, unready)
+
+    def _look_at(self, vm: VirtualMachine) -> None:
+        name, vmi = vm.metadata.name, self._caches.vmi_of(vm)
+        self.vmis[name] = vmi
+        self.unready[name] = next_period(self.before.get(name), vm, vmi, self.notes.get(name), self.now)
+
+
+def read_all(
+    caches: MemberCaches, pool: ObjectMeta, unready_before: Mapping[str, UnreadyPeriod], now: datetime
+) -> Reading:
+    """Read all VMs of the pool."""
+    reader = PoolReader(caches, pool, unready_before, now)
+    return reader.reading(grouped(reader.load(), reader.traits_of))
 
 
 class PoolRosters:
-    """Keeps the VMs and VMIs of each large pool. The caches tell this object about each change."""
+    """Keeps the VMs and VMIs of each large pool, and the unready periods of all pools.
+
+    The caches tell this object about each change. The unready periods survive a new list of the caches.
+    """
 
     def __init__(self, vms: StoreView[VirtualMachine], vmis: StoreView[VirtualMachineInstance]) -> None:
         self._caches = MemberCaches(vms, vmis)
-        self._rosters = Rosters(
-            load=self._caches.all_of,
-            read=self._caches.one_of,
-            size=lambda owner: len(vms.by_index(OWNER_UID, owner.uid)),
-            name_of=lambda vm: vm.metadata.name,
-            traits_of=lambda vm: traits_of(vm, self._caches.vmi_of(vm)),
-        )
-        self._vmis: dict[ObjectKey, ShardedMap[VirtualMachineInstance]] = {}
-        """The VMIs of each pool with a roster."""
+        self._rosters: Rosters[VirtualMachine] = Rosters()
+        self._known: dict[ObjectKey, _Known] = {}
         vms.follow(self)
         vmis.follow(self)
 
-    def prepare(self, owner: ObjectMeta) -> Iterator[None]:
+    def __len__(self) -> int:
+        """Return the number of pools with a roster or an unready period."""
+        return len(self._known)
+
+    def prepare(self, pool: ObjectMeta, now: datetime) -> Iterator[None]:
         """Read the members of a very large pool in slices (see `Rosters.prepare`)."""
-        if owner.uid not in self._rosters:
-            self._vmis.pop(owner.key, None)
-        for names in self._rosters.prepare(owner):
-            known = self._vmis.get(owner.key, ShardedMap())
-            self._vmis[owner.key] = known.changed({name: self._vmi_of(owner, name) for name in names})
+        known = self._known_of(pool)
+        reader = PoolReader(self._caches, pool, known.unready, now)
+        self._note_due(pool, known, reader)
+        for _ in self._rosters.prepare(pool, reader):
+            self._known[pool.key] = known
+            known.update(reader)
             yield
 
-    def read(self, owner: ObjectMeta) -> tuple[VMs, VMIs]:
-        """Return the VMs of the pool in groups, and their VMIs by name."""
-        members, changed = self._rosters.read(owner)
-        known = self._vmis.get(owner.key)
-        if owner.uid not in self._rosters:
-            self._vmis.pop(owner.key, None)
-            return members, dict(self._pairs(members))
-        if changed is None or known is None:
-            found = ShardedMap(self._pairs(members))
-        else:
-            found = known.changed({name: self._vmi_of(owner, name) for name in changed})
-        self._vmis[owner.key] = found
-        return members, found
+    def read(self, pool: ObjectMeta, now: datetime) -> Reading:
+        """Return the VMs of the pool with their VMIs and unready periods, as the caches show them now."""
+        known = self._known_of(pool)
+        reader = PoolReader(self._caches, pool, known.unready, now)
+        self._note_due(pool, known, reader)
+        members = self._rosters.read(pool, reader)
+        if pool.uid not in self._rosters:
+            return self._remember_small(pool, known, reader.reading(members))
+        known.update(reader)
+        self._known[pool.key] = known
+        return Reading(members, known.vmis, known.unready)
 
     def changed(self, old: Any, new: Any) -> None:
         for each in (old, new):
@@ -105,16 +203,38 @@ class PoolRosters:
 
     def replaced(self) -> None:
         self._rosters.forget_all()
-        self._vmis.clear()
+        for known in self._known.values():
+            known.vmis, known.due = {}, {}
 
     def forget(self, key: ObjectKey) -> None:
-        """Remove the roster of a deleted pool."""
+        """Remove what is known of a deleted pool."""
         self._rosters.forget(key)
-        self._vmis.pop(key, None)
+        self._known.pop(key, None)
 
-    def _vmi_of(self, owner: ObjectMeta, name: str) -> VirtualMachineInstance | None:
-        vm = self._caches.one_of(owner, name)
-        return None if vm is None else self._caches.vmi_of(vm)
+    def _known_of(self, pool: ObjectMeta) -> _Known:
+        known = self._known.get(pool.key) or _Known()
+        if pool.uid not in self._rosters:
+            # All VMs are read again.
+            known.vmis, known.due = {}, {}
+        return known
 
-    def _pairs(self, members: VMs) -> list[tuple[str, VirtualMachineInstance]]:
-        return [(vm.metadata.name, vmi) for vm in members if (vmi := self._caches.vmi_of(vm)) is not None]
+    def _remember_small(self, pool: ObjectMeta, known: _Known, reading: Reading) -> Reading:
+        known.unready = reading.unready
+        if known.unready:
+            self._known[pool.key] = known
+        else:
+            self._known.pop(pool.key, None)
+        return reading
+
+    def _note_due(self, pool: ObjectMeta, known: _Known, reader: PoolReader) -> None:
+        """Note the VMs whose unready period may change, although neither the VM nor its VMI has changed."""
+        names = [name for name, at in known.due.items() if at <= reader.now]
+        if known.notes != reader.notes:
+            names += [*known.notes, *reader.notes]
+            known.notes = reader.notes
+        for name in names:
+            self._rosters.change(pool.uid, name)
+
+
+def _sharded(values: Mapping[str, V]) -> ShardedMap[V]:
+    return values if isinstance(values, ShardedMap) else ShardedMap(values.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple
 
@@ -15,38 +15,10 @@ from controller.pool.rollout import rolls_out
 from controller.pool.rosters import PoolRosters
 from controller.pool.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
-from controller.pool.unready_periods import UnreadyPeriod
 from controller.runtime.plan import Notice, Outcome, Plan
 from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
-
-
-class UnreadyMemory:
-    """The unready periods of each pool's VMs at the last snapshot (P15).
-
-    An unready period is a time during which a VM is not ready. Pools without unready periods are left out. Only
-    `PoolRules.take_snapshot` changes an entry.
-    """
-
-    def __init__(self) -> None:
-        self._periods: dict[ObjectKey, Mapping[str, UnreadyPeriod]] = {}
-
-    def __len__(self) -> int:
-        return len(self._periods)
-
-    def periods_of(self, key: ObjectKey) -> Mapping[str, UnreadyPeriod]:
-        return self._periods.get(key, {})
-
-    def keep(self, key: ObjectKey, periods: Mapping[str, UnreadyPeriod]) -> None:
-        if periods:
-            self._periods[key] = periods
-        else:
-            self.forget(key)
-
-    def forget(self, key: ObjectKey) -> None:
-        """Remove the periods of a deleted pool."""
-        self._periods.pop(key, None)
 
 
 class PoolRules(NamedTuple):
@@ -55,33 +27,26 @@ class PoolRules(NamedTuple):
     stores: Stores
     resource: Resource[Pool]
     limits: Limits
-    memory: UnreadyMemory
-    rosters: PoolRosters | None = None
+    rosters: PoolRosters
 
     @property
     def owners(self) -> StoreView[Pool]:
         return self.stores.pools
 
-    def prepare(self, key: ObjectKey) -> Iterator[object]:
+    def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
-        return iter(()) if owner is None or self.rosters is None else self.rosters.prepare(owner.metadata)
+        return iter(()) if owner is None else self.rosters.prepare(owner.metadata, now)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
-        snapshot = take_snapshot(
+        return take_snapshot(
             self.stores,
             key,
             now=now,
             settled=settled,
             limits=self.limits,
             pools=self.resource,
-            unready_before=self.memory.periods_of(key),
             rosters=self.rosters,
         )
-        if snapshot is None:
-            self.memory.forget(key)
-        else:
-            self.memory.keep(key, snapshot.unready)
-        return snapshot
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
@@ -90,8 +55,7 @@ class PoolRules(NamedTuple):
         return reads(snapshot)
 
     def plan_absent(self, key: ObjectKey) -> Plan:
-        if self.rosters is not None:
-            self.rosters.forget(key)
+        self.rosters.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
         of_revisions = revisions.plan_left_behind(revisions_left_behind(key, self.stores), burst=self.limits.burst)

@@ -8,8 +8,9 @@ second VM in place of a VM that is still terminating.
 from __future__ import annotations
 
 from collections.abc import Collection
-from itertools import islice
 from typing import Final
+
+from msgspec import Struct
 
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
@@ -48,8 +49,7 @@ def plan_scale(
     missing = intent.wanted - len(members)
     if missing > 0:
         return _scale_out(snapshot, intent, revisions, missing)
-    # A VM that healing deletes is not steady, so it is alone in its group.
-    staying = members.where(lambda vm: not is_deleting(vm) and vm.metadata.uid not in deleted_uids)
+    staying = members.where(lambda vm: not is_deleting(vm)).without(deleted_uids)
     surplus = len(staying) - intent.wanted
     if surplus <= 0:
         return Plan()
@@ -95,8 +95,8 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
     # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
     finalizers = (POOL_FINALIZER,) if intent.scale_in.preserve else ()
     creates = []
-    ordinals = tuple(islice(free_ordinals(owner.name, snapshot.taken), min(missing, snapshot.limits.burst)))
-    for ordinal in ordinals:
+    slots = _free_slots(snapshot, min(missing, snapshot.limits.burst))
+    for ordinal in slots.ordinals:
         revision, template = template_for(snapshot, revisions, ordinal, partition)
         body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference, finalizers=finalizers)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
@@ -112,24 +112,46 @@ def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing
             Create(resource=VMS, key=key, body=body, owner_uid=owner.uid, why=why, reusable_disks=reusable_disks)
         )
     held = f"{missing - len(creates)} more creates wait for the next pass" if len(creates) < missing else ""
-    stages = (*_confirmation(snapshot, max(ordinals)), *plan_revision(snapshot, revisions), Stage(tuple(creates)))
+    stages = (*_confirmation(snapshot, slots), *plan_revision(snapshot, revisions), Stage(tuple(creates)))
     return Plan(stages=stages, held=held)
 
 
-def _confirmation(snapshot: Snapshot, highest: int) -> tuple[Stage, ...]:
+class _Slots(Struct, frozen=True):
+    """The smallest free ordinals.
+
+    `has_strangers` is true if a VM with a smaller ordinal does not belong to the pool.
+    """
+
+    ordinals: tuple[int, ...]
+    has_strangers: bool
+
+
+def _free_slots(snapshot: Snapshot, number: int) -> _Slots:
+    # The names of the members are compared first, because a look-up in the cache is slower.
+    own = {vm.metadata.name for vm in snapshot.members}
+    ordinals, has_strangers = [], False
+    for ordinal in free_ordinals(snapshot.owner.metadata.name, own):
+        if name_of(snapshot.owner.metadata.name, ordinal) in snapshot.taken:
+            has_strangers = True
+            continue
+        ordinals.append(ordinal)
+        if len(ordinals) == number:
+            break
+    return _Slots(tuple(ordinals), has_strangers)
+
+
+def _confirmation(snapshot: Snapshot, slots: _Slots) -> tuple[Stage, ...]:
     """Return a stage that checks on the server that the pool still exists.
 
-    The stage is needed if a VM with an ordinal below `highest` does not belong to the pool. Such a VM may have left the
-    pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show this deletion yet.
+    The stage is needed if a VM with one of the smallest ordinals does not belong to the pool. Such a VM may have left
+    the pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show this deletion yet.
 
     Without the check, the controller could create VMs for a deleted pool. The garbage collector soon deletes such VMs,
     and their kept disks are left over.
     """
-    owner = snapshot.owner.metadata
-    own = {vm.metadata.name for vm in snapshot.members}
-    names = (name_of(owner.name, ordinal) for ordinal in range(highest))
-    if not any(name in snapshot.taken and name not in own for name in names):
+    if not slots.has_strangers:
         return ()
+    owner = snapshot.owner.metadata
     why = "confirm the pool before new VMs replace those that left it"
     return (Stage((Confirm(resource=snapshot.pools, key=owner.key, uid=owner.uid, why=why),)),)
 

@@ -6,7 +6,8 @@ gives the same order, and a retry chooses the same VMs.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from heapq import nsmallest
 from typing import Any, assert_never
@@ -21,6 +22,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
 from controller.pool.policies import Selection, Sort
 from controller.pool.snapshot import Snapshot
+from controller.pool.traits import VMs
 from controller.runtime.plan import Notice
 
 SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
@@ -60,33 +62,43 @@ def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMach
     return sorted(vms, key=_sort_key(snapshot, selection.sort))
 
 
-def choose_for_removal(
-    snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine], *, most: int | None = None
-) -> Candidates:
+def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, most: int | None = None) -> Candidates:
     """Return the candidates for a deletion, in the order of deletion (P8). With `most`, only the first are ranked.
 
     Protected VMs and VMs that the selectors do not match are left out. VMs that a user marked for removal come first.
     The other VMs are sorted by deletion cost, lowest first. The sort policy orders VMs with the same cost. VMs whose
     deletion must wait come last (see `delicate_reason`), even if a user marked these VMs.
     """
-    key = _sort_key(snapshot, selection.sort)
-    vms = tuple(vms)
-    allowed = [vm for vm in vms if allows(selection, vm)]
-    unprotected = [vm for vm in allowed if not is_marked(vm.metadata, PROTECT)]
-    reasons = ((vm.metadata.uid, delicate_reason(vm, snapshot.vmi_of(vm))) for vm in unprotected)
-    delicate = {uid: reason for uid, reason in reasons if reason}
-
-    def rank(vm: VirtualMachine) -> tuple[Any, ...]:
-        return (vm.metadata.uid in delicate, not is_marked(vm.metadata, REMOVE), _cost(vm), key(vm))
-
+    allowed = vms.where(lambda vm: allows(selection, vm))
+    unprotected = allowed.where(lambda vm: not is_marked(vm.metadata, PROTECT))
+    delicate: dict[str, str] = {}
+    ranks: defaultdict[tuple[Any, ...], list[VirtualMachine]] = defaultdict(list)
+    for group in unprotected.groups:
+        vm = group.example
+        reason = delicate_reason(vm, snapshot.vmi_of(vm))
+        if reason:
+            delicate.update((vm.metadata.uid, reason) for vm in group)
+        ranks[bool(reason), not is_marked(vm.metadata, REMOVE), _cost(vm)] += group
     return Candidates(
-        ranked=tuple(sorted(unprotected, key=rank) if most is None else nsmallest(most, unprotected, key=rank)),
+        ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),
         deletable=len(unprotected),
         delicate=delicate,
         protected=len(allowed) - len(unprotected),
         unselected=len(vms) - len(allowed),
-        notices=malformed_costs(unprotected),
+        notices=malformed_costs(unprotected.examples()),
     )
+
+
+def _first(
+    ranks: Mapping[tuple[Any, ...], list[VirtualMachine]], key: SortKey, *, most: int | None
+) -> Iterator[VirtualMachine]:
+    """Yield the VMs by rank, and VMs with the same rank by key. With `most`, yield only the first VMs."""
+    left = most
+    for rank in sorted(ranks):
+        vms = ranks[rank]
+        first = sorted(vms, key=key) if left is None else nsmallest(left, vms, key=key)
+        left = None if left is None else left - len(first)
+        yield from first
 
 
 def _cost(vm: VirtualMachine) -> int:
@@ -95,9 +107,7 @@ def _cost(vm: VirtualMachine) -> int:
 
 
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:
-    def by_ordinal(vm: VirtualMachine) -> tuple[int, str]:
-        ordinal = snapshot.ordinal_of(vm)
-        return (-1 if ordinal is None else ordinal, vm.metadata.name)
+    by_ordinal = snapshot.rank_of
 
     def created_at(vm: VirtualMachine) -> float:
         created = vm.metadata.creation_timestamp

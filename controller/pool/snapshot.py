@@ -6,7 +6,7 @@ so no reconciliation reads all objects of a namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Set
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -19,10 +19,10 @@ from controller.kubevirt.revisions import by_former_pool_uid
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.pool.naming import name_of, ordinal_of, parse_name
-from controller.pool.rosters import MemberCaches, PoolRosters
+from controller.pool.naming import ordinal_of, parse_name
+from controller.pool.rosters import MemberCaches, PoolRosters, read_all
 from controller.pool.traits import VMs, is_steady
-from controller.pool.unready_periods import UnreadyPeriod, next_periods, read_notes
+from controller.pool.unready_periods import UnreadyPeriod
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -96,7 +96,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `unready`: the unready periods of the members, by the name of the VM (P15).
-    - `restless`: the members that are not steady or have an unready period (see `traits`).
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     """
 
@@ -112,16 +111,25 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settled: bool
     limits: Limits
     pools: Resource[Pool]
-    restless: tuple[VirtualMachine, ...]
     unready: Mapping[str, UnreadyPeriod] = {}
 
     @property
     def key(self) -> ObjectKey:
         return self.owner.metadata.key
 
+    @property
+    def restless(self) -> VMs:
+        """The members that are not steady or have an unready period (see `traits`)."""
+        return self.members.where(lambda vm: vm.metadata.name in self.unready or not is_steady(vm, self.vmi_of(vm)))
+
     def ordinal_of(self, vm: VirtualMachine) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
+
+    def rank_of(self, vm: VirtualMachine) -> tuple[int, str]:
+        """Return the sort key of the VM by its ordinal. VMs without an ordinal come first."""
+        ordinal = self.ordinal_of(vm)
+        return (-1 if ordinal is None else ordinal, vm.metadata.name)
 
     def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
         return self.vmis.get(vm.metadata.name)
@@ -140,17 +148,17 @@ def take_snapshot(
 ) -> Snapshot | None:
     """Return the snapshot of the pool with this key, or None if the cache has no such pool.
 
-    `unready_before` are the unready periods of the pool's previous snapshot. Without `rosters`, the snapshot reads all
-    VMs of the pool.
+    Without `rosters`, the snapshot reads all VMs of the pool, and `unready_before` are the unready periods of the
+    pool's previous snapshot.
     """
     owner = stores.pools.get(key)
     if owner is None:
         return None
     uid = owner.metadata.uid
-    caches = MemberCaches(stores.vms, stores.vmis)
-    members, vmis = (rosters or caches).read(owner.metadata)
-    noted = {name_of(key.name, ordinal) for ordinal in read_notes(owner.metadata, now)}
-    restless = _restless(owner.metadata, members, vmis, caches, also=noted.union(unready_before))
+    if rosters is not None:
+        members, vmis, unready = rosters.read(owner.metadata, now)
+    else:
+        members, vmis, unready = read_all(MemberCaches(stores.vms, stores.vmis), owner.metadata, unready_before, now)
     revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
     return Snapshot(
         owner=owner,
@@ -165,26 +173,8 @@ def take_snapshot(
         settled=settled,
         limits=limits,
         pools=pools,
-        restless=restless,
-        unready=next_periods(unready_before, owner.metadata, restless, vmis, now),
+        unready=unready,
     )
-
-
-def _restless(
-    pool: ObjectMeta,
-    members: VMs,
-    vmis: Mapping[str, VirtualMachineInstance],
-    caches: MemberCaches,
-    *,
-    also: Set[str],
-) -> tuple[VirtualMachine, ...]:
-    """Return the members that are not steady, and the members with the names in `also`."""
-    found = {vm.metadata.name: vm for vm in members.where(lambda vm: not is_steady(vm, vmis.get(vm.metadata.name)))}
-    for name in also - found.keys():
-        vm = caches.one_of(pool, name)
-        if vm is not None:
-            found[name] = vm
-    return tuple(found.values())
 
 
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:

@@ -8,6 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 
+from msgspec import Struct
+from msgspec.structs import replace
+
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PROTECT, TAKEOVER, is_marked, is_takeover_held
@@ -78,10 +81,8 @@ def health_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, failure:
 def plan_progress(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
-    starts = (
-        stuck_since(snapshot, vm) for vm in _unready(snapshot) if not will_be_updated(snapshot, intent, revisions, vm)
-    )
-    return plan_deadline(starts, snapshot.now, deadline)
+    staying = (part for part in _unready_parts(snapshot, intent, revisions) if not part.will_be_updated)
+    return plan_deadline((stuck_since(snapshot, part.example) for part in staying), snapshot.now, deadline)
 
 
 def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bool:
@@ -117,27 +118,46 @@ def _needs_update(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: 
 
 
 def find_waits(snapshot: Snapshot, intent: Intent, revisions: Revisions, deadline: timedelta) -> Waits:
-    """Return the problems of the pool's VMs, in the order of their names.
+    """Return the problems of the pool's VMs, in the order of their names. If several VMs have equal traits, the result
+    has only the first of them.
 
     The VMs that the controller will update have no deadline, because the update may solve their problem.
     """
 
-    def found() -> Iterator[tuple[Problem | None, datetime | None]]:
-        for vm in by_ordinal(snapshot, _unready(snapshot)):
-            since = stuck_since(snapshot, vm)
-            overdue = is_overdue(since, snapshot.now, deadline)
-            problem = _problem(snapshot, vm, since, overdue=overdue)
-            yield problem, (None if will_be_updated(snapshot, intent, revisions, vm) else since)
+    def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
+        for part in _unready_parts(snapshot, intent, revisions):
+            since = stuck_since(snapshot, part.example)
+            problem = _problem(snapshot, part.example, since, overdue=is_overdue(since, snapshot.now, deadline))
+            if problem is not None:
+                ordinal, name = min(map(snapshot.rank_of, part.vms))
+                yield (ordinal, name), replace(problem, name=name), None if part.will_be_updated else since
 
-    return sort_waits(found(), snapshot.now, deadline)
+    in_order = sorted(found(), key=lambda each: each[0])
+    return sort_waits(((problem, since) for _, problem, since in in_order), snapshot.now, deadline)
 
 
-def by_ordinal(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
-    def key(vm: VirtualMachine) -> tuple[int, str]:
-        ordinal = snapshot.ordinal_of(vm)
-        return (-1 if ordinal is None else ordinal, vm.metadata.name)
+class _Part(Struct, frozen=True):
+    """VMs with equal traits that are not ready. `will_be_updated` is the same for all of them."""
 
-    return sorted(vms, key=key)
+    vms: Iterable[VirtualMachine]
+    will_be_updated: bool
+
+    @property
+    def example(self) -> VirtualMachine:
+        return next(iter(self.vms))
+
+
+def _unready_parts(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Iterator[_Part]:
+    partition = partition_of(snapshot).number
+    for group in _unready(snapshot).groups:
+        if not _needs_update(snapshot, intent, revisions, group.example):
+            yield _Part(group, will_be_updated=False)
+        elif not partition:
+            yield _Part(group, will_be_updated=_is_above(group.example, snapshot, partition))
+        else:
+            above = [vm for vm in group if _is_above(vm, snapshot, partition)]
+            below = [vm for vm in group if not _is_above(vm, snapshot, partition)]
+            yield from (_Part(part, part is above) for part in (above, below) if part)
 
 
 def _should_be_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:

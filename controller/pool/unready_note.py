@@ -16,8 +16,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from msgspec import Struct
+
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.unready_setting import replace_unready_after
+from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES, note_patch
@@ -42,12 +45,11 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
     notes = read_notes(meta, snapshot.now)
     if not snapshot.unready and UNREADY not in annotations_of(meta):
         return Plan()
-    current = _periods_by_ordinal(snapshot) if _has_reader(snapshot, intent, revisions) else {}
+    periods = _read_periods(snapshot, notes) if _has_reader(snapshot, intent, revisions) else _Periods()
+    current = periods.by_ordinal
     noted = {ordinal for ordinal, note in notes.items() if ordinal in current and current[ordinal].uid == note.uid}
     old_enough = [
-        ordinal
-        for ordinal, period in current.items()
-        if ordinal in noted or (period.ready_at is None and snapshot.now - period.since >= NOTE_AFTER / 2)
+        ordinal for ordinal, period in current.items() if ordinal in noted or _is_old_enough(period, snapshot.now)
     ]
     listed = sorted(old_enough, key=lambda ordinal: (current[ordinal].since, ordinal))[:MAX_ENTRIES]
     missing = [ordinal for ordinal in listed if ordinal not in noted]
@@ -57,7 +59,8 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
         entries = {ordinal: _note_of(current[ordinal]) for ordinal in listed}
         patch = note_patch(snapshot.pools, meta, UNREADY, entries, "notes since when virtual machines are not ready")
         return Plan(stages=(Stage((patch,)),))
-    return _wake(snapshot.now, [current[ordinal] for ordinal in current.keys() - noted], [current[o] for o in noted])
+    unnoted = [*periods.young, *(current[ordinal] for ordinal in current.keys() - noted)]
+    return _wake(snapshot.now, unnoted, [current[ordinal] for ordinal in noted])
 
 
 def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
@@ -68,21 +71,46 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
     return rolls_out and snapshot.members.some(lambda vm: not is_updated(snapshot, revisions, vm))
 
 
-def _periods_by_ordinal(snapshot: Snapshot) -> Mapping[int, UnreadyPeriod]:
-    """Return the unready periods that have not ended, by the ordinal of the VM.
+class _Periods(Struct, frozen=True):
+    """The unready periods that have not ended.
+
+    `by_ordinal` has the periods that may be in the annotation. `young` has one period of each group of other VMs.
+    """
+
+    by_ordinal: Mapping[int, UnreadyPeriod] = {}
+    young: tuple[UnreadyPeriod, ...] = ()
+
+
+def _read_periods(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> _Periods:
+    """Return the unready periods of the members.
 
     A terminating VM needs no entry, because its successor has another UID. A restarted controller would remove the
     entry.
     """
-    found = {}
-    for vm in snapshot.restless:
-        if is_deleting(vm):
+    by_ordinal, young = {}, []
+    for group in snapshot.restless.groups:
+        period = _present_period(snapshot, group.example)
+        if period is None:
             continue
-        period, ordinal = snapshot.unready.get(vm.metadata.name), snapshot.ordinal_of(vm)
-        is_present = period is not None and period.uid == vm.metadata.uid and not period.has_ended(snapshot.now)
-        if period is not None and is_present and ordinal is not None:
-            found[ordinal] = period
-    return found
+        if not notes and not _is_old_enough(period, snapshot.now):
+            young.append(period)
+            continue
+        for vm in group:
+            period, ordinal = _present_period(snapshot, vm), snapshot.ordinal_of(vm)
+            if period is not None and ordinal is not None:
+                by_ordinal[ordinal] = period
+    return _Periods(by_ordinal, tuple(young))
+
+
+def _present_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
+    period = snapshot.unready.get(vm.metadata.name)
+    is_present = period is not None and period.uid == vm.metadata.uid and not period.has_ended(snapshot.now)
+    return period if is_present and not is_deleting(vm) else None
+
+
+def _is_old_enough(period: UnreadyPeriod, now: datetime) -> bool:
+    """Return True if the period gets an entry when the annotation is written."""
+    return period.ready_at is None and now - period.since >= NOTE_AFTER / 2
 
 
 def _note_of(period: UnreadyPeriod) -> UnreadyNote:

@@ -12,7 +12,7 @@ restart of the controller.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -25,7 +25,6 @@ from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
-from controller.pool.naming import ordinal_of
 from controller.pool.ordinal_notes import read_note
 from informers.meta import ObjectMeta
 
@@ -55,52 +54,33 @@ class UnreadyPeriod(Struct, frozen=True, gc=False):
     the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at`
     is None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by
     a user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
-    period and then became unready again. `seen_at` is the time of the last snapshot with the VM.
+    period and then became unready again. `gone_at` is the time of the first snapshot without the VM, or None.
     """
 
     uid: str
     since: datetime
     revision: str
     template_since: datetime
-    seen_at: datetime
     ready_at: datetime | None = None
     was_ready: bool = False
     crashes: bool = False
+    gone_at: datetime | None = None
 
     def has_ended(self, now: datetime) -> bool:
         """Return True if the VM has been ready for `STEADY`."""
         return self.ready_at is not None and now - self.ready_at >= STEADY
 
+    @property
+    def traits(self) -> tuple[object, ...]:
+        """All fields but the UID. The periods of many VMs can have equal traits."""
+        return (self.since, self.revision, self.template_since, self.ready_at, self.was_ready, self.crashes)
 
-def next_periods(
-    before: Mapping[str, UnreadyPeriod],
-    pool: ObjectMeta,
-    members: Iterable[VirtualMachine],
-    vmis_by_name: Mapping[str, VirtualMachineInstance],
-    now: datetime,
-) -> Mapping[str, UnreadyPeriod]:
-    """Return the unready periods of these VMs, by the name of the VM.
-
-    The argument `before` contains the periods of the previous snapshot of the pool. A VM that was never unready has no
-    period. An ended period is kept until the VM's entry in the annotation is removed. The reason: if there is no
-    period, an entry in the annotation starts a new period.
-    """
-    notes = read_notes(pool, now)
-    after: dict[str, UnreadyPeriod] = {}
-    absent = dict(before)
-    for vm in members:
-        name = vm.metadata.name
-        vmi, previous = vmis_by_name.get(name), absent.pop(name, None)
-        if previous is None and not notes and vmi is not None and _is_up(vmi):
-            continue
-        note = notes.get(ordinal) if notes and (ordinal := ordinal_of(name, pool.name)) is not None else None
-        if note is not None and note.uid != vm.metadata.uid:
-            note = None
-        period = _next_period(previous, vm, vmi, note, now)
-        if period is not None:
-            after[name] = period
-    after.update((name, period) for name, period in absent.items() if now - period.seen_at < ABSENCE)
-    return after
+    @property
+    def due_at(self) -> datetime | None:
+        """The time at which the period ends if the VM does not change, or None."""
+        if self.gone_at is not None:
+            return self.gone_at + ABSENCE
+        return self.ready_at + STEADY if self.ready_at is not None else None
 
 
 def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
@@ -113,29 +93,44 @@ def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
     }
 
 
-def _is_up(vmi: VirtualMachineInstance) -> bool:
-    return vmis.is_ready(vmi) and vmis.is_active(vmi)
+def period_of_absent(previous: UnreadyPeriod | None, now: datetime) -> UnreadyPeriod | None:
+    """Return the unready period of a VM that does not exist. `previous` is its period in the last snapshot."""
+    if previous is None or previous.gone_at is None:
+        return replace(previous, gone_at=now) if previous is not None else None
+    return previous if now - previous.gone_at < ABSENCE else None
 
 
-def _next_period(
+def next_period(
     previous: UnreadyPeriod | None,
     vm: VirtualMachine,
     vmi: VirtualMachineInstance | None,
     note: UnreadyNote | None,
     now: datetime,
 ) -> UnreadyPeriod | None:
+    """Return the unready period of a VM, or None if the VM has none.
+
+    `previous` is the period of this name in the last snapshot. `note` is the entry of the ordinal in the annotation. If
+    neither the VM nor its VMI nor the note has changed, the result is equal to `previous` until `previous.due_at`.
+
+    An ended period is kept until the VM's entry in the annotation is removed. The reason: if there is no period, an
+    entry in the annotation starts a new period.
+    """
+    is_up = vmi is not None and vmis.is_ready(vmi) and vmis.is_active(vmi)
+    if previous is None and note is None and is_up:
+        return None
     if is_deleting(vm):
-        return replace(previous, seen_at=now) if previous is not None else None
+        return previous
     uid, revision = vm.metadata.uid, revision_of(vm)
-    is_up = vmi is not None and _is_up(vmi)
+    if note is not None and note.uid != uid:
+        note = None
     same = previous if previous is not None and previous.uid == uid else None
     if is_up or not is_meant_to_run(vm):
         if same is None and note is not None:
             ready_at = (vmis.ready_since(vmi) if vmi is not None else None) or now
-            same = UnreadyPeriod(uid, _noted_since(vm, note, now), revision, now, now, min(ready_at, now))
+            same = UnreadyPeriod(uid, _noted_since(vm, note, now), revision, now, min(ready_at, now))
         if same is None:
             return None
-        same = replace(same, ready_at=same.ready_at or now, was_ready=same.was_ready or is_up, seen_at=now)
+        same = replace(same, ready_at=same.ready_at or now, was_ready=same.was_ready or is_up, gone_at=None)
         return same if note is not None or not same.has_ended(now) else None
     if same is not None and not same.has_ended(now) and not _is_restart(same, vm, vmi):
         template_since = same.template_since if same.revision == revision else now
@@ -145,14 +140,14 @@ def _next_period(
             template_since=template_since,
             ready_at=None,
             crashes=same.was_ready,
-            seen_at=now,
+            gone_at=None,
         )
     since = _noted_since(vm, note, now) if note is not None and same is None else now
     template_since = since
     # A recreated VM with the same template continues the time of its predecessor.
     if previous is not None and same is None and previous.revision == revision and not previous.has_ended(now):
         template_since = min(previous.template_since, since)
-    return UnreadyPeriod(uid, since, revision, template_since, now)
+    return UnreadyPeriod(uid, since, revision, template_since)
 
 
 def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:

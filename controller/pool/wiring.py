@@ -17,7 +17,7 @@ from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
 from controller.pool.rosters import PoolRosters
-from controller.pool.rules import PoolRules, UnreadyMemory
+from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.plan import AnyResource
@@ -43,7 +43,7 @@ def rules_of(
     )
     vms, vmis = stores[VMS], stores[VMIS]
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
-    return PoolRules(caches, resource, limits, UnreadyMemory(), PoolRosters(vms, vmis))
+    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis))
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -62,17 +62,17 @@ def assemble(parts: Parts) -> Assembly:
 
     vms.add_handler(times_readiness(parts, POOLS, pools.store, is_new=was_never_ready, ready_at=ready_at))
     rules = rules_of(parts.config, resource, pools.store, parts.stores)
-    pools.add_handler(_forgets(rules.memory))
+    pools.add_handler(_forgets(rules.rosters))
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)
 
 
-def _forgets(memory: UnreadyMemory) -> Callable[[Change[Pool]], None]:
-    """Return an event handler that removes the unready periods of deleted pools."""
+def _forgets(rosters: PoolRosters) -> Callable[[Change[Pool]], None]:
+    """Return an event handler that removes the rosters and the unready periods of deleted pools."""
 
     def handle(change: Change[Pool]) -> None:
         if isinstance(change, Removed):
-            memory.forget(change.last_known.metadata.key)
+            rosters.forget(change.last_known.metadata.key)
 
     return handle

@@ -130,7 +130,7 @@ def find_back_off(
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
     current = active.where(lambda vmi: is_updated(vmi, template_hash))
-    starting = [vmi for vmi in _replacements(current) if trial_of(vmi).failures]
+    starting = [vmi for vmi in _replacements(current).examples() if trial_of(vmi).failures]
     rows = [*(each.since for each in failures), *(failing_since(vmi, now) for vmi in starting)]
     back_off = BackOff(tuple(failures), min(rows, default=None))
     if current.some(is_ready) or spent.some(lambda vmi: phase_of(vmi) == "Succeeded"):
@@ -213,7 +213,7 @@ def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template_has
     """
     starting = [
         (-trial.failures, vmi.metadata.name)
-        for vmi in _replacements(active.where(lambda vmi: is_updated(vmi, template_hash)))
+        for vmi in _replacements(active.where(lambda vmi: is_updated(vmi, template_hash))).firsts()
         if (trial := trial_of(vmi)).failures >= 2
     ]
     if starting:

@@ -26,7 +26,8 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.early_release import wanted_beside
 from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
-from controller.kubevirt.vmis import is_active, is_ready
+from controller.kubevirt.unready_setting import replace_unready_after
+from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_running
 from controller.replicaset.back_off import (
     BackOff,
     Creates,
@@ -41,11 +42,12 @@ from controller.replicaset.revisions import plan_pruning, plan_revision
 from controller.replicaset.rollout import plan_rollout, rolls_out
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.state import plan_progress
+from controller.replicaset.state import plan_progress, with_problems
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import group_vmis, split_by_selector
 from controller.replicaset.unready import plan_unready
 from controller.runtime.plan import Delete, Notice, Plan, join
+from controller.runtime.side_thread import LARGE
 
 
 def plan(snapshot: Snapshot) -> Plan:
@@ -66,10 +68,15 @@ def plan(snapshot: Snapshot) -> Plan:
 
 
 def reads(snapshot: Snapshot) -> int:
-    """Return the number of VMIs that the plan or the status reads one by one.
+    """Return about the number of VMIs that the plan and the status read one by one. For a small set, this is the number
+    of its VMIs.
 
-    If all VMIs are ready and up to date, the plan reads none of them. For a scale-in or a rollout, it reads all.
+    A scale-in or a rollout reads all VMIs. Otherwise, the plan reads one VMI of each group. The plan also reads the
+    outdated, spent and released VMIs. The status reads the names of the VMIs with problems.
     """
+    number, groups = len(snapshot.members), len(snapshot.members.groups)
+    if number < LARGE or groups >= LARGE:
+        return number
     intent = parse_intent(snapshot.owner)
     if isinstance(intent, FieldError):
         return 0
@@ -77,9 +84,12 @@ def reads(snapshot: Snapshot) -> int:
     updated = active.where(lambda vmi: is_updated(vmi, intent.template.hash))
     is_rollout = rolls_out(snapshot.owner) and len(updated) < len(active)
     if is_rollout or len(active) > intent.wanted:
-        return len(snapshot.members)
+        return number
     kept, _ = split_by_selector(updated, intent.selector)
-    return len(snapshot.members) - len(kept.where(is_ready))
+    replaces_unready = replace_unready_after(snapshot.owner.metadata).after is not None
+    quiet = kept.where(lambda vmi: is_ready(vmi) or not (replaces_unready and is_running(vmi)))
+    terminating = snapshot.members.where(is_deleting)
+    return number - len(terminating) - len(quiet) + len(with_problems(snapshot, quiet)) + groups
 
 
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:

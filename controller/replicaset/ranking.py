@@ -7,21 +7,23 @@ the same in every reconciliation.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from heapq import heapify, heappop, heapreplace
-from itertools import islice
+from itertools import groupby, islice
 from typing import TypeAlias
 
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
+from controller.kubevirt.annotations import REMOVE, deletion_cost, is_marked
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
+from controller.replicaset.traits import VMIs, is_protected
+from controller.runtime.members import Group, Members
 
 StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
 
 
-def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
+def rank_for_removal(active: VMIs) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
 
     The result contains no protected VMIs. But `active` must contain the protected VMIs, because they count in the
@@ -32,19 +34,47 @@ def rank_for_removal(active: Iterable[VirtualMachineInstance]) -> tuple[VirtualM
     return tuple(_in_order(active))
 
 
-def first_for_removal(active: Iterable[VirtualMachineInstance], number: int) -> tuple[VirtualMachineInstance, ...]:
+def first_for_removal(active: VMIs, number: int) -> tuple[VirtualMachineInstance, ...]:
     """Return the first VMIs in the order of deletion, at most `number`. The other VMIs are not sorted."""
-    return tuple(islice(_in_order(active), number))
+    return tuple(islice(_in_order(_without_last_waiting(active, number)), number))
 
 
-def _in_order(active: Iterable[VirtualMachineInstance]) -> Iterator[VirtualMachineInstance]:
+def _without_last_waiting(active: VMIs, number: int) -> VMIs:
+    """Leave out VMIs that wait for a node and come after `number` others that wait.
+
+    All criteria for these VMIs are traits, except the name. "Number of VMIs on the node" is no criterion for them,
+    because the number is the same for all VMIs with an equal state.
+    """
+    waiting = active.where(_waits_for_node)
+    if len(waiting) <= number:
+        return active
+    kept: list[Group[VirtualMachineInstance]] = []
+    for _, equal in groupby(sorted(waiting.groups, key=_rank_in_groups), key=_rank_in_groups):
+        if sum(group.number for group in kept) >= number:
+            break
+        kept += equal
+    return active.where(lambda vmi: not _waits_for_node(vmi)) + Members(tuple(kept))
+
+
+def _waits_for_node(vmi: VirtualMachineInstance) -> bool:
+    return node_of(vmi) == "" and not is_ready(vmi) and not is_protected(vmi)
+
+
+def _rank_in_groups(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
+    since, created, _ = age_rank_of(group.example)
+    return state_rank_of(group.example), (since, created)
+
+
+def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
     nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
     vmis_per_node: Counter[str] = Counter()
-    for vmi in active:
-        node = node_of(vmi)
-        vmis_per_node[node] += 1
-        if not is_marked(vmi.metadata, PROTECT):
-            nodes[node].append((state_rank_of(vmi), age_rank_of(vmi), vmi))
+    for group in active.groups:
+        protected = is_protected(group.example)
+        for vmi, state_rank in _with_state_ranks(group):
+            node = node_of(vmi)
+            vmis_per_node[node] += 1
+            if not protected:
+                nodes[node].append((state_rank, age_rank_of(vmi), vmi))
     # The count of a node decreases by one for each candidate on the node. So nodes with more VMIs lose VMIs first. The
     # rank of the next candidate on a node is never smaller, so the first candidate of each node is enough to continue.
     firsts = []
@@ -62,6 +92,16 @@ def _in_order(active: Iterable[VirtualMachineInstance]) -> Iterator[VirtualMachi
             heapreplace(firsts, (state_rank, negative_count + 1, age_rank, node))
         else:
             heappop(firsts)
+
+
+def _with_state_ranks(group: Group[VirtualMachineInstance]) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
+    """Yield the VMIs of the group with their state ranks. Most VMIs have the rank of the example."""
+    example, rank = group.example, state_rank_of(group.example)
+    has_node, migrates = node_of(example) != "", is_migrating(example)
+    is_plain = not example.metadata.annotations
+    for vmi in group:
+        same = is_plain and (node_of(vmi) != "") == has_node and is_migrating(vmi) == migrates
+        yield vmi, rank if same else state_rank_of(vmi)
 
 
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:

@@ -38,7 +38,7 @@ class ReplicaSetRules(NamedTuple):
     revisions: RevisionCache | None = None
     rosters: VMIRosters | None = None
 
-    def prepare(self, key: ObjectKey) -> Iterator[object]:
+    def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
         return iter(()) if owner is None or self.rosters is None else self.rosters.prepare(owner.metadata)
 

@@ -7,7 +7,7 @@ A snapshot is an immutable value. A plan depends only on the snapshot, so equal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -113,26 +113,43 @@ def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tu
     return tuple(vmi for vmi in vmis.by_index(SET_UID, owner.uid) if vmi.metadata.namespace == owner.namespace)
 
 
+class _Reader(Struct, frozen=True):
+    """Reads the VMIs of one set from the cache, for its roster."""
+
+    vmis: StoreView[VirtualMachineInstance]
+    owner: ObjectMeta
+
+    def size(self) -> int:
+        return len(self.vmis.by_index(SET_UID, self.owner.uid))
+
+    def names(self) -> Iterable[str]:
+        return (vmi.metadata.name for vmi in self.load())
+
+    def load(self) -> Iterable[VirtualMachineInstance]:
+        return members_of(self.owner, self.vmis)
+
+    def read(self, name: str) -> VirtualMachineInstance | None:
+        vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
+        return vmi if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
+
+    def traits_of(self, member: VirtualMachineInstance) -> Hashable:
+        return traits_of(member)
+
+
 class VMIRosters:
     """The rosters of large sets. The store tells this object about each change of a VMI."""
 
     def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
         self._vmis = vmis
-        self._rosters = Rosters(
-            load=lambda owner: members_of(owner, vmis),
-            read=self._read,
-            size=lambda owner: len(vmis.by_index(SET_UID, owner.uid)),
-            name_of=lambda vmi: vmi.metadata.name,
-            traits_of=traits_of,
-        )
+        self._rosters: Rosters[VirtualMachineInstance] = Rosters()
         vmis.follow(self)
 
     def prepare(self, owner: ObjectMeta) -> Iterator[object]:
         """Read the members of a very large set in slices (see `Rosters.prepare`)."""
-        return self._rosters.prepare(owner)
+        return self._rosters.prepare(owner, _Reader(self._vmis, owner))
 
     def members_of(self, owner: ObjectMeta) -> VMIs:
-        return self._rosters.members_of(owner)
+        return self._rosters.read(owner, _Reader(self._vmis, owner))
 
     def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
         for vmi in (old, new):
@@ -146,10 +163,6 @@ class VMIRosters:
     def forget(self, key: ObjectKey) -> None:
         """Remove the roster of a deleted set."""
         self._rosters.forget(key)
-
-    def _read(self, owner: ObjectMeta, name: str) -> VirtualMachineInstance | None:
-        vmi = self._vmis.get(ObjectKey(owner.namespace, name))
-        return vmi if vmi is not None and owner.uid in by_set_uid(vmi) else None
 
 
 def take_snapshot(

@@ -5,7 +5,7 @@ The rules for the words are those of pools, without `Healing`. The state depends
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta
 
 from controller.apimachinery.conditions import Condition, with_timezone
@@ -42,7 +42,7 @@ from controller.replicaset.intent import Intent
 from controller.replicaset.rollout import parse_rollout, stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
-from controller.replicaset.traits import VMIs, is_protected
+from controller.replicaset.traits import VMIs, is_protected, name_of
 from controller.runtime.plan import Plan
 from informers.meta import labels_of
 
@@ -65,8 +65,8 @@ def health_of(
     if snapshot.owner.spec.paused:
         return Health(Word.PAUSED)
     deadline = parse_deadline(snapshot.owner.metadata).after
-    outdated = will_be_replaced(snapshot, intent, active)
-    waits = find_waits(snapshot, active, outdated, back_off, deadline)
+    is_replaced = replaced_by_rollout(snapshot, intent)
+    waits = find_waits(snapshot, active, is_replaced, back_off, deadline)
     problem = waits.problems[0].text_after(texts_of(old.conditions)) if waits.problems else ""
     if failure is not None:
         problem = text_of(failure)
@@ -76,45 +76,64 @@ def health_of(
         return Health(Word.DEGRADED, stall.message, stall)
     if failure is not None or replacing is not None:
         return Health(Word.DEGRADED, problem or text_of(replacing))
-    return Health(_word(snapshot, intent, active, outdated, has_problem=bool(problem)), problem)
+    outdated = active.some(is_replaced)
+    return Health(_word(snapshot, intent, active, outdated=outdated, has_problem=bool(problem)), problem)
 
 
 def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: BackOff) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VMI ends."""
     deadline = parse_deadline(snapshot.owner.metadata).after
-    excepted = _unready_uids(will_be_replaced(snapshot, intent, active))
+    is_replaced = replaced_by_rollout(snapshot, intent)
     starts = [failure.since for failure in back_off.failures if failure.failures >= 2]
-    unready = (vmi for vmi in active.where(_is_unready) if vmi.metadata.uid not in excepted)
-    starts += [stuck_since(vmi, snapshot.now) for vmi in unready]
+    unready = active.where(lambda vmi: _is_unready(vmi) and not is_replaced(vmi))
+    starts += [stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
     return plan_deadline(starts, snapshot.now, deadline)
 
 
-def will_be_replaced(snapshot: Snapshot, intent: Intent, active: VMIs) -> VMIs:
-    """Return the outdated VMIs that the rolling update will replace."""
+def replaced_by_rollout(snapshot: Snapshot, intent: Intent) -> Callable[[VirtualMachineInstance], bool]:
+    """Return a function that is true for the outdated VMIs that the rolling update will replace."""
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None or isinstance(rollout, FieldError):
-        return VMIs()
+        return lambda _: False
     hashed = intent.template.hash
-    return active.where(lambda vmi: not is_updated(vmi, hashed) and not is_protected(vmi))
+    return lambda vmi: not is_updated(vmi, hashed) and not is_protected(vmi)
 
 
-def find_waits(snapshot: Snapshot, active: VMIs, outdated: VMIs, back_off: BackOff, deadline: timedelta) -> Waits:
-    """Return the problems of the set's VMIs, in the order of their names. VMIs that failed early come first.
+def find_waits(
+    snapshot: Snapshot,
+    active: VMIs,
+    is_replaced: Callable[[VirtualMachineInstance], bool],
+    back_off: BackOff,
+    deadline: timedelta,
+) -> Waits:
+    """Return the first problem of each group of VMIs, in the order of the names. VMIs that failed early come first.
 
-    `outdated` are the VMIs that the controller will replace. They have no deadline.
+    `is_replaced` is true for the VMIs that the rolling update will replace. They have no deadline.
     """
 
-    def found() -> Iterator[tuple[Problem | None, datetime | None]]:
+    def found() -> Iterator[tuple[Problem, datetime | None]]:
         for failure in back_off.failures:
             if failure.failures >= 2:
                 yield Problem(failure.vmi.metadata.name, CRASH_LOOP, "", failure.since), failure.since
-        excepted = _unready_uids(outdated)
-        for vmi in sorted(active.where(_is_unready), key=lambda vmi: vmi.metadata.name):
-            since = stuck_since(vmi, snapshot.now)
-            problem = _problem(vmi, since, overdue=is_overdue(since, snapshot.now, deadline))
-            yield problem, (since if vmi.metadata.uid not in excepted else None)
+        for vmi in sorted(with_problems(snapshot, active).firsts(), key=name_of):
+            problem = _problem_of(vmi, snapshot.now)
+            yield problem, (None if is_replaced(vmi) else problem.since)
 
     return sort_waits(found(), snapshot.now, deadline)
+
+
+def with_problems(snapshot: Snapshot, active: VMIs) -> VMIs:
+    """Return the VMIs that are not ready and do not start in a normal way."""
+    now, deadline = snapshot.now, parse_deadline(snapshot.owner.metadata).after
+
+    def has_problem(vmi: VirtualMachineInstance) -> bool:
+        if is_ready(vmi):
+            return False
+        if obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2 or not is_booting(vmi, unready_since(vmi)):
+            return True
+        return is_overdue(stuck_since(vmi, now), now, deadline)
+
+    return active.where(has_problem)
 
 
 def revision_in_use(active: VMIs, current: str) -> str:
@@ -134,23 +153,17 @@ def _is_unready(vmi: VirtualMachineInstance) -> bool:
     return not is_ready(vmi)
 
 
-def _unready_uids(vmis: VMIs) -> frozenset[str]:
-    return frozenset(vmi.metadata.uid for vmi in vmis.where(_is_unready))
-
-
-def _problem(vmi: VirtualMachineInstance, since: datetime, *, overdue: bool) -> Problem | None:
-    """Return the problem of a VMI that is not ready, or None if the VMI starts in a normal way."""
-    name, obstacle = vmi.metadata.name, obstacle_of_vmi(vmi)
+def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
+    """Return the problem of a VMI that does not start in a normal way."""
+    name, since, obstacle = vmi.metadata.name, stuck_since(vmi, now), obstacle_of_vmi(vmi)
     if obstacle is not None:
         return Problem(name, problem_state_of_vmi(vmi), text_of(obstacle), since)
     if trial_of(vmi).failures >= 2:
         return Problem(name, CRASH_LOOP, "", since)
-    if is_booting(vmi, unready_since(vmi)) and not overdue:
-        return None
     return Problem(name, phase_of(vmi) or "Pending", text_of(cause_of_vmi(vmi)) or NOT_READY, since)
 
 
-def _word(snapshot: Snapshot, intent: Intent, active: VMIs, outdated: VMIs, *, has_problem: bool) -> Word:
+def _word(snapshot: Snapshot, intent: Intent, active: VMIs, *, outdated: bool, has_problem: bool) -> Word:
     surplus = len(active) - intent.wanted
     if surplus < 0 or (surplus > 0 and active.some(lambda vmi: not is_protected(vmi))):
         return Word.SCALING

@@ -1,7 +1,8 @@
 """The traits of the VMIs of a set. VMIs with equal traits are in one group of `Members`.
 
-The traits contain no names and no times, because almost every VMI would have its own group. So a decision that depends
-on a name or a time must read each VMI of a group.
+The traits contain no names, because each VMI would have its own group. Only the traits of an active VMI that is not
+ready contain times. The times have whole seconds, so the VMIs of a burst have few groups. Ready VMIs of all ages have
+one group. So a decision that depends on a name, or on the age of a ready VMI, must read each VMI of a group.
 """
 
 from __future__ import annotations
@@ -9,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterable
 from typing import Final
 
+from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, PROTECT, is_marked
+from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, PROTECT, REMOVE, is_marked
+from controller.kubevirt.problems import is_booting, obstacle_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_ready, is_spent
+from controller.kubevirt.vmis import entered, is_migrating, is_ready, is_spent, node_of, unready_since
 from controller.runtime.members import Members, grouped
 from informers.meta import annotations_of, labels_of
 
@@ -26,14 +29,40 @@ def traits_of(vmi: VirtualMachineInstance) -> Hashable:
     """Return the labels without `NODE_LABELS`, the state, and the annotations that decisions need."""
     labels = tuple([item for item in labels_of(vmi.metadata).items() if item[0] not in NODE_LABELS])
     status, annotations = vmi.status, vmi.metadata.annotations
+    stays, ready, spent = vmi.metadata.deletion_timestamp is None, is_ready(vmi), is_spent(vmi)
     return (
         labels,
-        vmi.metadata.deletion_timestamp is None,
+        stays,
         status.phase if status is not None else None,
-        is_ready(vmi),
-        is_spent(vmi),
+        ready,
+        spent,
         not vmi.undecodable,
         None if not annotations else (is_protected(vmi), replaces_failure(vmi), has_deletion_cost(vmi)),
+        _wait_of(vmi) if stays and not ready and not spent else None,
+    )
+
+
+def _wait_of(vmi: VirtualMachineInstance) -> Hashable:
+    """Return the facts that decisions need about an active VMI that is not ready: when the VMI became unready, whether
+    the VMI has a problem, and the criteria for its deletion.
+
+    The time of the condition `Ready` is a trait only if `stuck_since` reads this time. During the start of the VMI,
+    KubeVirt changes this time with each new reason. After the start, the creation time is no trait, because VMIs of
+    many ages can lose their readiness in the same second.
+    """
+    status, annotations, has_node = vmi.status, vmi.metadata.annotations, node_of(vmi) != ""
+    timed = status is not None and status.phase_transition_timestamps is not None
+    created, unready = with_timezone(vmi.metadata.creation_timestamp), unready_since(vmi)
+    changed = unready if not timed or entered(vmi, "Running") is not None else None
+    started = has_node and not annotations and created is not None and changed is not None and created <= changed
+    return (
+        None if started else created,
+        changed,
+        is_booting(vmi, unready),
+        obstacle_of_vmi(vmi) is not None,
+        has_node,
+        is_migrating(vmi),
+        tuple(map(annotations.get, (EARLY_FAILURES, REMOVE, DELETION_COST))) if annotations else None,
     )
 
 
@@ -50,6 +79,10 @@ def split_by_selector(vmis: VMIs, selector: Selector) -> tuple[VMIs, VMIs]:
     if not NODE_LABELS.isdisjoint((*selector.needed, *selector.refused)):
         vmis = grouped(vmis, lambda vmi: (stays(vmi), traits_of(vmi)))
     return vmis.where(stays), vmis.where(lambda vmi: not stays(vmi))
+
+
+def name_of(vmi: VirtualMachineInstance) -> str:
+    return vmi.metadata.name
 
 
 def is_protected(vmi: VirtualMachineInstance) -> bool:

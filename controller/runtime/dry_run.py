@@ -81,7 +81,7 @@ class DryRunReconciler(Generic[S]):
 
     async def reconcile(self, key: ObjectKey) -> Report:
         # A dry run never writes, so the cache always shows all of its writes. So `settled` is true.
-        await prepare(self._rules, key)
+        await prepare(self._rules, key, now=self._now())
         snapshot = self._rules.take_snapshot(key, now=self._now(), settled=True)
         if snapshot is None:
             plan = self._rules.plan_absent(key)

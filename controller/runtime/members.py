@@ -7,13 +7,15 @@ traits asks one member of each group, and its cost does not grow with the number
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import Final, Generic, TypeVar
 
 from msgspec import Struct
 
-T = TypeVar("T")
+from informers.meta import KubeObject
+
+T = TypeVar("T", bound=KubeObject)
 
 CHUNK: Final = 256
 """The number of members in a chunk. A change of one member copies one chunk."""
@@ -27,6 +29,13 @@ class Group(Struct, Generic[T], frozen=True):
     number: int
     chunks: tuple[tuple[T, ...], ...]
 
+    def __iter__(self) -> Iterator[T]:
+        return chain.from_iterable(self.chunks)
+
+    @property
+    def example(self) -> T:
+        return self.chunks[0][0]
+
 
 class Members(Struct, Generic[T], frozen=True):
     """The members of a set or pool, or a part of them, in groups. This value is immutable."""
@@ -37,7 +46,7 @@ class Members(Struct, Generic[T], frozen=True):
         return sum([group.number for group in self.groups])
 
     def __iter__(self) -> Iterator[T]:
-        return chain.from_iterable(chain.from_iterable([group.chunks for group in self.groups]))
+        return chain.from_iterable(self.groups)
 
     def __contains__(self, member: object) -> bool:
         return any(each is member for each in self)
@@ -47,15 +56,26 @@ class Members(Struct, Generic[T], frozen=True):
 
     def examples(self) -> list[T]:
         """Return one member of each group."""
-        return [group.chunks[0][0] for group in self.groups]
+        return [group.example for group in self.groups]
 
     def where(self, holds: Callable[[T], bool]) -> Members[T]:
         """Return the members for which `holds` is true. The function `holds` must depend only on the traits."""
-        return Members(tuple([group for group in self.groups if holds(group.chunks[0][0])]))
+        return Members(tuple([group for group in self.groups if holds(group.example)]))
+
+    def without(self, uids: Collection[str]) -> Members[T]:
+        """Return the members without the members that have one of these UIDs."""
+        if not uids:
+            return self
+        kept = ([each for each in group if each.metadata.uid not in uids] for group in self.groups)
+        return Members(tuple([Group(len(each), tuple(chunks_of(each))) for each in kept if each]))
 
     def some(self, holds: Callable[[T], bool]) -> bool:
         """Return True if `holds` is true for a member. The function `holds` must depend only on the traits."""
         return any(map(holds, self.examples()))
+
+    def firsts(self) -> list[T]:
+        """Return the member of each group whose name is first in the alphabet."""
+        return [min(group, key=lambda each: each.metadata.name) for group in self.groups]
 
 
 def grouped(members: Iterable[T], traits_of: Callable[[T], Hashable]) -> Members[T]:

@@ -66,7 +66,7 @@ class Rules(Protocol[S]):
     @property
     def owners(self) -> StoreView[KubeObject]: ...
 
-    def prepare(self, key: ObjectKey) -> Iterator[object]:
+    def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         """Do a part of the work of `take_snapshot` in slices of a few milliseconds. Other tasks run after each slice.
 
         The result of `take_snapshot` does not depend on this method.
@@ -101,9 +101,9 @@ class Rules(Protocol[S]):
         """Return how many replicas may be unavailable at the same time, or None if the spec has no valid limit."""
 
 
-async def prepare(rules: Rules[Any], key: ObjectKey) -> None:
+async def prepare(rules: Rules[Any], key: ObjectKey, *, now: datetime) -> None:
     """Prepare the next snapshot, and let other tasks run after each slice."""
-    for _ in rules.prepare(key):
+    for _ in rules.prepare(key, now=now):
         await asyncio.sleep(0)
 
 
@@ -146,7 +146,7 @@ class RulesReconciler(Generic[S]):
 
     async def reconcile(self, key: ObjectKey) -> Report:
         other_error = await self._resolve_lost_writes(key)
-        await prepare(self._rules, key)
+        await prepare(self._rules, key, now=self._now())
         clock = asyncio.get_running_loop().time
         started = clock()
         snapshot = self._take_snapshot(key)
@@ -207,7 +207,7 @@ class RulesReconciler(Generic[S]):
             outcome.action.resource is self._rules.resource for outcome in outcomes
         ):
             return None
-        await prepare(self._rules, key)
+        await prepare(self._rules, key, now=self._now())
         latest = self._take_snapshot(key)
         return None if latest is None else recounted(planned, latest)
 

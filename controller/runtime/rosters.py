@@ -9,13 +9,13 @@ snapshot always shows the contents of the store at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Final, Generic, TypeVar
+from collections.abc import Hashable, Iterable, Iterator
+from typing import Final, Generic, Protocol, TypeVar
 
 from controller.runtime.members import CHUNK, Group, Members, grouped
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import KubeObject, ObjectKey, ObjectMeta
 
-T = TypeVar("T")
+T = TypeVar("T", bound=KubeObject)
 
 SMALL: Final = 50
 """A set or pool with fewer members has no roster. Its members are grouped for each snapshot."""
@@ -26,19 +26,30 @@ SLICE: Final = 1000
 _SPAN: Final = 2**32
 
 
+class Reader(Protocol[T]):
+    """Reads the members of one set or pool from the store, for one snapshot."""
+
+    def size(self) -> int:
+        """Return the number of members, or a little more."""
+
+    def names(self) -> Iterable[str]:
+        """Return the names of all members. Names without a member are allowed, too."""
+
+    def load(self) -> Iterable[T]:
+        """Return all members."""
+
+    def read(self, name: str) -> T | None:
+        """Return the member with this name, or None."""
+
+    def traits_of(self, member: T) -> Hashable:
+        """Return the traits of a member that `load` or `read` has returned."""
+
+
 class Roster(Generic[T]):
     """The members of one set or pool. `changed` are the names of the members that must be read again."""
 
-    def __init__(
-        self,
-        members: Iterable[T],
-        *,
-        name_of: Callable[[T], str],
-        traits_of: Callable[[T], Hashable],
-    ) -> None:
+    def __init__(self) -> None:
         self.changed: set[str] = set()
-        self._name_of = name_of
-        self._traits_of = traits_of
         self._piles: dict[int, _Pile[T]] = {}
         self._numbers: dict[Hashable, int] = {}
         """The number of the pile for each value of the traits."""
@@ -47,43 +58,48 @@ class Roster(Generic[T]):
         """The place of each member: number of the pile * _SPAN + position in the pile. One integer needs less memory
         than a tuple, and the garbage collector does not track it.
         """
-        for group in grouped(members, traits_of).groups:
-            number = self._add_pile(traits_of(group.chunks[0][0]), group)
-            names = (name_of(member) for chunk in group.chunks for member in chunk)
-            self._places.update((name, number * _SPAN + position) for position, name in enumerate(names))
 
     def members(self) -> Members[T]:
         return Members(tuple([pile.group() for pile in self._piles.values()]))
 
-    def put(self, name: str, member: T | None) -> None:
-        """Record the present state of the member with this name, or its absence."""
-        traits = None if member is None else self._traits_of(member)
+    def read(self, names: Iterable[str], reader: Reader[T]) -> None:
+        """Read the members with these names again."""
+        for name in names:
+            member = reader.read(name)
+            if member is not None:
+                self.put(member, reader.traits_of(member))
+            elif name in self._places:
+                self._take(name, self._places[name])
+
+    def put(self, member: T, traits: Hashable) -> None:
+        """Record the present state of a member."""
+        name = member.metadata.name
         place = self._places.get(name)
         if place is not None:
             number, position = divmod(place, _SPAN)
             pile = self._piles[number]
-            if member is not None and pile.traits == traits:
+            if pile.traits == traits:
                 pile.replace(position, member)
                 return
-            self._take(name, number, position)
-        if member is not None:
-            known = self._numbers.get(traits)
-            number = self._add_pile(traits, Group(0, ())) if known is None else known
-            self._places[name] = number * _SPAN + self._piles[number].append(member)
+            self._take(name, place)
+        known = self._numbers.get(traits)
+        number = self._add_pile(traits) if known is None else known
+        self._places[name] = number * _SPAN + self._piles[number].append(member)
 
-    def _take(self, name: str, number: int, position: int) -> None:
-        """Remove a member from its pile. The last member of the pile gets its position."""
+    def _take(self, name: str, place: int) -> None:
+        """Remove a member from its pile. The last member of the pile gets its place."""
+        number, position = divmod(place, _SPAN)
         pile = self._piles[number]
         moved = pile.take(position)
         if moved is not None:
-            self._places[self._name_of(moved)] = number * _SPAN + position
+            self._places[moved.metadata.name] = place
         del self._places[name]
         if not pile.number:
             del self._piles[number], self._numbers[pile.traits]
 
-    def _add_pile(self, traits: Hashable, group: Group[T]) -> int:
+    def _add_pile(self, traits: Hashable) -> int:
         number, self._next_number = self._next_number, self._next_number + 1
-        self._piles[number], self._numbers[traits] = _Pile(traits, group), number
+        self._piles[number], self._numbers[traits] = _Pile(traits), number
         return number
 
 
@@ -92,10 +108,10 @@ class _Pile(Generic[T]):
 
     __slots__ = ("_cached", "_chunks", "number", "traits")
 
-    def __init__(self, traits: Hashable, group: Group[T]) -> None:
+    def __init__(self, traits: Hashable) -> None:
         self.traits = traits
-        self.number = group.number
-        self._chunks = list(group.chunks)
+        self.number = 0
+        self._chunks: list[tuple[T, ...]] = []
         self._cached: Group[T] | None = None
 
     def group(self) -> Group[T]:
@@ -135,26 +151,9 @@ class _Pile(Generic[T]):
 
 
 class Rosters(Generic[T]):
-    """The rosters of all large sets or pools of a kind.
+    """The rosters of all large sets or pools of a kind."""
 
-    `load` returns all members of a set or pool, and `read` returns the member with a name, or None. `size` returns the
-    number of members, or a little more. All three read the store. `name_of` returns the name of a member.
-    """
-
-    def __init__(
-        self,
-        *,
-        load: Callable[[ObjectMeta], Iterable[T]],
-        read: Callable[[ObjectMeta, str], T | None],
-        size: Callable[[ObjectMeta], int],
-        name_of: Callable[[T], str],
-        traits_of: Callable[[T], Hashable],
-    ) -> None:
-        self._load = load
-        self._size = size
-        self._read = read
-        self._name_of = name_of
-        self._traits_of = traits_of
+    def __init__(self) -> None:
         self._rosters: dict[str, Roster[T]] = {}
         """The roster of each large set or pool, by its UID."""
         self._uids: dict[ObjectKey, str] = {}
@@ -166,32 +165,24 @@ class Rosters(Generic[T]):
         """Return True if the set or pool with this UID has a roster."""
         return uid in self._rosters
 
-    def prepare(self, owner: ObjectMeta) -> Iterator[list[str]]:
+    def prepare(self, owner: ObjectMeta, reader: Reader[T]) -> Iterator[None]:
         """Read the changed members of a very large set or pool, or all of them if it has no roster yet.
 
-        Yield the names of each slice of members that were read again. The caller may let other tasks run after each
-        slice. At the end, at most one slice is left for `read`.
+        The caller may let other tasks run after each slice of members. At the end, at most one slice is left for
+        `read`.
         """
-        while (roster := self._rosters.get(owner.uid) or self._begin(owner)) and len(roster.changed) > SLICE:
-            names = [roster.changed.pop() for _ in range(SLICE)]
-            for name in names:
-                roster.put(name, self._read(owner, name))
-            yield names
+        while (roster := self._rosters.get(owner.uid) or self._begin(owner, reader)) and len(roster.changed) > SLICE:
+            roster.read([roster.changed.pop() for _ in range(SLICE)], reader)
+            yield
 
-    def members_of(self, owner: ObjectMeta) -> Members[T]:
+    def read(self, owner: ObjectMeta, reader: Reader[T]) -> Members[T]:
         """Return the members of a set or pool, as the store shows them now."""
-        return self.read(owner)[0]
-
-    def read(self, owner: ObjectMeta) -> tuple[Members[T], frozenset[str] | None]:
-        """Return the members, and the names of those that were read again. None means all."""
         roster = self._rosters.get(owner.uid)
         if roster is None:
-            return self._load_members(owner), None
-        changed = frozenset(roster.changed)
-        for name in changed:
-            roster.put(name, self._read(owner, name))
+            return self._load(owner, reader)
+        roster.read(roster.changed, reader)
         roster.changed.clear()
-        return roster.members(), changed
+        return roster.members()
 
     def change(self, uid: str, name: str) -> None:
         """Note that a member with this name was added, changed or removed. `uid` is the UID of the set or pool."""
@@ -208,12 +199,12 @@ class Rosters(Generic[T]):
         self._rosters.clear()
         self._uids.clear()
 
-    def _begin(self, owner: ObjectMeta) -> Roster[T] | None:
+    def _begin(self, owner: ObjectMeta, reader: Reader[T]) -> Roster[T] | None:
         """Add an empty roster, and note all members as changed. Return None if one slice has all members."""
-        if self._size(owner) <= SLICE:
+        if reader.size() <= SLICE:
             return None
-        roster: Roster[T] = Roster((), name_of=self._name_of, traits_of=self._traits_of)
-        roster.changed.update(map(self._name_of, self._load(owner)))
+        roster: Roster[T] = Roster()
+        roster.changed.update(reader.names())
         self._add(owner, roster)
         return roster
 
@@ -221,11 +212,13 @@ class Rosters(Generic[T]):
         self.forget(owner.key)
         self._rosters[owner.uid], self._uids[owner.key] = roster, owner.uid
 
-    def _load_members(self, owner: ObjectMeta) -> Members[T]:
+    def _load(self, owner: ObjectMeta, reader: Reader[T]) -> Members[T]:
         self.forget(owner.key)
-        members = tuple(self._load(owner))
+        members = tuple(reader.load())
         if len(members) < SMALL:
-            return grouped(members, self._traits_of)
-        roster = Roster(members, name_of=self._name_of, traits_of=self._traits_of)
+            return grouped(members, reader.traits_of)
+        roster: Roster[T] = Roster()
+        for member in members:
+            roster.put(member, reader.traits_of(member))
         self._add(owner, roster)
         return roster.members()

@@ -5,7 +5,7 @@ The controller's own functions choose these VMs. Their input is a snapshot with 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from msgspec import Struct
@@ -24,10 +24,13 @@ from controller.pool.plan import plan as plan_pool
 from controller.pool.policies import Strategy
 from controller.pool.select import choose_for_removal
 from controller.pool.snapshot import Snapshot as PoolSnapshot
+from controller.pool.traits import VMs
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from controller.replicaset.traits import group_vmis
+from controller.runtime.members import grouped
 from controller.runtime.plan import Create, Plan
 from informers.meta import ObjectMeta
 
@@ -94,20 +97,19 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
     kept = choose_claims(snapshot, intent).kept
-    staying = [vm for vm in kept if not is_deleting(vm)]
+    staying = kept.where(lambda vm: not is_deleting(vm))
     surplus = len(staying) - intent.wanted
     if surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
     return _scale_in(snapshot, intent, staying, surplus)
 
 
-def _scale_in(
-    snapshot: PoolSnapshot, intent: PoolIntent, staying: Sequence[VirtualMachine], surplus: int
-) -> ScalePreview:
+def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: VMs, surplus: int) -> ScalePreview:
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
     chosen = candidates.ranked[:surplus]
     leaving = [vm for vm in chosen if vm.metadata.uid not in candidates.delicate]
-    unmarked = choose_for_removal(snapshot, intent.scale_in.selection, map(_unprotected, staying)).ranked[:surplus]
+    without_marks = grouped(map(_unprotected, staying), lambda vm: vm.metadata.name)
+    unmarked = choose_for_removal(snapshot, intent.scale_in.selection, without_marks).ranked[:surplus]
     names = {vm.metadata.name for vm in unmarked}
     protected = [vm for vm in staying if is_marked(vm.metadata, PROTECT) and vm.metadata.name in names]
     stays = [Leaving(name=vm.metadata.name, why=PROTECT) for vm in protected]
@@ -130,12 +132,12 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
     plan = plan_set(snapshot)
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    active = [vmi for vmi in snapshot.members if vmis.is_active(vmi)]
+    active = snapshot.members.where(vmis.is_active)
     surplus = len(active) - intent.wanted
     if surplus <= 0:
         return ScalePreview(creating=_created(plan), held=plan.held)
     leaving = rank_for_removal(active)[:surplus]
-    names = {vmi.metadata.name for vmi in rank_for_removal(map(_unprotected_vmi, active))[:surplus]}
+    names = {vmi.metadata.name for vmi in rank_for_removal(group_vmis(map(_unprotected_vmi, active)))[:surplus]}
     stays = [vmi for vmi in active if is_marked(vmi.metadata, PROTECT) and vmi.metadata.name in names]
     missing = surplus - len(leaving)
     return ScalePreview(

@@ -4,20 +4,19 @@ import pytest
 
 from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.pool.rules import PoolRules, UnreadyMemory
 from controller.pool.snapshot import Limits
 from controller.pool.triggers import pools_of_revision
 from controller.runtime.plan import Delete, Patch, Plan, RemoveOwnerReference
 from informers.meta import ObjectKey
 from informers.store import Added, Updated
-from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, revision, stores, vm, vm_spec
+from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, pool, revision, rules_of, stores, vm, vm_spec
 
 GONE = pool()
 KEY = GONE.metadata.key
 
 
 def plan_without_pool(*machines, burst=250):
-    return PoolRules(stores(None, machines), POOLS, Limits(burst), UnreadyMemory()).plan_absent(KEY)
+    return rules_of(stores(None, machines), Limits(burst)).plan_absent(KEY)
 
 
 def test_p6_a_terminating_vm_keeps_its_disks_and_loses_the_finalizer():
@@ -64,7 +63,7 @@ def test_p4_at_most_burst_left_behind_vms_are_patched_in_a_pass():
 
 def revisions_deleted(*revisions, living=None, burst=250):
     caches = stores(living, revisions=revisions)
-    todo = PoolRules(caches, POOLS, Limits(burst), UnreadyMemory()).plan_absent(KEY)
+    todo = rules_of(caches, Limits(burst)).plan_absent(KEY)
     assert all(isinstance(action, Delete) and action.uid and action.version for action in todo.actions)
     return [action.key.name for action in todo.actions]
 

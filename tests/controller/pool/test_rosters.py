@@ -2,31 +2,37 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Hashable, Iterator, Mapping
+from datetime import timedelta
 from itertools import islice
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
-from msgspec.structs import replace
 
+from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.plan import plan
-from controller.pool.rosters import MemberCaches, PoolRosters
-from controller.pool.snapshot import VM_INDEXES, Snapshot
-from controller.pool.status import next_status
-from controller.pool.traits import VMs, traits_of
+from controller.pool.rosters import MemberCaches, PoolRosters, Reading, read_all
+from controller.pool.snapshot import VM_INDEXES
+from controller.pool.traits import traits_of
+from controller.pool.unready_periods import UnreadyPeriod
 from controller.runtime import members, rosters
-from controller.runtime.members import Group, Members
+from informers.meta import ObjectKey
 from informers.store import Store
-from tests.controller.pool.test_properties import lived
+from tests.builders import NOW
 from tests.fakes import stores
 from tests.pool_builders import pool, vm, vmi
+from tests.pool_healing import at
 from tests.strategies import choice
 
 OWNERS = (pool("one", uid="uid-1"), pool("two", uid="uid-2"))
+NOTED = pool("one", uid="uid-1", annotations={UNREADY: json.dumps({each: ["uid-0", at(200)] for each in (0, 3, 5)})})
+"""The first pool, with an annotation that has three unready periods."""
+
+OWNER_WITH_NOTES = st.sampled_from([*OWNERS, OWNERS[0], NOTED, NOTED])
 OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], None])
 
 
@@ -41,16 +47,24 @@ def small_rosters() -> Iterator[None]:
         yield
 
 
-def contents(read: tuple[VMs, Mapping[str, VirtualMachineInstance]]) -> object:
-    """The names and versions of the VMs of each group, and of the VMIs."""
-    found, vmis = read
+def contents(read: Reading) -> object:
+    """The names and versions of the VMs of each group, and of the VMIs, and the unready periods."""
+    found, vmis, unready = read
     groups: dict[Hashable, set[tuple[str, str]]] = {}
     for group in found.groups:
         each = [vm for chunk in group.chunks for vm in chunk]
-        (traits,) = {traits_of(vm, vmis.get(vm.metadata.name)) for vm in each}
+        (traits,) = {traits_of(vm, vmis.get(vm.metadata.name), unready.get(vm.metadata.name)) for vm in each}
         assert traits not in groups
         groups[traits] = {(vm.metadata.name, vm.metadata.resource_version) for vm in each}
-    return groups, {name: vmi.metadata.resource_version for name, vmi in vmis.items()}
+    return groups, {name: vmi.metadata.resource_version for name, vmi in vmis.items()}, dict(unready)
+
+
+def versions(read: Reading) -> tuple[set[tuple[str, str]], ...]:
+    """The names and versions of the VMs, and of the VMIs."""
+    return tuple(
+        {(each.metadata.name, each.metadata.resource_version) for each in each_kind}
+        for each_kind in (read.members, read.vmis.values())
+    )
 
 
 class RosterMachine(RuleBasedStateMachine):
@@ -62,6 +76,9 @@ class RosterMachine(RuleBasedStateMachine):
         self.vmis: Store[VirtualMachineInstance] = Store()
         self.rosters = PoolRosters(self.vms, self.vmis)
         self.caches = MemberCaches(self.vms, self.vmis)
+        self.unready: dict[ObjectKey, Mapping[str, UnreadyPeriod]] = {}
+        """The unready periods of each pool at its last reading, computed from all VMs."""
+        self.now = NOW
         self.version = 0
 
     def draw_vm(self, data: st.DataObject) -> VirtualMachine:
@@ -97,14 +114,22 @@ class RosterMachine(RuleBasedStateMachine):
         store, draw = (self.vms, self.draw_vm) if of_vms else (self.vmis, self.draw_vmi)
         stores.replace(store, [*store.values()[::2], draw(data)], str(self.version))
 
-    @rule(owner=st.sampled_from([*OWNERS, OWNERS[0]]))
-    def read(self, owner):
-        assert contents(self.rosters.read(owner.metadata)) == contents(self.caches.read(owner.metadata))
+    @rule(seconds=st.sampled_from([1, 29, 30, 300]))
+    def wait(self, seconds):
+        self.now += timedelta(seconds=seconds)
 
-    @rule(owner=st.sampled_from(OWNERS), slices=st.integers(1, 9))
+    @rule(owner=OWNER_WITH_NOTES)
+    def read(self, owner):
+        meta = owner.metadata
+        expected = read_all(self.caches, meta, self.unready.get(meta.key, {}), self.now)
+        assert contents(self.rosters.read(meta, self.now)) == contents(expected)
+        self.unready[meta.key] = expected.unready
+
+    @rule(owner=OWNER_WITH_NOTES, slices=st.integers(1, 9))
     def prepare(self, owner, slices):
-        for _ in islice(self.rosters.prepare(owner.metadata), slices):
+        for _ in islice(self.rosters.prepare(owner.metadata, self.now), slices):
             pass
+        self.read(owner)
 
     @rule(data=st.data(), owner=st.sampled_from(OWNERS), of_vms=st.booleans())
     def prepare_while_the_members_change(self, data, owner, of_vms):
@@ -113,30 +138,22 @@ class RosterMachine(RuleBasedStateMachine):
             lambda: self.remove(data, of_vms),
             lambda: self.list_again(data, of_vms),
         ]
-        for _ in islice(self.rosters.prepare(owner.metadata), 5):
+        meta = owner.metadata
+        for _ in islice(self.rosters.prepare(meta, self.now), 5):
             data.draw(st.sampled_from(changes))()
-        self.read(owner)
+        found, expected = self.rosters.read(meta, self.now), read_all(self.caches, meta, {}, self.now)
+        assert versions(found) == versions(expected)
+        # A short readiness between two slices is part of a period, but a later reading does not see it.
+        self.unready[meta.key] = found.unready
 
     @rule(owner=st.sampled_from(OWNERS))
     def forget(self, owner):
         self.rosters.forget(owner.metadata.key)
+        self.unready.pop(owner.metadata.key, None)
 
 
 TestRosters = RosterMachine.TestCase
 TestRosters.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-
-
-def one_by_one(seen: Snapshot) -> Snapshot:
-    """The snapshot with each VM alone in its group, as if all VMs were read."""
-    return replace(seen, members=Members(tuple(Group(1, ((each,),)) for each in seen.members)))
-
-
-@given(lived())
-def test_a_plan_from_groups_is_the_plan_from_single_vms(simulation):
-    seen = simulation.snapshot()
-    alone = one_by_one(seen)
-    assert plan(alone) == plan(seen)
-    assert next_status(alone, ()) == next_status(seen, ())
 
 
 def test_one_change_reads_one_vm(monkeypatch):
@@ -146,10 +163,10 @@ def test_one_change_reads_one_vm(monkeypatch):
         vms.apply(each)
         vmis.apply(vmi(each))
     found = PoolRosters(vms, vmis)
-    before, vmis_before = found.read(OWNERS[0].metadata)
+    before, vmis_before, _ = found.read(OWNERS[0].metadata, NOW)
     monkeypatch.setattr(vms, "by_index", lambda *_: pytest.fail("all VMs are read"))
     vmis.apply(vmi(vm("one-7", owner=OWNERS[0]), ready=False, version="9"))
-    after, vmis_after = found.read(OWNERS[0].metadata)
+    after, vmis_after, _ = found.read(OWNERS[0].metadata, NOW)
     assert [len(before.groups), len(after.groups)] == [1, 2]
     assert [vmis_before["one-7"].metadata.resource_version, vmis_after["one-7"].metadata.resource_version] == ["1", "9"]
     assert len(vmis_after) == 60

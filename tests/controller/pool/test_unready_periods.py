@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from datetime import timedelta
+from itertools import count
 
 import pytest
 from hypothesis import given
@@ -10,12 +11,10 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
 from controller.pool.rollout import count_unavailable
-from controller.pool.rules import PoolRules, UnreadyMemory
-from controller.pool.snapshot import Limits
 from controller.pool.unready import stuck_since, unready_since
 from controller.pool.unready_periods import read_notes
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import POOLS, pool, revision, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_healing import annotated, at, noted
 from tests.strategies import json_values
 
@@ -144,8 +143,9 @@ def test_p14_a_recreated_vm_continues_the_time_for_five_minutes_of_absence():
     def after(absence_s):
         history = History()
         history.see(0, ready=False)
-        gone = snapshot(OWNER, [], now=NOW + timedelta(seconds=absence_s), unready_before=history.periods)
-        history.periods = gone.unready
+        for seconds in (0, absence_s):
+            gone = snapshot(OWNER, [], now=NOW + timedelta(seconds=seconds), unready_before=history.periods)
+            history.periods = gone.unready
         history.see(absence_s, ready=False, uid="another")
         return history.stuck_s()
 
@@ -213,25 +213,26 @@ def test_p15_a_note_that_cannot_be_parsed_is_ignored(text):
     assert history.see(0, ready=False) == 0
 
 
-def test_p15_the_memory_keeps_the_periods_of_a_pool_until_the_pool_is_deleted():
-    memory = UnreadyMemory()
-    down, up = vms(OWNER, 0, ready=False, ready_for_s=0), vms(OWNER, 0)
+def test_p15_the_rosters_keep_the_periods_of_a_pool_until_the_pool_is_deleted():
+    caches = stores(OWNER, revisions=[revision(OWNER)])
+    rules, versions = rules_of(caches), count(2)
 
-    def see(owner, machines, seconds):
-        running = [vmi(each, ready=machines is up, ready_for_s=0) for each in machines]
-        found = stores(owner, machines, vmis=running, revisions=[revision(OWNER)])
-        rules = PoolRules(found, POOLS, Limits(), memory)
-        return rules.take_snapshot(OWNER.metadata.key, now=NOW + timedelta(seconds=seconds), settled=True)
+    def see(seconds, *, ready):
+        [machine] = vms(OWNER, 0, ready=ready, ready_for_s=0, version=str(next(versions)))
+        caches.vms.apply(machine)
+        caches.vmis.apply(vmi(machine, ready=ready, ready_for_s=0, version=str(next(versions))))
+        now = NOW + timedelta(seconds=seconds)
+        return unready_since(rules.take_snapshot(OWNER.metadata.key, now=now, settled=True), machine)
 
-    see(OWNER, down, 0)
-    assert unready_since(see(OWNER, down, 90), down[0]) == NOW
-    see(OWNER, up, 100)
-    see(OWNER, up, 130)
-    assert len(memory) == 0
-    see(OWNER, down, 200)
-    assert len(memory) == 1
-    assert see(None, down, 201) is None
-    assert len(memory) == 0
+    see(0, ready=False)
+    assert see(90, ready=False) == NOW
+    see(100, ready=True)
+    see(130, ready=True)
+    assert len(rules.rosters) == 0
+    see(200, ready=False)
+    assert len(rules.rosters) == 1
+    rules.plan_absent(OWNER.metadata.key)
+    assert len(rules.rosters) == 0
 
 
 def test_p15_the_memory_contains_only_members():

@@ -6,11 +6,12 @@ import pytest
 
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
 from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.traits import group_vmis
 from tests.builders import vmi
 
 
 def order(*vmis) -> list[str]:
-    return [vmi.metadata.name for vmi in rank_for_removal(vmis)]
+    return [vmi.metadata.name for vmi in rank_for_removal(group_vmis(vmis))]
 
 
 MARKED = {REMOVE: "true"}

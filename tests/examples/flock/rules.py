@@ -22,7 +22,7 @@ class FlockRules(NamedTuple):
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[Flock]
 
-    def prepare(self, key: ObjectKey) -> Iterator[object]:
+    def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         return iter(())
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:

@@ -1,0 +1,221 @@
+"""A plan and a status are the same with and without groups of VMs.
+
+A missing trait lets VMs with different states be in one group. So each VM here differs from another VM in one fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    MIN_READY,
+    PARTITION,
+    PROGRESS_DEADLINE,
+    PROTECT,
+    REMOVE,
+    REPLACE_UNREADY_AFTER,
+    UNREADY,
+)
+from controller.pool.heal import plan_healing
+from controller.pool.plan import plan, reads
+from controller.pool.snapshot import Snapshot
+from controller.pool.status import next_status
+from controller.pool.unready_periods import UnreadyPeriod
+from controller.runtime.members import Group, Members
+from tests.builders import LABELS, NOW, seconds_ago
+from tests.controller.pool.test_properties import lived
+from tests.pool_builders import intent_of, pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_healing import healing_pool
+
+BOTH = st.booleans()
+FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
+
+VM_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
+    "ready": st.sampled_from([True, False, False, None]),
+    "ready_for_s": st.sampled_from([10, 400, 5000]),
+    "age_s": st.sampled_from([5, 3600]),
+    "printable": st.sampled_from(["Running", "Starting", "Stopped", "CrashLoopBackOff", "ErrorUnschedulable", ""]),
+    "failures": st.sampled_from([None, 1, 5]),
+    "deleting": st.sampled_from([False, False, True]),
+    "revision": st.sampled_from(["web-1", "web-2", None]),
+    "snapshot": st.sampled_from([None, "backup"]),
+    "conditions": st.sampled_from([(), (FAILURE,)]),
+    "labels": st.sampled_from([LABELS, {"app": "other"}]),
+    "annotations": st.sampled_from([None, {PROTECT: "true"}, {REMOVE: "true"}, {DELETION_COST: "-1"}]),
+    "finalizers": st.sampled_from([None, ("pool.kubevirt.io/finalizer",), ()]),
+    "spec": st.sampled_from(
+        [
+            vm_spec(),
+            vm_spec(run_strategy="Halted"),
+            vm_spec(run_strategy="Manual"),
+            vm_spec(node_selector={"disk": "ssd"}),
+        ]
+    ),
+}
+VMI_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
+    "ready": st.sampled_from([True, False, False, None]),
+    "ready_for_s": st.sampled_from([10, 400, 5000]),
+    "age_s": st.sampled_from([5, 3600]),
+    "phase": st.sampled_from(["Running", "Running", "Scheduling", "Failed", "Unknown"]),
+    "deleting": st.sampled_from([False, False, True]),
+    "reason": st.sampled_from([None, "PodTerminating", "GuestNotRunning"]),
+    "migrating": st.sampled_from([False, False, True]),
+    "entered_s": st.sampled_from([None, {"Running": 20}, {"Running": 3000}]),
+    "revision": st.sampled_from(["", "web-1", "web-2"]),
+    "node": st.sampled_from(["node-1", "node-2"]),
+}
+PERIOD_FACTS: Mapping[str, st.SearchStrategy[Any]] = {
+    "uid": st.sampled_from(["", "", "", "uid-of-an-earlier-vm"]),
+    "since": st.sampled_from([10, 40, 900]).map(seconds_ago),
+    "template_since": st.sampled_from([10, 40, 900]).map(seconds_ago),
+    "revision": st.sampled_from(["web-1", "web-2"]),
+    "ready_at": st.sampled_from([None, None, seconds_ago(5), seconds_ago(100)]),
+    "was_ready": BOTH,
+    "crashes": BOTH,
+}
+KINDS = (VM_FACTS, VMI_FACTS, PERIOD_FACTS)
+
+ANNOTATIONS: Mapping[str, st.SearchStrategy[Any]] = {
+    PROGRESS_DEADLINE: st.sampled_from([None, "30", "600"]),
+    REPLACE_UNREADY_AFTER: st.sampled_from([None, "60"]),
+    PARTITION: st.sampled_from([None, None, "2"]),
+    MIN_READY: st.sampled_from([None, "30"]),
+    UNREADY: st.sampled_from([None, '{"1": ["uid-web-1", "2026-08-01T11:50:00Z"]}']),
+}
+
+Facts = tuple[dict[str, Any], dict[str, Any], dict[str, Any]]
+
+
+@st.composite
+def facts(draw: st.DrawFn) -> list[Facts]:
+    """The facts about each VM of a pool, its VMI and its unready period. Only one fact differs from VM to VM."""
+    common: Facts = ({}, {}, {})
+    for kind, values in zip(common, KINDS, strict=True):
+        kind.update({name: draw(values[name]) for name in draw(st.sets(st.sampled_from(sorted(values))))})
+    number = draw(st.sampled_from(range(len(KINDS))))
+    name = draw(st.sampled_from(sorted(KINDS[number])))
+    found = []
+    for value in draw(st.lists(KINDS[number][name], min_size=2, max_size=6)):
+        one: Facts = (dict(common[0]), dict(common[1]), dict(common[2]))
+        one[number][name] = value
+        found.append(one)
+    return found
+
+
+@st.composite
+def situations(draw: st.DrawFn) -> Snapshot:
+    annotations = {name: value for name, values in ANNOTATIONS.items() if (value := draw(values)) is not None}
+    strategies = [
+        {"proactive": {"statePreservation": "Offline"}},
+        {"proactive": {"selectionPolicy": {"sortPolicy": "Newest"}}},
+        None,
+    ]
+    changes = {
+        "replicas": draw(st.sampled_from([2, 4, 6, 10])),
+        "generation": 2,
+        "scaleInStrategy": draw(st.sampled_from(strategies)),
+        "updateStrategy": draw(st.sampled_from([None, {"opportunistic": {}}])),
+        "autohealing": draw(st.sampled_from([None, {"startUpFailureThreshold": 3, "minFailingToStartDuration": "1m"}])),
+        "annotations": annotations,
+    }
+    owner = pool(**{name: value for name, value in changes.items() if value is not None})
+    machines, instances, unready = [], [], {}
+    has_vmi, has_period = draw(st.sampled_from([(True, False), (True, False), (True, True), (False, True)]))
+    for ordinal, (of_vm, of_vmi, of_period) in enumerate(draw(facts())):
+        machine = vm(f"web-{ordinal}", owner=owner, **of_vm)
+        machines.append(machine)
+        if has_vmi:
+            instances.append(vmi(machine, **of_vmi))
+        if has_period:
+            known = {"uid": "", "since": seconds_ago(900), "revision": "web-2", "template_since": seconds_ago(900)}
+            known.update(of_period)
+            unready[machine.metadata.name] = UnreadyPeriod(**{**known, "uid": known["uid"] or machine.metadata.uid})
+    old = revision(pool(spec=vm_spec(disks=["data"])), "web-1", number=1)
+    revisions = [old, revision(owner, "web-2", number=2)]
+    return snapshot(owner, machines, vmis=instances, revisions=revisions, unready_before=unready)
+
+
+def one_by_one(seen: Snapshot) -> Snapshot:
+    """The snapshot with each VM alone in its group, as if all VMs were read."""
+    return replace(seen, members=Members(tuple(Group(1, ((each,),)) for each in seen.members)))
+
+
+@given(situations())
+@settings(max_examples=600)
+def test_a_plan_from_groups_is_the_plan_from_single_vms(seen):
+    alone = one_by_one(seen)
+    assert plan(alone) == plan(seen)
+    assert next_status(alone, ()) == next_status(seen, ())
+
+
+@given(lived())
+def test_after_any_history_a_plan_from_groups_is_the_plan_from_single_vms(simulation):
+    seen = simulation.snapshot()
+    alone = one_by_one(seen)
+    assert plan(alone) == plan(seen)
+    assert next_status(alone, ()) == next_status(seen, ())
+
+
+STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
+
+
+def test_vms_that_start_in_the_same_second_are_one_group():
+    owner = pool(replicas=300, status={"observedGeneration": 1, "updateRevision": "web-1"})
+    seen = snapshot(owner, vms(owner, *range(300), **STARTING))
+    assert [group.number for group in seen.members.groups] == [300]
+    assert reads(seen) == 1
+
+
+def test_a_vm_with_another_start_is_in_another_group():
+    owner = pool()
+    later = vm("web-9", owner=owner, **{**STARTING, "ready_for_s": 3})
+    seen = snapshot(owner, [*vms(owner, 0, 1, **STARTING), later])
+    assert [group.number for group in seen.members.groups] == [2, 1]
+
+
+def test_the_first_problem_of_a_group_is_of_its_smallest_ordinal():
+    owner = pool(replicas=12)
+    seen = snapshot(owner, vms(owner, 10, 2, 11, ready=False, printable="ErrorUnschedulable"))
+    assert len(seen.members.groups) == 1
+    assert next_status(seen, ()).problem == "web-2: ErrorUnschedulable"
+
+
+def test_all_failing_vms_of_a_group_are_healed():
+    owner = healing_pool(maxUnavailable=10)
+    failing = vms(owner, 4, 1, 3, ready=False, failures=3)
+    seen = snapshot(owner, [*vms(owner, 0, 2, 5, 6, 7, 8, 9), *failing])
+    assert len(seen.members.groups) == 2
+    assert set(plan_healing(seen, intent_of(owner), seen.members).uids) == {
+        f"uid-web-{ordinal}" for ordinal in (1, 3, 4)
+    }
+
+
+def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():
+    owner = pool(replicas=60)
+    machines = vms(owner, *range(60), **STARTING)
+    instances = [vmi(each, ready=False) for each in machines]
+    caches = stores(owner, machines, vmis=instances, revisions=[revision(owner, number=1)])
+    rules, meta = rules_of(caches), owner.metadata
+
+    def read(seconds: float) -> set[str]:
+        """The names of the VMs that are read for a snapshot at this time."""
+        names: set[str] = set()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(caches.vms, "get", lambda key, get=caches.vms.get: names.add(key.name) or get(key))
+            rules.take_snapshot(meta.key, now=NOW + timedelta(seconds=seconds), settled=True)
+        return names
+
+    read(0)
+    assert read(1) == set()
+    caches.vms.apply(vm("web-7", owner=owner, version="2"))
+    caches.vmis.apply(vmi(vm("web-7", owner=owner), version="2"))
+    assert read(2) == {"web-7"}
+    assert (read(31), read(32), read(33)) == (set(), {"web-7"}, set())

@@ -1,0 +1,248 @@
+"""VMIs with equal traits are in one group, and a decision asks one VMI of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import permutations, product
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    EARLY_FAILURES,
+    PROGRESS_DEADLINE,
+    PROTECT,
+    REMOVE,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+    TEMPLATE_HASH,
+)
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.back_off import annotation_of
+from controller.replicaset.plan import plan, reads
+from controller.replicaset.ranking import first_for_removal, rank_for_removal
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.status import next_status
+from controller.replicaset.traits import VMIs, group_vmis
+from controller.runtime.members import Group, Members
+from controller.runtime.plan import Delete
+from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.strategies import choice, template_hash_of
+
+HASH = template_hash_of(replicaset())
+
+
+def replacement(failures: int, *, seconds: float) -> dict[str, str]:
+    return {EARLY_FAILURES: annotation_of(failures, seconds_ago(seconds), seconds_ago(seconds - 5))}
+
+
+FACTS: dict[str, list[Any]] = {
+    "age_s": [5, 50, 650, 3000],
+    "phase": [None, "Pending", "Scheduling", "Running", "Running", "Failed"],
+    "node": [None, None, "node-1", "node-2"],
+    "ready": [None, False, False, True],
+    "reason": ["GuestNotRunning", "PodTerminating"],
+    "ready_for_s": [4, 40, 640, 3500],
+    "entered_s": [None, {}, {"Running": 45}, {"Running": 645}, {"Running": 5}],
+    "migrating": [False, True],
+    "deleting": [False, False, True],
+    "labels": [{**LABELS, TEMPLATE_HASH: HASH}, {**LABELS, TEMPLATE_HASH: "older"}],
+    "annotations": [
+        None,
+        *({name: "true"} for name in (PROTECT, REMOVE)),
+        *({DELETION_COST: cost} for cost in ("-1", "5", "cheap")),
+        *(replacement(failures, seconds=100 * failures) for failures in (1, 2, 3)),
+        replacement(2, seconds=300),
+    ],
+    "obstacle": [None, None, "", "no image", "no node"],
+}
+"""The facts about a VMI, with values that make a difference for a plan or a status."""
+
+
+SETTINGS: list[dict[str, str]] = [{}, {}, {REPLACE_UNREADY_AFTER: "30"}, {ROLLING_UPDATE: "maxUnavailable=1"}]
+
+
+def unready_vmi(name: str, *, obstacle: str | None, **facts: Any) -> VirtualMachineInstance:
+    """A VMI with these facts. `obstacle` is the message of the condition `Synchronized`."""
+    built = vmi(name, owner=replicaset(), **facts)
+    if obstacle is None:
+        return built
+    condition = Condition(type="Synchronized", status="False", reason="FailedCreate", message=obstacle)
+    return replace(built, status=replace(built.status, conditions=(*(built.status.conditions or ()), condition)))
+
+
+CREATED: dict[str, Any] = {**{fact: values[0] for fact, values in FACTS.items()}, "reason": None, "entered_s": {}}
+SCHEDULED: dict[str, Any] = {**CREATED, "phase": "Scheduled", "node": "node-1", "age_s": 650}
+RUNNING: dict[str, Any] = {**SCHEDULED, "phase": "Running", "ready": False, "entered_s": {"Running": 45}}
+CLOCK_AHEAD: dict[str, Any] = {**RUNNING, "ready_for_s": 3500}
+REPLACEMENT: dict[str, Any] = {**RUNNING, "annotations": replacement(2, seconds=900)}
+UNTIMED: dict[str, Any] = {**RUNNING, "entered_s": None}
+FAILED: dict[str, Any] = {**RUNNING, "phase": "Failed"}
+USUAL = [CREATED, SCHEDULED, RUNNING, UNTIMED, CLOCK_AHEAD, REPLACEMENT, FAILED]
+"""The facts about a VMI at some moments of its start."""
+
+
+WAITING_FACTS: dict[str, list[Any]] = {
+    "annotations": [
+        None,
+        {REMOVE: "true"},
+        {REMOVE: "no"},
+        {PROTECT: "true"},
+        {DELETION_COST: "5"},
+        {DELETION_COST: "-1"},
+    ],
+    "node": [None, "node-1"],
+    "migrating": [False, True],
+    "ready": [None, False, True],
+    "entered_s": [None, {}],
+}
+"""The facts that decide which VMIs without a node are deleted first, except the age."""
+
+
+@st.composite
+def siblings(draw: st.DrawFn) -> list[VirtualMachineInstance]:
+    """VMIs that differ from each other in few facts, and have one of two values for each of these facts."""
+    same = dict(draw(st.sampled_from(USUAL)))
+    for fact in draw(st.lists(st.sampled_from(list(FACTS)), max_size=2)):
+        same[fact] = draw(st.sampled_from(FACTS[fact]))
+    names = draw(st.permutations([f"vm-{number}" for number in range(draw(st.integers(2, 6)))]))
+    made: dict[str, dict[str, Any]] = {name: dict(same) for name in names}
+    for fact in draw(st.lists(st.sampled_from(list(FACTS)), min_size=1, max_size=3, unique=True)):
+        values = [draw(st.sampled_from(FACTS[fact])) for _ in range(2)]
+        for name in names:
+            made[name][fact] = draw(st.sampled_from(values))
+    return [unready_vmi(name, **each) for name, each in made.items()]
+
+
+def alone(members: VMIs) -> VMIs:
+    """Each VMI in its own group."""
+    return Members(tuple(Group(1, ((each,),)) for each in members))
+
+
+@settings(max_examples=500)
+@given(siblings(), st.data())
+def test_vmis_of_one_group_give_the_plan_and_the_status_of_single_vmis(vmis, data):
+    annotations = {
+        PROGRESS_DEADLINE: data.draw(choice("60", "600", "7200")),
+        **data.draw(st.sampled_from(SETTINGS)),
+    }
+    owner = replicaset(replicas=max(len(vmis) + data.draw(st.integers(-2, 1)), 0), annotations=annotations)
+    seen = snapshot(owner, vmis, burst=data.draw(st.integers(1, 4)))
+    single = replace(seen, members=alone(seen.members))
+    assert plan(single) == plan(seen)
+    assert next_status(single, ()) == next_status(seen, ())
+
+
+@pytest.mark.parametrize("fact", FACTS)
+def test_vmis_with_a_difference_that_counts_are_in_different_groups(fact):
+    deadline = {PROGRESS_DEADLINE: "7200"}
+    for usual, more in product(USUAL, ({}, {REPLACE_UNREADY_AFTER: "900"})):
+        owner = replicaset(replicas=2, annotations=deadline | more)
+        for values in permutations(FACTS[fact], 2):
+            vmis = [unready_vmi(f"vm-{number}", **usual | {fact: value}) for number, value in enumerate(values)]
+            seen = snapshot(owner, vmis)
+            single = replace(seen, members=alone(seen.members))
+            assert plan(single) == plan(seen)
+            assert next_status(single, ()) == next_status(seen, ())
+
+
+@pytest.mark.parametrize("fact", WAITING_FACTS)
+@pytest.mark.parametrize("usual", [CREATED, {**CREATED, "ready": False, "entered_s": None}])
+def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual):
+    for values in permutations(WAITING_FACTS[fact], 2):
+        ages = product((5, 50), values)
+        vmis = [unready_vmi(f"vm-{age_s}-{value}", **usual | {"age_s": age_s, fact: value}) for age_s, value in ages]
+        for arranged in permutations(vmis):
+            members = group_vmis(arranged)
+            in_order = rank_for_removal(alone(members))
+            assert rank_for_removal(members) == in_order
+            assert [first_for_removal(members, number) for number in (1, 2, 3)] == [
+                in_order[:1],
+                in_order[:2],
+                in_order[:3],
+            ]
+
+
+class Chunk(tuple[VirtualMachineInstance, ...]):
+    """A chunk of a group that counts how many VMIs are read one by one."""
+
+    __slots__ = ()
+    read = 0
+
+    def __iter__(self) -> Iterator[VirtualMachineInstance]:
+        for each in tuple.__iter__(self):
+            Chunk.read += 1
+            yield each
+
+
+@pytest.fixture(autouse=True)
+def no_vmi_is_read_yet() -> None:
+    Chunk.read = 0
+
+
+def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapshot:
+    """A set with VMIs of a burst: 300 VMIs were created in each second."""
+    owner = replicaset(replicas=number if wanted is None else wanted)
+    labels = {**LABELS, TEMPLATE_HASH: HASH}
+    vmis = [
+        vmi(f"vm-{each}", owner=owner, labels=labels, **{"age_s": 1 + each // 300, **facts}) for each in range(number)
+    ]
+    seen = snapshot(owner, vmis)
+    groups = [Group(group.number, tuple(map(Chunk, group.chunks))) for group in seen.members.groups]
+    return replace(seen, members=Members(tuple(groups)))
+
+
+STARTING: dict[str, Any] = {"phase": "Scheduling", "ready": None, "node": None}
+LOST: dict[str, Any] = {"ready": False, "ready_for_s": 60, "entered_s": {"Running": 3000}}
+
+
+def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
+    seen = large_set(3000, **STARTING)
+    assert plan(seen).requeue_after_s == 590
+    assert next_status(seen, ()).printable_status == "Scaling"
+    assert Chunk.read == 0
+    assert reads(seen) == 10
+
+
+def test_a_scale_out_reads_no_vmi_one_by_one():
+    seen = large_set(3000, wanted=6000, **STARTING)
+    assert len(plan(seen).actions) == seen.burst
+    assert Chunk.read == 0
+    assert reads(seen) == 10
+
+
+def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
+    seen = large_set(3000, wanted=0, **STARTING)
+    chosen = [action for action in plan(seen).actions if isinstance(action, Delete)]
+    assert {int(action.key.name.removeprefix("vm-")) // 300 for action in chosen} == {0}
+    assert Chunk.read == 300
+
+
+def test_the_status_reads_the_vmis_with_problems_once():
+    seen = large_set(1200, **{**LOST, "age_s": 5000})
+    assert next_status(seen, ()).problem == "vm-0: Running, not ready"
+    assert Chunk.read == 1200
+    assert reads(seen) == 1201
+
+
+def test_ready_vmis_of_all_ages_have_one_group():
+    vmis = [vmi(f"vm-{each}", age_s=each, ready_for_s=each, entered_s={"Running": each}) for each in range(10)]
+    assert len(group_vmis(vmis).groups) == 1
+
+
+def test_vmis_of_all_ages_that_became_unready_in_one_second_have_one_group():
+    vmis = [vmi(f"vm-{each}", **{**LOST, "age_s": 4000 + each}) for each in range(10)]
+    assert len(group_vmis(vmis).groups) == 1
+
+
+def test_a_terminating_vmi_is_not_read():
+    seen = large_set(1200, wanted=0, **{**STARTING, "deleting": True})
+    assert next_status(seen, ()).replicas == 0
+    assert plan(seen).actions == ()
+    assert Chunk.read == 0
+    assert reads(seen) == 1
