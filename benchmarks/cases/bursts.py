@@ -20,7 +20,7 @@ BareLoop: TypeAlias = dict[str, dict[str, float]]
 """The figures of a bare loop, by the verb "create" or "delete"."""
 
 BASE_TIMEOUT_S, TIMEOUT_EACH_S = 120.0, 0.03
-REST_S, QUICK_REST_S = 30.0, 2.0
+REST_S, QUICK_REST_S = 60.0, 2.0
 
 
 class Burst(Struct, frozen=True):
