@@ -25,8 +25,8 @@ from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
 
-KUBECTL_TIMEOUT_S = 60
-SERVED_WITHIN_S = 10.0
+KUBECTL_TIMEOUT_S = 100
+SERVED_WITHIN_S = 60.0
 CREATE = "fieldManager=kubectl&fieldValidation=Strict"
 APPLY = f"{CREATE}&force=true"
 

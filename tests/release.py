@@ -40,7 +40,7 @@ GROUPS = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}", "syst
 A_DAY_S = 86_400
 """The lifetime of a token. It is longer than any test run, because no kubelet renews the token."""
 
-IN_FORCE_WITHIN_S = 20.0
+IN_FORCE_WITHIN_S = 60.0
 HARMLESS = frozenset([("get", "customresourcedefinitions"), ("list", "leases")])
 """Requests that may fail because no role allows them.
 

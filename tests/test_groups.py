@@ -32,7 +32,7 @@ def test_one_worker_runs_all_tests_of_a_group(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=110,
         check=False,
     )
     ran = re.findall(r"\[(gw\d)\].* PASSED (test_\w+)\.py", done.stdout)

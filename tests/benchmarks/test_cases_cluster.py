@@ -33,4 +33,4 @@ def test_the_fleet_case_fills_all_its_measures(tmp_path):
     values = case.run(Setting(30, tmp_path, quick=True))
     assert {measure.key for measure in case.measures} <= values.keys()
     assert values["missed"] == 0
-    assert values["rest_requests"] == 0
+    assert values["rest_requests"] <= 1, "each minute, the controller looks once for a second writer"

@@ -21,6 +21,7 @@ from tests.helm import Helm
 
 RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
 OURS = ("kubevirt.io", "pool.kubevirt.io", "vmherd.dev", "pool.vmherd.dev")
+KUBEVIRTS = "kubevirts.kubevirt.io"
 NO_WAIT = {3: (), 4: ("--wait=hookOnly",)}
 """For each major version of Helm, the arguments with which `helm install` does not wait for Pods. No Pod runs in these
 clusters.
@@ -62,7 +63,9 @@ class Site(Struct, frozen=True):
                 self.kubectl("patch", found, "--type=merge", "-p", '{"metadata":{"finalizers":null}}')
         if names:
             self.kubectl("delete", "crd", *names)
-        self.kubectl("delete", "crd", "kubevirts.kubevirt.io", "--ignore-not-found")
+        self.kubectl("delete", "crd", KUBEVIRTS, "--ignore-not-found")
+        # The next release looks for these kinds. The API server lists a deleted kind a little longer.
+        wait_until(lambda: not {*names, KUBEVIRTS} & self.served(), what="the kinds are gone")
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def install(self, **values: Any) -> str:
@@ -80,6 +83,10 @@ class Site(Struct, frozen=True):
     def definitions(self) -> list[str]:
         every = self.kubectl.json("get", "crd")["items"]
         return [crd["metadata"]["name"] for crd in every if crd["spec"]["group"] in OURS and _is_ours(crd)]
+
+    def served(self) -> set[str]:
+        """The names of all kinds that the API server lists."""
+        return set(self.kubectl("api-resources", "-o", "name", check=False).stdout.split())
 
     def objects(self) -> list[dict[str, Any]]:
         manifest = self.helm("get", "manifest", "vmherd").stdout
@@ -105,7 +112,7 @@ def kubevirt_definition() -> dict[str, Any]:
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": "kubevirts.kubevirt.io"},
+        "metadata": {"name": KUBEVIRTS},
         "spec": {
             "group": "kubevirt.io",
             "scope": "Namespaced",
@@ -115,7 +122,7 @@ def kubevirt_definition() -> dict[str, Any]:
     }
 
 
-def wait_until(look: Callable[[], object], *, within_s: float = 20.0, what: str) -> None:
+def wait_until(look: Callable[[], object], *, within_s: float = 60.0, what: str) -> None:
     """Call `look` until it returns a true value."""
     give_up = time.monotonic() + within_s
     while not look():

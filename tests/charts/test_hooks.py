@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from charts.generated import CHART
-from tests.charts.releases import NO_WAIT, Site, kubevirt_definition, wait_until
+from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
 from tests.charts.test_live import refusals, released
 from tests.helm import MODE
 from tests.integration.controller_process import eventually
@@ -91,12 +91,12 @@ def test_an_uninstallation_with_the_cleanup_job_leaves_no_finalizers(
     assert "objects cleaned up" in said
     assert FINALIZER not in finalizers_of(pools.pool())
     assert FINALIZER not in finalizers_of(pools.vms()["pool-0"])
-    assert left_of_hooks(site) == []
+    wait_until(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")
 
 
 def test_the_takeover_jobs_stop_and_start_the_loops_of_kubevirt(site: Site, tmp_path: Path) -> None:
     site.kubectl.apply(kubevirt_definition())
-    site.kubectl("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io")
+    wait_until(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
     eventually(lambda: site.kubectl("apply", "-f", "-", stdin=kubevirt, check=False).returncode == 0, what="KubeVirt")
 
@@ -111,4 +111,4 @@ def test_the_takeover_jobs_stop_and_start_the_loops_of_kubevirt(site: Site, tmp_
     with helm_runs(site, "uninstall", "vmherd"):
         carry_out(site, "vmherd-kv-start", tmp_path)
     assert patches() == []
-    assert left_of_hooks(site) == []
+    wait_until(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")

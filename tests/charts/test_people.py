@@ -82,6 +82,9 @@ def test_with_roles_only_a_user_bound_to_the_role_may_scale(site: Site, tmp_path
     site.install(watchNamespaces=[site.namespace])
     both = make_both(site, "standalone")
     editor = person(site, tmp_path, "vmherd-edit", kind="role")
+    wait_until(
+        lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS["standalone"]), what="the role is in force"
+    )
     for each in both:
         editor("scale", each, "--replicas=5")
 

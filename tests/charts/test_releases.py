@@ -15,7 +15,8 @@ import yaml
 from charts.generated import CHART, ROOT
 from controller.preflight.virt_controller import stop_patch
 from sandbox.controlplane import ControlPlane
-from tests.charts.releases import NO_WAIT, Site, kubevirt_definition
+from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
+from tests.charts.test_people import may
 from tests.cluster import Kubectl
 from tests.helm import Helm
 from tests.manifests.documents import SOUND, SOUND_POOL
@@ -54,7 +55,7 @@ def at(mode: str, site: Site) -> dict[str, Any]:
     """The chart's values for this mode. If the mode needs the kind KubeVirt, install the definition of this kind."""
     if mode in NEEDS_KUBEVIRT:
         site.kubectl.apply(kubevirt_definition())
-        site.kubectl("wait", "--for=condition=Established", "crd/kubevirts.kubevirt.io")
+        wait_until(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     return {"mode": mode}
 
 
@@ -198,6 +199,8 @@ def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site
     site.kubectl("create", "rolebinding", "given", "--role=given", "--user=team")
     site.kubectl("create", "rolebinding", "team", "--clusterrole=admin", "--user=team")
     account = site.plane.write_kubeconfig(tmp_path / "team.kubeconfig", "team")
+    member = Kubectl(account, site.namespace)
+    wait_until(lambda: may(member, "create", "deployments"), what="the roles are in force")
     team = Helm(site.helm.major, tmp_path / "team", kubeconfig=account, namespace=site.namespace)
     team("install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], values=values)
     assert site.deployment()["spec"]["replicas"] == 2

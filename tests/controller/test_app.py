@@ -17,14 +17,17 @@ pytestmark = pytest.mark.cluster
 NOT_FORKED = "controller.__main__"
 """The same program, in a process that Python has just started."""
 
+IN_BETWEEN = ("reconciled", "event loop was blocked")
+"""The log lines that may come at any time. A reconciliation may run during the end, and a busy machine blocks the loop.
+"""
+
 
 def test_sigterm_ends_the_program_in_order_with_exit_code_0(control_plane: ControlPlane, tmp_path: Path) -> None:
     flags = ("--leader-election-id", "orderly")
     with controller_process(control_plane.kubeconfig, tmp_path, *flags, program=NOT_FORKED) as program:
         assert program.health("readyz") == (200, "ok")
         assert program.stop() == 0
-        # A reconciliation that runs at that moment ends in between.
-        told = [line["msg"] for line in program.lines() if line["msg"] != "reconciled"]
+        told = [line["msg"] for line in program.lines() if line["msg"] not in IN_BETWEEN]
     assert told[-2:] == ["stopping", "released the lease"]
 
 
@@ -42,14 +45,14 @@ def test_the_second_signal_ends_the_program_at_once(control_plane: ControlPlane,
     with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "impatient") as program:
         program.process.send_signal(signal.SIGTERM)
         program.process.send_signal(signal.SIGINT)
-        assert program.process.wait(5) in (0, 1)
+        assert program.process.wait(30) in (0, 1)
 
 
 def test_a_leader_whose_lease_is_taken_ends_with_one_line_and_exit_code_1(
     control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    lease = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
-    with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "stolen", *lease) as program:
+    often = ("--leader-election-id", "stolen", "--retry-period", "400ms")
+    with controller_process(control_plane.kubeconfig, tmp_path, *often) as program:
         take = '{"spec":{"holderIdentity":"somebody-else","leaseDurationSeconds":600}}'
         Kubectl(control_plane.kubeconfig, "default")("patch", "lease", "stolen", "--type=merge", "-p", take)
         eventually(lambda: program.process.poll() is not None, what="the leader leaves")

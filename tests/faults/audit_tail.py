@@ -8,7 +8,7 @@ from typing import Any, Final
 
 import msgspec
 
-from sandbox.audit import AuditRecord
+from sandbox.audit import _START, AuditRecord
 from tests.faults.history import Request
 
 _decode: Final = msgspec.json.Decoder(AuditRecord).decode
@@ -30,7 +30,8 @@ class AuditTail:
             lines, end, _rest = log.read().rpartition(b"\n")
         self._read_to += len(lines) + len(end)
         for line in lines.splitlines():
-            if request := request_of(_decode(line)):
+            # After the incomplete record of a killed server, the next record is in the same line.
+            if request := request_of(_decode(line[max(0, line.rfind(_START)) :])):
                 self._requests[request.namespace].append(request)
                 self._acts[request.namespace] += request.ours and request.verb not in ("watch", "list")
 

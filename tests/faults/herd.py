@@ -12,7 +12,7 @@ from tests.faults.proxy import Decision, FaultProxy
 from tests.faults.requests import WRITES
 from tests.faults.rules import Rule
 
-STOPPED_WITHIN_S = 10.0
+STOPPED_WITHIN_S = 30.0
 UNCOUNTED = frozenset(["leases", "selfsubjectaccessreviews"])
 """Resources whose writes are no part of a reconciliation."""
 

@@ -92,8 +92,8 @@ def test_every_form_of_selector_and_template_works_or_has_one_event_and_recovers
     eventually(lambda: [name for name, reason in expected.items() if not is_right(name, reason)] == [], within_s=60)
     once = {name: tenant.reasons()[name] for name, reason in expected.items() if reason == "InvalidSpec"}
     assert {name for name, counted in once.items() if counted["InvalidSpec"] != 1} == set()
-    assert hostile.serves_the_neighbour() < 10
-    assert tenant.is_quiet()
+    hostile.serve_the_neighbour()
+    eventually(tenant.is_quiet, what="the controller is at rest")
     for name, reason in expected.items():
         if reason and not name.startswith("s-"):
             sound: dict[str, Any] = {"replicas": 1, "selector": {"matchLabels": LABELS}}
@@ -183,7 +183,7 @@ def test_a_null_in_any_place_of_a_spec_crashes_nothing(hostile: HostileCluster, 
         return [f"{name} {items[name]['metadata']['annotations']}" for name in names if not is_clear(name, items)]
 
     eventually(lambda: unclear() == [], within_s=60)
-    assert hostile.serves_the_neighbour() < 10
+    hostile.serve_the_neighbour()
     eventually(tenant.is_quiet, what="the controller is at rest")
 
 
@@ -211,10 +211,12 @@ def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileClust
     tenant.make_pool("annotated-pool", 1, meta={"annotations": pool_annotations}, autohealing=healing)
     eventually(lambda: len(tenant.children("annotated")) == 1)
     eventually(
-        lambda: len(tenant.children("annotated-pool")) == 1 or "InvalidSpec" in tenant.reasons()["annotated-pool"]
+        lambda: (
+            len(tenant.children("annotated-pool")) == 1 or "InvalidSpec" in tenant.reasons().get("annotated-pool", {})
+        )
     )
-    assert hostile.serves_the_neighbour() < 10
-    assert tenant.is_quiet()
+    hostile.serve_the_neighbour()
+    eventually(tenant.is_quiet, what="the controller is at rest")
 
 
 def test_deeply_nested_objects_hide_no_other_object(hostile: HostileCluster, tenant: Tenant) -> None:
@@ -232,4 +234,4 @@ def test_deeply_nested_objects_hide_no_other_object(hostile: HostileCluster, ten
     assert {line["why"] for line in skipped} == {"the object is nested too deeply"}
     tenant.delete(VMI, "deep")
     tenant.delete(SET, "deep")
-    assert hostile.serves_the_neighbour() < 10
+    hostile.serve_the_neighbour()

@@ -21,6 +21,7 @@ from tests.integration.controller_process import (
     controller_process,
     eventually,
     quiet_down,
+    steady,
 )
 from tests.integration.pool_namespace import PoolNamespace, new_pool_namespace, simulator, vm_template
 
@@ -52,6 +53,8 @@ async def judged(plane: ControlPlane, scenario: Any) -> tuple[Verdict, History]:
     async with observing(plane.kubeconfig, plane.audit_log) as observer:
         with new_pool_namespace(plane) as pools:
             await asyncio.to_thread(scenario, pools)
+            # The last Events come later than the last reconciliation.
+            await asyncio.to_thread(steady, lambda: observer.requests(pools.namespace), within_s=60)
             settled_from = time.time()
             await asyncio.sleep(AT_REST_S)
             history = await observer.history(pools.namespace)
@@ -74,7 +77,7 @@ async def test_a_set_that_grows_adopts_releases_and_shrinks_has_no_violation(
         sets.change_vmi(next(iter(members.keys() - {"orphan"})), {"metadata": {"labels": {"app": "other"}}})
         eventually(lambda: len(sets.vmis()) == 4 and sets.status().get("readyReplicas") == 3, what="the replacement")
         sets.change_set({"spec": {"replicas": 1}})
-        eventually(lambda: sets.status().get("replicas") == 1)
+        eventually(lambda: sets.status().get("replicas") == 1 and len(sets.vmis()) == 2, what="the VMIs are gone")
         quiet_down(sets, controller)
 
     verdict, _ = await judged(control_plane, scenario)
@@ -92,6 +95,7 @@ async def test_a_pool_that_grows_changes_its_template_and_shrinks_has_no_violati
         pools.wait_ready(3, within_s=60)
         pools.scale(1)
         pools.wait_ready(1, within_s=60)
+        eventually(lambda: len(pools.vms()) == 1, what="the VMs are gone")
         quiet_down(pools, controller)
 
     verdict, history = await judged(control_plane, scenario)

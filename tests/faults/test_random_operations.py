@@ -34,6 +34,9 @@ from tests.faults.random_operations import explain, run_many, shrink
 from tests.integration.pool_namespace import simulator
 
 KINDS: tuple[KindName, ...] = ("pools", "sets")
+LIMIT_S = 400
+"""The limit of a test. It is longer than the waits at the end of a sequence (see tests/faults/operations_run.py)."""
+
 SEED, LENGTH = 11, 10
 """These values are the same in each run: the seed, and the number of operations of each sequence."""
 
@@ -45,6 +48,7 @@ def operations_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]
         yield plane
 
 
+@pytest.mark.timeout(LIMIT_S)
 async def test_after_random_operations_and_found_sequences_the_state_equals_that_of_a_fresh_start(
     operations_plane: ControlPlane, tmp_path: Path
 ) -> None:
@@ -61,6 +65,7 @@ async def test_after_random_operations_and_found_sequences_the_state_equals_that
         assert not verdict.violations, f"{each.fault}\n{explain(each.kind, verdict, each.operations)}"
 
 
+@pytest.mark.timeout(LIMIT_S)
 def test_a_state_machine_of_operations_ends_like_a_fresh_start(operations_plane: ControlPlane, tmp_path: Path) -> None:
     """Hypothesis chooses the operations. It does not shrink here, because each example takes seconds."""
     with asyncio.Runner() as runner:

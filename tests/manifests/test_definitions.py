@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Kubectl
+from tests.integration.waits import eventually
 from tests.kstatus import kstatus_of
 from tests.manifests.documents import (
     DEFINITIONS,
@@ -160,7 +161,8 @@ def test_get_all_shows_sets_and_vmis(kubectl: Kubectl) -> None:
 
 @pytest.mark.parametrize(("field", "words"), EXPLAINED.items(), ids=EXPLAINED)
 def test_kubectl_explains_a_field(kubectl: Kubectl, field: str, words: str) -> None:
-    assert words in columns(kubectl("explain", field).stdout)
+    # The API server publishes the schema of a new kind after a delay.
+    eventually(lambda: words in columns(kubectl("explain", field, check=False).stdout), what=field)
 
 
 def test_every_field_of_a_set_is_explained() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.cluster import Kubectl
+from tests.integration.waits import eventually
 from tests.manifests.documents import POOLS, columns, load, pool, status_patch, undescribed_fields
 
 pytestmark = pytest.mark.cluster
@@ -46,7 +47,8 @@ def test_get_all_shows_pools(kubectl: Kubectl) -> None:
 
 @pytest.mark.parametrize(("field", "words"), EXPLAINED.items(), ids=EXPLAINED)
 def test_kubectl_explains_a_field_of_a_pool(kubectl: Kubectl, field: str, words: str) -> None:
-    assert words in columns(kubectl("explain", field).stdout)
+    # The API server publishes the schema of a new kind after a delay.
+    eventually(lambda: words in columns(kubectl("explain", field, check=False).stdout), what=field)
 
 
 def test_every_field_of_a_pool_is_explained() -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 
-def wait_for(condition: Callable[[], object], *, within_s: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], *, within_s: float = 60.0) -> None:
     """Wait until the condition is true. Fails the test after `within_s` seconds."""
     give_up = time.monotonic() + within_s
     while not condition():

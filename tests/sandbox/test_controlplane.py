@@ -9,12 +9,13 @@ import ssl
 import threading
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.admin import Admin
+from sandbox.admin import Admin, Rejected
 from sandbox.binaries import PROGRAMS, Binaries
 from sandbox.controlplane import ControlPlane, ControlPlaneError
 from sandbox.crds import CrdError
@@ -62,11 +63,21 @@ def test_kubectl_and_server_have_the_same_version(kubectl: Kubectl) -> None:
 
 @pytest.mark.parametrize("path", ["/openapi/v2", "/openapi/v3", "/openapi/v3/apis/kubevirt.io/v1"])
 def test_the_server_publishes_its_schemas(control_plane: ControlPlane, path: str) -> None:
-    assert Admin(control_plane.kubeconfig).get(path)
+    # The API server publishes the schemas of new kinds after a delay.
+    wait_for(lambda: answer_of(Admin(control_plane.kubeconfig), path))
+
+
+def answer_of(admin: Admin, path: str) -> dict[str, Any]:
+    """The answer of the API server, or {} if it rejects the request."""
+    with suppress(Rejected):
+        return dict(admin.get(path))
+    return {}
 
 
 def test_kubectl_explains_our_kinds(kubectl: Kubectl) -> None:
-    assert "VirtualMachineInstanceReplicaSet" in kubectl("explain", "vmirs.spec.template").stdout
+    wait_for(
+        lambda: "VirtualMachineInstanceReplicaSet" in kubectl("explain", "vmirs.spec.template", check=False).stdout
+    )
 
 
 def test_kubectl_apply_names_a_field_that_does_not_exist(kubectl: Kubectl) -> None:
@@ -79,7 +90,7 @@ def test_dependents_of_a_builtin_object_are_deleted_with_it(kubectl: Kubectl) ->
     kubectl.apply(config_map("owner"))
     kubectl.apply(config_map("dependent", owner=kubectl.json("get", "configmap", "owner")))
     kubectl("delete", "configmap", "owner")
-    kubectl("wait", "--for=delete", "configmap/dependent", "--timeout=30s")
+    kubectl("wait", "--for=delete", "configmap/dependent", "--timeout=60s")
 
 
 def test_dependents_of_a_custom_object_are_deleted_with_it_from_the_start(kubectl: Kubectl) -> None:
@@ -207,8 +218,10 @@ def test_an_api_server_on_this_machine_can_be_aggregated(
         },
     )
     try:
-        kubectl("wait", "--for=condition=Available", f"apiservice/v1beta2.{group}", "--timeout=30s")
-        assert Admin(control_plane.kubeconfig).get(f"/apis/{group}/v1beta2/hello")["user"] == "vmherd-sandbox-admin"
+        kubectl("wait", "--for=condition=Available", f"apiservice/v1beta2.{group}", "--timeout=60s")
+        # The part of the API server that forwards requests sees this condition later.
+        admin, path = Admin(control_plane.kubeconfig), f"/apis/{group}/v1beta2/hello"
+        wait_for(lambda: answer_of(admin, path).get("user") == "vmherd-sandbox-admin")
     finally:
         kubectl("delete", "apiservice", f"v1beta2.{group}")
 
@@ -244,8 +257,8 @@ def test_after_a_stop_no_process_is_left_even_if_a_port_was_taken_at_first(
     control_plane: ControlPlane, control_plane_binaries: Binaries, tmp_path: Path
 ) -> None:
     taken = int(control_plane.url.rpartition(":")[2])
-    offers = iter([[*free_ports(2), taken, *free_ports(1)], free_ports(4)])
-    plane = ControlPlane(tmp_path, control_plane_binaries, ports=lambda _: next(offers))
+    first = iter([[*free_ports(2), taken, *free_ports(1)]])
+    plane = ControlPlane(tmp_path, control_plane_binaries, ports=lambda count: next(first, None) or free_ports(count))
     plane.start()
     references = plane.references()
     assert set(references) == set(PROGRAMS)

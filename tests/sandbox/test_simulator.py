@@ -20,10 +20,12 @@ from sandbox import simulator
 from sandbox.controlplane import ControlPlane
 from sandbox.settings import BEHAVIOR, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import VMIS, SimulatedVMI, VMIState, state_of
-from tests.sandbox.patience import until
+from tests.sandbox.patience import until, wait_for
 
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 READY = VMIState("Running")
+ATTEMPTS = 3
+"""The number of tries to see states that last for a short time. A late simulator skips these states."""
 
 
 @asynccontextmanager
@@ -140,15 +142,21 @@ async def test_a_vmi_becomes_ready_with_one_write_and_is_removed_with_another(
         for name in names:
             await audience.delete(name)
         await audience.until(lambda: len(audience.informer.store) == 0)
+    # A watch can show a write before the audit log does.
+    wait_for(lambda: len(writes_of_the_simulator(control_plane, namespace)) >= 2 * len(names))
     assert sorted(writes_of_the_simulator(control_plane, namespace)) == sorted([*names, *names])
 
 
 @pytest.mark.cluster
 async def test_every_phase_can_be_watched(control_plane: ControlPlane, namespace: str, audience: Audience) -> None:
+    phases: list[str] = []
     async with simulating(control_plane, namespace):
-        await audience.create("slow", annotations={READY_AFTER: "3s"})
-        await audience.until_ready("slow")
-    phases = [look.phase for look in audience.seen["slow"]]
+        for ready_after in ("3s", "12s", "36s"):
+            await audience.create(ready_after, annotations={READY_AFTER: ready_after})
+            await audience.until_ready(ready_after)
+            phases = [look.phase for look in audience.seen[ready_after]]
+            if len(phases) == 5:  # a late simulator skips phases
+                break
     assert phases == ["Pending", "Scheduling", "Scheduled", "Running", "Running"]
 
 
@@ -165,12 +173,16 @@ async def test_each_simulated_failure_ends_in_its_state(
         "unknown": VMIState("Unknown", "GuestNotRunning"),
     }
     async with simulating(control_plane, namespace):
-        for behavior in ends:
-            await audience.create(behavior, annotations={BEHAVIOR: behavior})
-        await audience.until(lambda: audience.looks(ends) == ends)
-    assert READY in audience.seen["crash-loop"]
-    assert READY in audience.seen["finish"]
-    assert READY not in audience.seen["never-ready"]
+        for number in range(ATTEMPTS):
+            names = {f"{behavior}-{number}": end for behavior, end in ends.items()}
+            for name, behavior in zip(names, ends, strict=True):
+                await audience.create(name, annotations={BEHAVIOR: behavior})
+            await audience.until(lambda names=names: audience.looks(names) == names)
+            assert READY not in audience.seen[f"never-ready-{number}"]
+            were_ready = [READY in audience.seen[f"{behavior}-{number}"] for behavior in ("crash-loop", "finish")]
+            if all(were_ready):
+                break
+    assert were_ready == [True, True]
 
 
 @pytest.mark.cluster
@@ -238,7 +250,7 @@ async def test_a_mistake_in_a_template_is_reported_once(
         async with simulating(control_plane, namespace):
             await audience.create(*names, annotations={READY_AFTER: "soon"})
             await audience.until_ready(*names)
-    [line] = [line for line in lines if line["log_level"] == "warning"]
+    [line] = [line for line in lines if line["event"] == "annotation ignored"]
     assert '"soon"' in line["why"]
     assert READY_AFTER in line["why"]
 

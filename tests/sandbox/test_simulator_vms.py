@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from informers.client import ApiClient, load_credentials, open_client
+from informers.errors import NotFound
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
@@ -26,10 +27,11 @@ from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
 from sandbox.vmis import VMIS
 from sandbox.vms import FINALIZER, VMS
-from tests.cluster import running_plane
+from tests.cluster import new_namespace, running_plane
+from tests.integration.waits import steady
 from tests.sandbox.machines import vm_document
 from tests.sandbox.patience import until
-from tests.sandbox.replay import Recording, assert_same, told
+from tests.sandbox.replay import Recording, Told, assert_same, told
 
 PATIENCE_S = 60.0
 KINDS = (VMS, VMIS, DATA_VOLUMES, CLAIMS)
@@ -37,7 +39,7 @@ OWN_CRDS = crds.CRD_DIRECTORIES[-1]
 
 
 class Scene:
-    """A watched namespace in which a simulator works."""
+    """A watched namespace in which a simulator works. Each kind has its own watch, and one watch may be late."""
 
     def __init__(self, client: ApiClient, namespace: str) -> None:
         self.client = client
@@ -74,8 +76,13 @@ class Scene:
         return vm.status.printable_status if vm is not None and vm.status is not None else None
 
     def owner(self, resource: Resource[Any], name: str) -> str | None:
-        reference = controller_of(self.get(resource, name).metadata)
+        found = self.get(resource, name)
+        reference = controller_of(found.metadata) if found is not None else None
         return reference.uid if reference is not None else None
+
+    def phase(self, resource: Resource[Any], name: str) -> str | None:
+        found = self.get(resource, name)
+        return found.status.phase if found is not None and found.status is not None else None
 
     async def until(self, holds: Callable[[], object]) -> None:
         await until(holds, self._changed, within_s=PATIENCE_S, seen=self._everything)
@@ -115,6 +122,7 @@ async def test_a_vm_starts_as_its_run_strategy_says(control_plane: ControlPlane,
             await scene.create(VMS, vm_document(strategy.lower(), strategy=strategy, labels={"app": "herd"}))
         await scene.until(lambda: {each: scene.word(each.lower()) for each in words} == words)
         for name in running:
+            await scene.until(lambda name=name: scene.get(VMIS, name) is not None)
             assert scene.get(VMIS, name).metadata.labels["app"] == "herd"
             assert scene.owner(VMIS, name) == scene.uid(VMS, name)
         assert len(scene.informers[VMIS].store) == len(running)
@@ -127,6 +135,7 @@ async def test_a_deleted_vmi_and_a_failed_vmi_are_started_again(control_plane: C
         await scene.create(VMS, vm_document(strategy="Always"))
         await scene.create(VMS, vm_document("rerun", "RerunOnFailure"))
         await scene.until(lambda: scene.word() == scene.word("rerun") == "Running")
+        await scene.until(lambda: scene.uid(VMIS, "vm") and scene.uid(VMIS, "rerun"))
         before = {name: scene.uid(VMIS, name) for name in ("vm", "rerun")}
         await scene.delete(VMIS, "vm")
         await scene.patch(VMIS, "rerun", {"status": {"phase": "Failed"}})
@@ -153,7 +162,7 @@ async def test_failed_starts_are_counted_and_end_with_their_cause(control_plane:
         await scene.create(VMS, vm_document(annotations=annotations))
         await scene.until_it_is("CrashLoopBackOff")
         await scene.until(
-            lambda: (failure := scene.get(VMS).status.start_failure) is not None and failure.consecutive_fail_count == 2
+            lambda: (failure := scene.get(VMS).status.start_failure) is not None and failure.consecutive_fail_count >= 2
         )
         await scene.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
         await scene.until(lambda: scene.word() == "Running" and scene.get(VMS).status.start_failure is None)
@@ -161,36 +170,57 @@ async def test_failed_starts_are_counted_and_end_with_their_cause(control_plane:
 
 @pytest.mark.cluster
 async def test_a_vm_shows_the_recorded_events_while_it_starts(control_plane: ControlPlane, namespace: str) -> None:
-    admin, recording = Admin(control_plane.kubeconfig), Recording("vm-start")
-    path = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
+    recording = Recording("vm-start")
+    stories = {resource: recording.story(resource) for resource in (VMS, VMIS)}
+    seen = await events_of_a_start(control_plane, namespace, recording, ready_after_s=4.0)
+    if {resource: told([], seen, resource) for resource in stories} != stories:
+        # On a busy machine, the VM's simulator may miss a state of the VMI, or the watch may end early.
+        with new_namespace(control_plane) as calm:
+            seen = await events_of_a_start(control_plane, calm, recording, ready_after_s=24.0)
+    for resource, story in stories.items():
+        assert_same(told([], seen, resource), story)
+
+
+async def events_of_a_start(
+    plane: ControlPlane, namespace: str, recording: Recording, *, ready_after_s: float
+) -> list[Told]:
+    """Start a VM in full detail. Return the watch events of the VM and of its VMI."""
+    admin, path = Admin(plane.kubeconfig), f"/apis/kubevirt.io/v1/namespaces/{namespace}"
     began = admin.get(f"{path}/virtualmachines")["metadata"]["resourceVersion"]
-    async with playing(control_plane, namespace, SimulationSettings(detail="full", ready_after_s=4.0)) as scene:
+    async with playing(plane, namespace, SimulationSettings(detail="full", ready_after_s=ready_after_s)) as scene:
         await scene.create(VMS, recording.new_vm())
         await scene.until(lambda: (vm := scene.get(VMS)) is not None and vm.status is not None and vm.status.ready)
     events = []
     for resource in (VMS, VMIS):
-        watch = f"{path}/{resource.plural}?watch=true&timeoutSeconds=1&resourceVersion={began}"
+        lasts = f"timeoutSeconds={round(ready_after_s / 4)}"
+        watch = f"{path}/{resource.plural}?watch=true&{lasts}&resourceVersion={began}"
         lines = (await asyncio.to_thread(admin.send, "GET", watch)).splitlines()
         events += [(event["type"], event["object"]) for event in map(json.loads, lines)]
-    for resource in (VMS, VMIS):
-        assert_same(told([], events, resource), recording.story(resource))
+    return events
 
 
 @pytest.mark.cluster
 async def test_a_vm_is_removed_after_its_vmi_and_foreign_finalizers_stay(
     control_plane: ControlPlane, namespace: str
 ) -> None:
-    document = vm_document(annotations={SHUTDOWN_AFTER: "2s"})
+    document = vm_document()
     document["metadata"]["finalizers"] = ["example.org/a"]
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, document)
         await scene.until_it_is("Running")
         assert scene.get(VMS).metadata.finalizers == ("example.org/a", FINALIZER)
+        await scene.until(lambda: scene.get(VMIS) is not None)
+        # A foreign finalizer keeps the VMI until the test has looked.
+        held = [*scene.get(VMIS).metadata.finalizers, "example.org/b"]
+        await scene.patch(VMIS, "vm", {"metadata": {"finalizers": held}})
         await scene.delete(VMS, "vm")
         await scene.until_it_is("Terminating")
-        assert scene.get(VMIS) is not None
+        await scene.until(lambda: scene.get(VMIS).metadata.finalizers == ("example.org/b",))
+        assert scene.get(VMS).metadata.finalizers == ("example.org/a", FINALIZER)
+        await scene.patch(VMIS, "vm", {"metadata": {"finalizers": []}})
         await scene.until(lambda: scene.get(VMS).metadata.finalizers == ("example.org/a",))
-        assert scene.get(VMIS) is None
+        with pytest.raises(NotFound):
+            await scene.client.get(VMIS, ObjectKey(namespace, "vm"))
         await scene.patch(VMS, "vm", {"metadata": {"finalizers": []}})
         await scene.until_it_has_gone(VMS)
 
@@ -203,10 +233,10 @@ async def test_all_objects_of_a_vm_are_deleted_with_it(
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, vm_document(disks=["a", "b"]))
         await scene.until_it_is("Running")
+        await scene.until(lambda: scene.phase(DATA_VOLUMES, "a") == "Succeeded" and scene.phase(CLAIMS, "b") == "Bound")
+        await scene.until(lambda: scene.uid(CLAIMS, "a"))
         assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS)
         assert scene.owner(CLAIMS, "a") == scene.uid(DATA_VOLUMES, "a")
-        assert scene.get(DATA_VOLUMES, "a").status.phase == "Succeeded"
-        assert scene.get(CLAIMS, "b").status.phase == "Bound"
         await scene.delete(VMS, "vm", propagation)
         await scene.until(lambda: not any(len(informer.store) for informer in scene.informers.values()))
 
@@ -216,10 +246,12 @@ async def test_a_vm_that_is_deleted_with_orphan_leaves_its_objects(control_plane
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, vm_document(disks=["a"]))
         await scene.until_it_is("Running")
+        await scene.until(lambda: scene.uid(VMIS) and scene.uid(DATA_VOLUMES, "a"))
         await scene.delete(VMS, "vm", "Orphan")
         await scene.until_it_has_gone(VMS)
-        assert scene.owner(VMIS, "vm") is None
-        assert scene.owner(DATA_VOLUMES, "a") is None
+        await scene.until(lambda: scene.owner(VMIS, "vm") is scene.owner(DATA_VOLUMES, "a") is None)
+        assert scene.get(VMIS) is not None
+        assert scene.get(DATA_VOLUMES, "a") is not None
 
 
 @pytest.mark.cluster
@@ -229,6 +261,7 @@ async def test_disks_without_an_owner_are_adopted_by_the_next_vm(control_plane: 
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, document)
         await scene.until_it_is("Running")
+        await scene.until(lambda: scene.uid(DATA_VOLUMES, "a") and scene.uid(CLAIMS, "a"))
         first, before = scene.uid(VMS), (scene.uid(DATA_VOLUMES, "a"), scene.uid(CLAIMS, "a"))
         await scene.delete(VMS, "vm")
         await scene.until_it_is("Terminating")
@@ -239,7 +272,7 @@ async def test_disks_without_an_owner_are_adopted_by_the_next_vm(control_plane: 
         await scene.until_it_is("Running")
         assert scene.uid(VMS) != first
         assert (scene.uid(DATA_VOLUMES, "a"), scene.uid(CLAIMS, "a")) == before
-        assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS)
+        await scene.until(lambda: scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS))
 
 
 @pytest.mark.cluster
@@ -280,7 +313,7 @@ async def test_a_simulator_that_is_started_again_continues(control_plane: Contro
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMS, vm_document("up", disks=["a"]))
         await scene.create(VMS, vm_document("down", strategy="Once", annotations={SHUTDOWN_AFTER: "1s"}))
-        await scene.until(lambda: scene.word("up") == scene.word("down") == "Running")
+        await scene.until(lambda: scene.word("up") == scene.word("down") == "Running" and scene.uid(VMIS, "up"))
         before = scene.uid(VMIS, "up")
         await scene.delete(VMS, "down")
         await scene.until_it_is("Terminating", "down")
@@ -288,22 +321,30 @@ async def test_a_simulator_that_is_started_again_continues(control_plane: Contro
         await scene.create(VMS, vm_document("new", disks=["b"]))
         await scene.until_it_is("Running", "new")
         await scene.until_it_has_gone(VMS, "down")
+        await scene.until(lambda: scene.get(VMIS, "up") is not None)
         assert scene.uid(VMIS, "up") == before
 
 
-@pytest.mark.cluster
-async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: str) -> None:
-    names = [f"vm-{number}" for number in range(20)]
-    async with playing(control_plane, namespace) as scene:
-        await asyncio.gather(*(scene.create(VMS, vm_document(name, disks=[f"{name}-0"])) for name in names))
-        await scene.until(lambda: all(scene.word(name) == "Running" for name in names))
-    writes = Counter(
+def writes_in(plane: ControlPlane, namespace: str, since: int) -> Counter[tuple[str, str, str, int]]:
+    """The writes of the simulator in this namespace, from the API server's audit log."""
+    return Counter(
         (record.verb, record.resource, record.subresource, record.code)
-        for record in control_plane.audit_records()
+        for record in plane.audit_records(since)
         if record.user_agent.startswith(simulator.USER_AGENT)
         and record.namespace == namespace
         and record.verb not in ("list", "watch")
     )
+
+
+@pytest.mark.cluster
+async def test_nothing_is_written_twice(control_plane: ControlPlane, namespace: str) -> None:
+    names, since = [f"vm-{number}" for number in range(20)], control_plane.audit_position()
+    async with playing(control_plane, namespace) as scene:
+        await asyncio.gather(*(scene.create(VMS, vm_document(name, disks=[f"{name}-0"])) for name in names))
+        await scene.until(lambda: all(scene.word(name) == "Running" for name in names))
+        # The last writes must not be interrupted, and a watch can show a write before the audit log does.
+        await asyncio.to_thread(steady, lambda: writes_in(control_plane, namespace, since), for_s=1.0)
+    writes = writes_in(control_plane, namespace, since)
     # The number of status writes depends on the speed of the server: short states may be skipped.
     for resource, most in (("virtualmachines", 3), ("datavolumes", 2)):
         assert len(names) <= writes.pop(("patch", resource, "status", 200)) <= most * len(names)
@@ -339,4 +380,5 @@ async def test_data_volumes_are_used_as_soon_as_their_kind_is_served(plane_witho
         await scene.until_it_is("Stopped", "waiting")
         await asyncio.to_thread(crds.install, plane.kubeconfig, [OWN_CRDS])
         await scene.until_it_is("Running", "waiting")
+        await scene.until(lambda: scene.get(DATA_VOLUMES, "a") is not None)
         assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS, "waiting")

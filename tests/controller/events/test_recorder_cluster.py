@@ -41,7 +41,7 @@ class ClusterEvents:
 
     async def publish(self, ref: ObjectRef, *notices: Notice) -> None:
         self.recorder.publish(ref, notices)
-        await self.recorder.flush(20)
+        await self.recorder.flush(60)
         assert len(self.recorder) == 0
 
     async def kubectl(self, *arguments: str) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 from controller.config.settings import Config
 from controller.preflight.checks import StartupError, check
-from controller.preflight.permissions import Permission, permissions_needed
+from controller.preflight.permissions import Permission, missing_permissions, permissions_needed
 from informers.client import ApiClient, open_client
 from informers.configuration import load_credentials
 from sandbox.controlplane import ControlPlane
@@ -21,6 +22,7 @@ from tests.command_line import parse
 
 SETS = "virtualmachineinstancereplicasets"
 POOLS = "virtualmachinepools"
+IN_FORCE_WITHIN_S = 60.0
 
 
 def wall_clock() -> datetime:
@@ -43,16 +45,20 @@ def settings(namespace: str, *argv: str) -> Config:
     return parse(["--leader-election-namespace", namespace, *argv], {})
 
 
-Allow = Callable[[Config, Callable[[Permission], bool]], None]
+Allow = Callable[[Config, Callable[[Permission], bool]], Awaitable[None]]
 
 
 @pytest.fixture
 def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIterator[Allow]:
-    """Grant the user the permissions in `wanted` that the configuration needs."""
-    name, _ = herder
+    """Grant the user the permissions in `wanted` that the configuration needs, and wait until they are in force."""
+    name, kubeconfig = herder
 
-    def given(config: Config, wanted: Callable[[Permission], bool]) -> None:
-        kubectl.apply(*rbac.roles(filter(wanted, permissions_needed(config)), name=name, subject=rbac.user(name)))
+    async def given(config: Config, wanted: Callable[[Permission], bool]) -> None:
+        granted = tuple(filter(wanted, permissions_needed(config)))
+        kubectl.apply(*rbac.roles(granted, name=name, subject=rbac.user(name)))
+        async with connected(kubeconfig) as client, asyncio.timeout(IN_FORCE_WITHIN_S):
+            while await missing_permissions(client, granted):
+                await asyncio.sleep(0.05)
 
     yield given
     kubectl("delete", "clusterrole,clusterrolebinding", name, "--ignore-not-found")
@@ -68,7 +74,7 @@ async def test_an_admin_can_start(control_plane, namespace):
 @pytest.mark.parametrize("scope", ["everywhere", "one namespace"])
 async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, namespace):
     config = settings(namespace, *(["--watch-namespaces", namespace] if scope == "one namespace" else []))
-    allow(config, lambda _: True)
+    await allow(config, lambda _: True)
     async with connected(herder[1]) as client:
         await check(client, config, now=wall_clock)
 
@@ -76,7 +82,7 @@ async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, 
 @pytest.mark.cluster
 async def test_missing_permissions_are_reported_with_the_name_of_the_user(allow, herder, namespace):
     config = settings(namespace)
-    allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
+    await allow(config, lambda permission: permission.verb != "delete" and permission.subresource != "status")
     async with connected(herder[1]) as client:
         with pytest.raises(StartupError) as caught:
             await check(client, config, now=wall_clock)

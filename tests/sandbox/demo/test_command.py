@@ -119,7 +119,7 @@ def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactor
         env={**os.environ, "TMPDIR": str(directory)},
         capture_output=True,
         text=True,
-        timeout=WITHIN_S,
+        timeout=2.5 * WITHIN_S,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
