@@ -9,7 +9,12 @@ import pytest
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
-from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process
+from tests.integration.controller_process import (
+    PATIENT_LEASE,
+    ControllerProcess,
+    ReplicaSetNamespace,
+    controller_process,
+)
 from tests.integration.idle_plane import idle_namespace, idle_plane, proxied, proxy
 from tests.integration.kubevirt_installation import kubevirt_plane
 from tests.integration.launcher_plane import launcher_plane
@@ -44,7 +49,7 @@ def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def running(control_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
     """The shared controller. Tests that stop or start a controller use another control plane."""
-    with controller_process(control_plane, tmp_path_factory.mktemp("controller")) as program:
+    with controller_process(control_plane, tmp_path_factory.mktemp("controller"), *PATIENT_LEASE) as program:
         yield program
 
 

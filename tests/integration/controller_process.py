@@ -35,6 +35,10 @@ NOT_FOUND = 404
 GROUP_VERSION = "kubevirt.io/v1"
 CONTROLLER = "controller"
 LABELS = {"app": "herd"}
+PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s", "--retry-period", "1s")
+"""Flags for a leader that keeps its lease when a busy machine stops it, or the API server, for some seconds."""
+
+ANSWERS_WITHIN_S = 30
 SPEC: dict[str, Any] = {"domain": {"resources": {"requests": {"memory": "64M"}}}}
 
 
@@ -79,12 +83,12 @@ class ControllerProcess:
         return bool(self.lines(msg="working"))
 
     def metrics(self) -> str:
-        with urllib.request.urlopen(self.metrics_url, timeout=10) as answer:
+        with urllib.request.urlopen(self.metrics_url, timeout=ANSWERS_WITHIN_S) as answer:
             return str(answer.read().decode())
 
     def health(self, endpoint: str) -> tuple[int, str]:
         try:
-            with urllib.request.urlopen(f"{self.health_url}/{endpoint}", timeout=10) as answer:
+            with urllib.request.urlopen(f"{self.health_url}/{endpoint}", timeout=ANSWERS_WITHIN_S) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
             return error.code, error.read().decode()
@@ -357,7 +361,7 @@ class ReplicaSetNamespace:
 
 def quiet_down(objects: ReplicaSetNamespace, program: ControllerProcess) -> int:
     """Wait until no reconciliation has run in the namespace for a while. Return the number of past reconciliations."""
-    return steady(lambda: program.passes(objects.namespace), for_s=0.8, within_s=60)
+    return steady(lambda: program.passes(objects.namespace), for_s=2.0, within_s=60)
 
 
 class _Pairs(list[Any]):
@@ -379,6 +383,7 @@ def owned_by(vmis: Iterable[dict[str, Any]], owner: dict[str, Any]) -> list[str]
 __all__ = [
     "GROUP_VERSION",
     "LABELS",
+    "PATIENT_LEASE",
     "SPEC",
     "ControllerProcess",
     "Rejected",

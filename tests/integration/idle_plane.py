@@ -16,14 +16,17 @@ from tests.cluster import new_namespace, running_plane
 from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
 from tests.integration.controller_process import (
     GROUP_VERSION,
+    PATIENT_LEASE,
     ControllerProcess,
     ReplicaSetNamespace,
     controller_process,
 )
 from tests.release import NAMESPACE
 
-SHORT_LEASE = ("--lease-duration", "3s", "--renew-deadline", "2s", "--retry-period", "400ms")
-LEASE_S = 3.0
+SHORT_LEASE = ("--lease-duration", "10s", "--renew-deadline", "8s", "--retry-period", "400ms")
+"""Flags for tests in which a lease expires."""
+
+LEASE_S = 10.0
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vmherd"
 
 
@@ -53,7 +56,7 @@ def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
 @pytest.fixture
 def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
     """A controller whose requests go through the proxy. The test's own requests go directly to the API server."""
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
+    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE, through=proxy.write_kubeconfig) as program:
         yield program
 
 

@@ -16,6 +16,7 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
 from tests.forked import ForkedProgram
 from tests.integration.controller_process import (
+    PATIENT_LEASE,
     ControllerProcess,
     Rejected,
     ReplicaSetNamespace,
@@ -379,7 +380,7 @@ def pool_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 @pytest.fixture(scope="session")
 def pool_controller(pool_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ControllerProcess]:
     """The shared controller for pools. Tests that stop or start a controller use another control plane."""
-    with controller_process(pool_plane, tmp_path_factory.mktemp("pool-controller")) as program:
+    with controller_process(pool_plane, tmp_path_factory.mktemp("pool-controller"), *PATIENT_LEASE) as program:
         yield program
 
 

@@ -72,8 +72,8 @@ def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_delete
     assert written(pools, "create", "virtualmachines", 201, since=position) == Counter(gone)
     assert uids(pools.data_volumes()) == disks
 
-    pools.kubectl("delete", "vmpool", "pool", "--timeout=120s")
-    eventually(lambda: not pools.vms(), within_s=PATIENCE_S, what="all VMs are gone")
+    pools.kubectl("delete", "vmpool", "pool", "--wait=false")
+    eventually(lambda: not pools.pool_exists() and not pools.vms(), within_s=PATIENCE_S, what="all VMs are gone")
     assert uids(pools.data_volumes()) == disks, "state that was to be kept outlives the pool, too"
     deletes = [r for r in plane.audit_records(pools.since) if r.namespace == pools.namespace and r.verb == "delete"]
     assert [record.name for record in deletes if record.resource in ("datavolumes", "persistentvolumeclaims")] == []

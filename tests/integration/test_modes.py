@@ -14,13 +14,14 @@ from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace
 from tests.integration.controller_process import (
+    PATIENT_LEASE,
     ControllerProcess,
     ReplicaSetNamespace,
     controller_process,
     eventually,
     stays,
 )
-from tests.integration.idle_plane import LEASE, SHORT_LEASE
+from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import (
     OTHER,
     RESTING,
@@ -74,7 +75,7 @@ def test_auto_is_alongside_if_kubevirt_is_installed_and_leaves_its_sets_alone(
     theirs = ReplicaSetNamespace(kubevirt.plane, namespace)
     ours = ReplicaSetNamespace(kubevirt.plane, namespace, group="vmherd.dev")
     may = knowing(kubevirt.plane, "--mode", "alongside")
-    with controller_process(may, tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
+    with controller_process(may, tmp_path, "--mode", "auto", *PATIENT_LEASE) as program:
         theirs.make_set(2, name="theirs")
         ours.make_set(1, name="ours")
         eventually(lambda: len(ours.alive()) == 1, what="our set has its VMI")
@@ -87,7 +88,7 @@ def test_auto_is_standalone_if_kubevirt_is_defined_but_not_installed(
     kubevirt: KubeVirtInstallation, tmp_path: Path
 ) -> None:
     kubevirt.kubectl("delete", "kubevirts", "kubevirt")
-    with controller_process(knowing(kubevirt.plane), tmp_path, "--mode", "auto", *SHORT_LEASE) as program:
+    with controller_process(knowing(kubevirt.plane), tmp_path, "--mode", "auto", *PATIENT_LEASE) as program:
         assert mode_of(program) == "standalone"
         assert program.stop() == 0
 
@@ -107,7 +108,7 @@ def test_an_active_virt_controller_refuses_a_start(
 def test_a_takeover_waits_for_the_rollout_of_virt_controller(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
     kubevirt.start(*RESTING)
     kubevirt.restart_without_end()
-    with controller_process(kubevirt.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE, wait=False) as program:
+    with controller_process(kubevirt.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE, wait=False) as program:
         stays(lambda: program.process.poll() is None and not program.lines(msg="working"), for_s=3)
         kubevirt.start(*RESTING)
         eventually(lambda: program.working, what="the rollout is over")
@@ -120,7 +121,7 @@ def test_missing_permissions_for_the_second_writer_check_are_reported(
     line = refusal(blind, tmp_path, "--mode", "standalone")
     assert "cannot check whether KubeVirt's virt-controller also reconciles virtualmachineinstancereplicasets" in line
     assert "--no-second-writer-check" in line
-    with controller_process(kubevirt.plane, tmp_path, "--no-second-writer-check", *SHORT_LEASE) as program:
+    with controller_process(kubevirt.plane, tmp_path, "--no-second-writer-check", *PATIENT_LEASE) as program:
         assert program.stop() == 0
 
 
@@ -137,7 +138,7 @@ def test_a_takeover_needs_permissions_to_read_kubevirts_objects(kubevirt: KubeVi
         "vmherd: missing permission: list kubevirts.kubevirt.io in namespace kubevirt",
         'vmherd: missing permission: get deployments.apps "virt-controller" in namespace kubevirt',
     ]
-    with controller_process(plane, tmp_path, *argv, *SHORT_LEASE) as program:
+    with controller_process(plane, tmp_path, *argv, *PATIENT_LEASE) as program:
         assert program.stop() == 0
 
 
@@ -156,7 +157,7 @@ def test_a_recent_status_write_reveals_virt_controller_without_a_deployment(
     line = refusal(looks, tmp_path, "--mode", "standalone")
     assert f"virt-controller wrote the status of virtualmachineinstancereplicasets.kubevirt.io {namespace}/herd" in line
     sets.kubectl("delete", "vmirs", "herd")
-    with controller_process(looks, tmp_path, "--mode", "standalone", *SHORT_LEASE) as program:
+    with controller_process(looks, tmp_path, "--mode", "standalone", *PATIENT_LEASE) as program:
         assert program.lines(msg="KubeVirt has no virt-controller yet")
         assert program.stop() == 0
 
@@ -208,7 +209,7 @@ def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namesp
     assert vmherd(plane.kubeconfig, "takeover").returncode == 0
     kubevirt.operate()
     sets = ReplicaSetNamespace(plane, namespace)
-    with controller_process(plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+    with controller_process(plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
         sets.make_set(2)
         sets.wait_for(2)
         refused = vmherd(plane.kubeconfig, "takeover", "--undo")

@@ -16,6 +16,7 @@ import pytest
 
 from sandbox.controlplane import APISERVER, ControlPlane
 from tests.integration.controller_process import (
+    PATIENT_LEASE,
     ControllerProcess,
     Rejected,
     ReplicaSetNamespace,
@@ -30,27 +31,26 @@ pytestmark = pytest.mark.cluster
 WANTED = 300
 UNDER_WAY = 50
 MEASURED_S = 4.0
-BACK_AT_WORK_S = 15.0
+BACK_AT_WORK_S = 30.0
 ASKED_PER_S = 20
-SLOWLY = ("--kube-api-qps", "100", "--kube-api-burst", "20")
+SLOWLY = ("--kube-api-qps", "50", "--kube-api-burst", "20")
 """Flags for a slow controller. The test stops the server before the controller has finished its work.
 
 These limits are higher than the rate of retries in an outage, so they do not slow down the retries.
 """
-
-PATIENT_LEASE = ("--lease-duration", "90s", "--renew-deadline", "80s")
+VERY_SLOWLY = ("--kube-api-qps", "20", "--kube-api-burst", "20")
 
 
 def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as first:
+    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *VERY_SLOWLY) as first:
         idle_namespace.make_set(WANTED)
         eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
         first.kill()
     assert len(idle_namespace.vmis()) < WANTED
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE):
-        alive = idle_namespace.wait_for(WANTED)
+        alive = idle_namespace.wait_for(WANTED, within_s=60)
         stays(lambda: idle_namespace.alive().keys() == alive.keys(), what="the VMIs")
     assert_each_once(created(idle_namespace), of=set(alive))
     assert not deleted(idle_namespace)
@@ -85,8 +85,8 @@ def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(
         before = scaled_up(idle_namespace)
         scale_down_begins(idle_namespace, to=20)
         with unplugged(idle_namespace.plane):
-            eventually(lambda: asked_in(program, 1.0) <= ASKED_PER_S, what="the delays of retries grow")
-            assert asked_in(program, MEASURED_S) <= ASKED_PER_S * MEASURED_S
+            eventually(lambda: asked_per_s(program, 1.0) <= ASKED_PER_S, what="the delays of retries grow")
+            assert asked_per_s(program, MEASURED_S) <= ASKED_PER_S
             assert len(deleted(idle_namespace)) + UNDER_WAY < WANTED - 20
         eventually(lambda: answers(idle_namespace), what="the server serves VMIs again")
         kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
@@ -94,7 +94,7 @@ def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(
         assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
         assert_each_once(created(idle_namespace), of=set(before))
         assert any("refused" in line["why"] for line in program.lines(msg="waiting"))
-        assert len(program.lines(msg="following again")) >= 2
+        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are logged")
         assert not program.lines(level="error")
 
 
@@ -105,7 +105,7 @@ def test_a_leader_without_an_api_server_exits_and_its_successor_waits_and_contin
         before = scaled_up(idle_namespace)
         scale_down_begins(idle_namespace, to=20)
         with unplugged(idle_namespace.plane):
-            assert leader.process.wait(10) == 1
+            assert leader.process.wait(30) == 1
             assert "lease" in leader.log.read_text().splitlines()[-1]
             with controller_process(leader.pod, tmp_path, *SHORT_LEASE, wait=False) as next_one:
                 eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it logs that it waits")
@@ -124,7 +124,7 @@ def waiting(program: ControllerProcess) -> set[str]:
 
 def scaled_up(sets: ReplicaSetNamespace) -> dict[str, dict[str, Any]]:
     sets.make_set(WANTED)
-    return sets.wait_for(WANTED)
+    return sets.wait_for(WANTED, within_s=60)
 
 
 def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
@@ -149,11 +149,11 @@ def unanswered(program: ControllerProcess) -> int:
     return round(sum(map(float, counts)))
 
 
-def asked_in(program: ControllerProcess, seconds: float) -> int:
-    """The number of requests without an answer in the next `seconds` seconds."""
-    before = unanswered(program)
+def asked_per_s(program: ControllerProcess, seconds: float) -> float:
+    """The number of requests without an answer per second, in the next `seconds` seconds or a little longer."""
+    before, began = unanswered(program), time.monotonic()
     time.sleep(seconds)
-    return unanswered(program) - before
+    return (unanswered(program) - before) / (time.monotonic() - began)
 
 
 def assert_each_once(written: Counter[str], *, of: set[str]) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from datetime import UTC, datetime
@@ -22,6 +21,8 @@ from tests.integration.controller_process import (
 from tests.integration.idle_plane import LEASE_S, SHORT_LEASE, created
 
 pytestmark = pytest.mark.cluster
+
+OK, CREATED = 200, 201
 
 
 @pytest.fixture
@@ -56,6 +57,23 @@ def writes(sets: ReplicaSetNamespace) -> list[AuditRecord]:
     ]
 
 
+def of_the_lease(sets: ReplicaSetNamespace, program: ControllerProcess, *verbs: str) -> list[AuditRecord]:
+    """The successful requests of a controller for the lease."""
+    return [
+        record
+        for record in sets.plane.audit_records(sets.since)
+        if record.resource == "leases"
+        and record.credential == program.credential
+        and record.verb in verbs
+        and record.code in (OK, CREATED)
+    ]
+
+
+def first_of(sets: ReplicaSetNamespace, program: ControllerProcess) -> datetime:
+    """The time at which a standby has taken the lease."""
+    return min(record.request_received_timestamp for record in of_the_lease(sets, program, "patch"))
+
+
 def test_only_the_leader_writes_and_both_are_ready(
     idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
@@ -69,16 +87,16 @@ def test_only_the_leader_writes_and_both_are_ready(
     assert 'leader_election_master_status{name="vmherd"} 0.0' in new.metrics()
 
 
-def test_sigterm_during_work_hands_over_within_two_seconds(
+def test_sigterm_during_work_hands_over_before_the_lease_expires(
     idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
     idle_namespace.make_set(300)
     eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
     assert old.stop() == 0
-    ended = time.monotonic()
-    eventually(lambda: new.working, within_s=5, what="the standby is working")
-    assert time.monotonic() - ended < 2
-    alive = idle_namespace.wait_for(300)
+    eventually(lambda: new.working, what="the standby is working")
+    released = max(each.request_received_timestamp for each in of_the_lease(idle_namespace, old, "patch"))
+    assert (first_of(idle_namespace, new) - released).total_seconds() < 0.7 * LEASE_S
+    alive = idle_namespace.wait_for(300, within_s=60)
     assert created(idle_namespace) == dict.fromkeys(alive, 1)
 
 
@@ -88,10 +106,10 @@ def test_a_dead_leader_is_replaced_when_its_lease_has_expired(
     idle_namespace.make_set(3)
     idle_namespace.wait_for(3)
     old.kill()
-    died = time.monotonic()
     idle_namespace.change_set({"spec": {"replicas": 4}})
-    eventually(lambda: new.working, within_s=2 * LEASE_S, what="the standby is working")
-    assert time.monotonic() - died < LEASE_S + 1
+    eventually(lambda: new.working, within_s=4 * LEASE_S, what="the standby is working")
+    renewed = max(each.request_received_timestamp for each in of_the_lease(idle_namespace, old, "create", "patch"))
+    assert (first_of(idle_namespace, new) - renewed).total_seconds() >= LEASE_S
     idle_namespace.wait_for(4)
     assert writers(idle_namespace) == {old.credential, new.credential}
 
@@ -102,10 +120,11 @@ def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(
     idle_namespace.make_set(300)
     eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
     old.process.send_signal(signal.SIGSTOP)
-    alive = idle_namespace.wait_for(300)
+    idle_namespace.change_set({"spec": {"replicas": 301}})  # the standby has work, even if the signal came late
+    alive = idle_namespace.wait_for(301, within_s=60)
     continued = datetime.now(UTC)
     old.process.send_signal(signal.SIGCONT)
-    assert old.process.wait(10) != 0
+    assert old.process.wait(30) != 0
     stays(lambda: idle_namespace.alive().keys() == alive.keys(), what="the VMIs")
     assert new.credential in writers(idle_namespace)
     first_of_new = min(r.request_received_timestamp for r in writes(idle_namespace) if r.credential == new.credential)
@@ -154,3 +173,5 @@ def test_a_leader_outside_the_cluster_stops_writing_within_a_minute_after_a_lead
             assert writers(idle_namespace) == {in_pod.credential}
             assert in_pod.working
             assert laptop.working
+        # Each later controller outside the cluster would wait for the end of a lease that is not released.
+        assert laptop.stop() == 0

@@ -11,13 +11,20 @@ import pytest
 from sandbox.controlplane import ControlPlane
 from tests.integration.availability import watched
 from tests.integration.controller_process import controller_process, eventually, owner_uid, stays
-from tests.integration.pool_namespace import PoolNamespace, new_pool_namespace, simulator, uids, vm_template
+from tests.integration.pool_namespace import (
+    READY_AFTER,
+    PoolNamespace,
+    new_pool_namespace,
+    simulator,
+    uids,
+    vm_template,
+)
 from tests.integration.renewal import memory_of
 
 pytestmark = pytest.mark.cluster
 
 AT_ONCE = ("--no-leader-elect",)
-SLOWLY = (*AT_ONCE, "--kube-api-qps", "20", "--burst", "5")
+SLOWLY = (*AT_ONCE, "--kube-api-qps", "10", "--kube-api-burst", "5", "--burst", "5")
 """Flags for a slow controller. The test kills the controller before it has finished its work."""
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 KILLS = 4
@@ -71,13 +78,15 @@ def test_a_controller_killed_in_the_middle_of_a_scale_in_loses_no_disk_and_no_vm
 def test_a_controller_killed_in_the_middle_of_an_update_makes_no_more_vms_unavailable_than_allowed(
     spare: PoolNamespace, tmp_path: Path
 ) -> None:
-    size, allowed = 8, 2
+    size, allowed = 10, 2
+    # So the update is not over before the last kill.
+    slow = {READY_AFTER: "3s"}
     with controller_process(spare.plane, tmp_path, *AT_ONCE):
-        spare.make_pool(size, maxUnavailable=allowed)
+        spare.make_pool(size, maxUnavailable=allowed, template=vm_template(vmi_annotations=slow))
         spare.wait_ready(size)
     vms, vmis = uids(spare.vms()), set(uids(spare.vmis()).values())
     with watched(spare) as availability:
-        spare.change_template(vm_template(memory="128M"))
+        spare.change_template(vm_template(vmi_annotations=slow, memory="128M"))
         for _ in range(3):
             left = len(old_ones(spare, vmis))
             with controller_process(spare.plane, tmp_path, *AT_ONCE) as program:
@@ -85,7 +94,7 @@ def test_a_controller_killed_in_the_middle_of_an_update_makes_no_more_vms_unavai
                 program.kill()
         assert old_ones(spare, vmis), "killed in the middle"
         with controller_process(spare.plane, tmp_path, *AT_ONCE):
-            spare.wait_ready(size)
+            spare.wait_ready(size, within_s=60)
     assert availability.least["pool"] >= size - allowed
     assert {memory_of(vmi) for vmi in spare.vmis().values()} == {"128M"}
     assert uids(spare.vms()) == vms, "no VM was recreated"

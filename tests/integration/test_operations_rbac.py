@@ -14,8 +14,14 @@ from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import LABELS, ReplicaSetNamespace, controller_process, eventually, owned_by
-from tests.integration.idle_plane import SHORT_LEASE
+from tests.integration.controller_process import (
+    LABELS,
+    PATIENT_LEASE,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    owned_by,
+)
 from tests.integration.pool_namespace import REVISION, PoolNamespace, vm_template
 from tests.release import NAME, NAMESPACE
 
@@ -26,7 +32,7 @@ def test_with_exactly_the_listed_permissions_no_request_is_refused(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     orphan = idle_namespace.make_vmi("orphan")
-    flags = (*SHORT_LEASE, "--revision-history=0")
+    flags = (*PATIENT_LEASE, "--revision-history=0")
     with controller_process(idle_namespace.plane, tmp_path, *flags) as program:
         live_through_a_set(idle_namespace, orphan)
         live_through_a_pool(PoolNamespace(idle_namespace.plane, idle_namespace.namespace))
@@ -53,7 +59,7 @@ def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
     def live() -> None:
-        with ExitStack() as afterwards, controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
+        with ExitStack() as afterwards, controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE) as program:
             afterwards.enter_context(without_rule_for(idle_namespace.plane, "events"))
             idle_namespace.make_set(1)
             eventually(lambda: program.pod and program.pod.lacks(), what="a refusal in the audit log")

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from tests.integration.controller_process import LABELS, ReplicaSetNamespace, eventually, owned_by, owner_uid
+from tests.integration.witness import wait_until_seen
 
 pytestmark = pytest.mark.cluster
 
 
 def test_r2_an_orphan_that_matches_is_adopted_and_counts(sets: ReplicaSetNamespace) -> None:
     orphan = sets.make_vmi("orphan")
+    wait_until_seen(sets)
     owner = sets.make_set(2)
     alive = sets.wait_for(2)
     assert alive["orphan"]["metadata"]["uid"] == orphan["metadata"]["uid"]

@@ -32,6 +32,7 @@ from tests.faults.actions import (
 from tests.faults.rules import Match, Rule
 from tests.faults.threads import ThreadedProxy
 from tests.integration.controller_process import (
+    PATIENT_LEASE,
     ControllerProcess,
     ReplicaSetNamespace,
     controller_process,
@@ -103,6 +104,7 @@ def test_r9_after_each_broken_watch_a_deleted_vmi_is_replaced_once(
         rule = proxy.add(Rule(Match("watch", VMIS), action))
         idle_namespace.delete_vmi(gone)
         eventually(lambda: replaced(idle_namespace, victim), what=f"the replacement after {action}")  # noqa: B023
+        eventually(lambda: created(idle_namespace).total() >= number, what="its record in the audit log")  # noqa: B023
         eventually(lambda: proxy.decisions(rule), what=f"the fault {action}")  # noqa: B023
         proxy.remove(rule)
         assert created(idle_namespace).total() == number, action
@@ -112,7 +114,7 @@ def test_r9_after_each_broken_watch_a_deleted_vmi_is_replaced_once(
 def test_after_a_change_of_the_ca_the_controller_goes_on_with_the_new_ca_file(
     idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, tmp_path: Path
 ) -> None:
-    with controller_process(idle_namespace.plane, tmp_path, through=proxy.write_kubeconfig) as program:
+    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE, through=proxy.write_kubeconfig) as program:
         idle_namespace.make_set(1)
         idle_namespace.wait_for(1)
         proxy.call(lambda inner: inner.change_authority())

@@ -11,8 +11,8 @@ import pytest
 from tests.faults.actions import OmitEvents
 from tests.faults.rules import Match, Rule
 from tests.faults.threads import ThreadedProxy
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
-from tests.integration.idle_plane import SHORT_LEASE, created
+from tests.integration.controller_process import PATIENT_LEASE, ReplicaSetNamespace, controller_process, eventually
+from tests.integration.idle_plane import created
 
 pytestmark = pytest.mark.cluster
 
@@ -22,7 +22,7 @@ ALL = 1_000_000
 def test_r9_vmis_whose_added_events_are_lost_are_counted_after_a_new_list(
     idle_namespace: ReplicaSetNamespace, proxy: ThreadedProxy, tmp_path: Path
 ) -> None:
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, through=proxy.write_kubeconfig) as program:
+    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE, through=proxy.write_kubeconfig) as program:
         proxy.add(Rule(Match("watch", "virtualmachineinstances", event="ADDED"), OmitEvents(ALL)))
         idle_namespace.make_vmi("other", labels={"app": "other"})
         idle_namespace.make_set(3)

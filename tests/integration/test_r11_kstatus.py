@@ -28,7 +28,7 @@ def test_r11_a_set_is_in_progress_then_stalled_then_current(sets: ReplicaSetName
     assert sets.status()["printableStatus"] == "Degraded"
     eventually(lambda: kstatus_of(sets.set()).status == "Failed", what="the set is stalled")
     assert (sets.condition("Stalled") or {})["message"].startswith(problem)
-    before = steady(lambda: status_writes(sets))
+    before = steady(lambda: status_writes(sets), for_s=2.0)
     sets.change_vmi(first, {"status": {"conditions": [{**PULL, "message": "Back-off pulling image 9"}]}})
     assert steady(lambda: status_writes(sets)) == before, "a new message alone causes no write"
     sets.play_all()

@@ -10,12 +10,12 @@ import pytest
 
 from tests.integration.controller_process import (
     GROUP_VERSION,
+    PATIENT_LEASE,
     ReplicaSetNamespace,
     controller_process,
     eventually,
     stays,
 )
-from tests.integration.idle_plane import SHORT_LEASE
 
 pytestmark = pytest.mark.cluster
 
@@ -93,19 +93,21 @@ def test_r17_with_cascade_orphan_the_controller_deletes_the_revisions(sets: Repl
 def test_r17_each_new_template_is_stored_and_the_oldest_are_pruned_also_after_crashes(
     idle_namespace: ReplicaSetNamespace, tmp_path: Path
 ) -> None:
-    flags = (*SHORT_LEASE, "--revision-history=2")
+    flags = ("--no-leader-elect", "--revision-history=2")
     with controller_process(idle_namespace.plane, tmp_path, *flags) as program:
         idle_namespace.make_set(1)
         idle_namespace.wait_for(1)
         eventually(lambda: memories(idle_namespace) == {"64M"}, what="the first template")
         change_memory(idle_namespace, "65M")
         eventually(lambda: memories(idle_namespace) == {"64M", "65M"}, what="the second template")
+        eventually(lambda: written(idle_namespace) == {("create", 201): 2}, what="no write is under way")
         program.kill()
     change_memory(idle_namespace, "66M")
     with controller_process(idle_namespace.plane, tmp_path, *flags) as program:
         eventually(lambda: memories(idle_namespace) == {"64M", "65M", "66M"}, what="the template changed meanwhile")
         change_memory(idle_namespace, "67M")
         eventually(lambda: "67M" in memories(idle_namespace), what="the fourth template")
+        eventually(lambda: written(idle_namespace) == {("create", 201): 4}, what="no write is under way")
         program.kill()
     with controller_process(idle_namespace.plane, tmp_path, *flags):
         for memory in ("68M", "69M"):
@@ -121,7 +123,7 @@ def test_r17_each_new_template_is_stored_and_the_oldest_are_pruned_also_after_cr
 
 
 def test_r17_a_flag_switches_the_history_of_sets_off(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, "--no-replicaset-history"):
+    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE, "--no-replicaset-history"):
         idle_namespace.make_set(1)
         idle_namespace.wait_for(1)
         change_memory(idle_namespace, "128M")

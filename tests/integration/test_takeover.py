@@ -15,8 +15,8 @@ import pytest
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from tests.integration.controller_process import ControllerProcess, controller_process, eventually
-from tests.integration.idle_plane import LEASE, SHORT_LEASE
+from tests.integration.controller_process import PATIENT_LEASE, ControllerProcess, controller_process, eventually
+from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import RESTING, KubeVirtInstallation, vmherd
 from tests.integration.pool_namespace import (
     FINALIZER,
@@ -125,7 +125,7 @@ def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_
     assert f"virtualmachinepools {pools.namespace}/pool: nothing\n" in dry.stdout
     before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
     position = pools.plane.audit_position()
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
         eventually(lambda: mark_of(pools) == "done", what="the pool is ours")
         assert program.stop() == 0
     written = pools.requests("create", "update", "patch", "delete", since=position)
@@ -138,7 +138,7 @@ def test_vms_that_are_taken_over_lose_a_finalizer_that_they_do_not_need(pools: P
     before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
     specs = [vm["spec"] for vm in pools.vms().values()]
     position = pools.plane.audit_position()
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
         eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()))
         assert program.stop() == 0
     written = pools.requests("create", "update", "patch", "delete", since=position)
@@ -156,7 +156,7 @@ def test_an_update_that_no_user_requested_is_held_until_it_is_allowed(pools: Poo
     assert f"{pools.namespace}/pool: held: takeover: 2 virtual machines would be restarted" in dry
     assert "pool-1 differs in spec.template.spec.domain.resources.requests.memory" in dry
     before = uids(pools.vmis())
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE):
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE):
         eventually(lambda: mark_of(pools).startswith("held "), what="the update is held")
         eventually(lambda: pools.told("TakeoverHeld")["pool"] == 1, what="an Event for the user")
         pools.scale(3)
@@ -172,13 +172,13 @@ def test_in_a_takeover_no_status_is_written_twice(pools: PoolNamespace, tmp_path
     """The API server prunes the status fields that KubeVirt's definitions lack. So the controller must not write these
     fields.
     """
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *SHORT_LEASE) as program:
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
         pools.make_set(2)
         pools.make_pool(1)
         eventually(lambda: pools.status().get("readyReplicas") == 2, what="the set reports")
         eventually(lambda: pools.pool_status().get("replicas") == 1, what="the pool reports")
         assert set(pools.status()) <= {"replicas", "readyReplicas", "labelSelector", "conditions"}
-        eventually(lambda: quiet(pools, program), within_s=15, what="passes without writes")
+        eventually(lambda: quiet(pools, program), what="passes without writes")
 
 
 def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
