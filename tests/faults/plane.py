@@ -47,7 +47,10 @@ def frozen(plane: ControlPlane, component: str) -> Iterator[None]:
 def _is_stopped(pid: int) -> bool:
     """True if each thread of the process is stopped by a signal."""
     threads = Path(f"/proc/{pid}/task").glob("*/stat")
-    return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+    try:
+        return all(thread.read_text().rpartition(")")[2].split()[0] == "T" for thread in threads)
+    except (FileNotFoundError, ProcessLookupError):  # a thread has ended in between
+        return False
 
 
 def restart_etcd(plane: ControlPlane) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import ControllerProcess, controller_process
+from tests.integration.controller_process import PATIENT_LEASE, ControllerProcess, controller_process
 
 GROUP = "unchecked.vmherd.dev"
 
@@ -37,7 +37,8 @@ def unchecked_controller(
     kubectl = Kubectl(plane.kubeconfig)
     kubectl.apply(document)
     kubectl("wait", "--for=condition=Established", "crd", name)
-    with controller_process(plane, directory, flag, GROUP, "--leader-election-id", "unchecked") as program:
+    flags = (flag, GROUP, "--leader-election-id", "unchecked", *PATIENT_LEASE)
+    with controller_process(plane, directory, *flags) as program:
         yield program
         if has_finalizers:
             kubectl("delete", name, "--all", "--all-namespaces")
