@@ -98,7 +98,8 @@ def test_p2_a_vm_that_is_detached_as_documented_is_replaced_and_can_be_deleted_l
     pools.scale(0)
     pools.wait_for_ordinals(0)
     pools.let_vm_go("pool-0")
-    pools.kubectl("delete", "vm", "pool-0", "--timeout=10s")
+    pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
+    pools.wait_until_seen()
     pools.scale(1)
     again = pools.wait_for_ordinals(0)["pool-0"]
     assert again["metadata"]["uid"] != before["metadata"]["uid"], "the name is free again"
@@ -110,7 +111,7 @@ def test_p2_a_detached_vm_can_be_deleted_while_the_pool_is_paused(pools: PoolNam
     pools.change_pool({"spec": {"paused": True}})
     eventually(lambda: pools.pool_condition("ReplicaPaused"))
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
-    pools.kubectl("delete", "vm", "pool-0", "--timeout=10s")
+    pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
     stays(lambda: list(pools.vms()) == ["pool-1"], for_s=0.7, what="no VM is created meanwhile")
 
 
@@ -118,10 +119,10 @@ def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNam
     pools.make_pool(1, scaleInStrategy=KEEPS_DISKS)
     pools.wait_for_ordinals(0)
     pools.kubectl("patch", "vm", "pool-0", "--type", "merge", "--patch", DETACH)
-    pools.kubectl("delete", "vmpool", "pool", "--timeout=10s")
+    pools.kubectl("delete", "vmpool", "pool", "--timeout=60s")
     pools.wait_for_ordinals(0)
     assert finalizers_of(pools.vm("pool-0")) == [NOT_OURS]
-    pools.kubectl("delete", "vm", "pool-0", "--timeout=10s")
+    pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
 
 
 def test_p2_pools_of_one_namespace_with_the_same_labels_do_not_change_each_others_vms(pools: PoolNamespace) -> None:

@@ -27,8 +27,10 @@ def test_p3_names_have_the_smallest_ordinals_and_gaps_are_filled(pools: PoolName
 def test_p3_a_name_of_a_foreign_vm_is_skipped_until_it_is_free(pools: PoolNamespace) -> None:
     pools.make_vm("pool-1", labels={"app": "other"})
     eventually(lambda: is_vm_ready(pools.vm("pool-1")))
+    pool = pools.make_pool(0)
+    pools.wait_until_seen()
     before = pools.vm("pool-1")
-    pool = pools.make_pool(2)
+    pools.scale(2)
     vms = pools.wait_for_ordinals(0, 1, 2)
     assert sorted(owned_by(vms.values(), pool)) == ["pool-0", "pool-2"]
     pools.wait_ready(2)
@@ -40,6 +42,7 @@ def test_p3_a_name_of_a_foreign_vm_is_skipped_until_it_is_free(pools: PoolNamesp
     assert len(pools.requests("create")) == 3, "two VMs and a revision: no name was tried in vain"
     pools.delete_vm("pool-1")
     pools.wait_for_ordinals(0, 2)
+    pools.wait_until_seen()
     pools.scale(3)
     assert sorted(owned_by(pools.wait_for_ordinals(0, 1, 2).values(), pool)) == ["pool-0", "pool-1", "pool-2"]
 

@@ -65,6 +65,7 @@ def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
         for name in names.values():
             pools.delete_vm(f"{name}-{comes}")
         eventually(lambda number=comes: not pools.vms().keys() & {f"{name}-{number}" for name in names.values()})
+        pools.wait_until_seen(name=names["Oldest"])
         for name in names.values():
             pools.scale(replicas, name=name)
         wait_for(0, 3, *range(1, comes + 1))
@@ -172,11 +173,7 @@ def test_p8_a_vm_with_a_snapshot_in_progress_is_deleted_last_and_after_the_snaps
     pools.make_pool(3, template=vm_template(**HALTED), scaleInStrategy=proactive(sortPolicy="DescendingOrder"))
     eventually(lambda: ordinals(pools) == {"pool": {0, 1, 2}})
     set_snapshot(pools, "pool-2", "monday")
-    stays(
-        lambda: ordinals(pools) == {"pool": {0, 1, 2}},
-        for_s=1.0,
-        what="the VMs, until the controller sees the snapshot",
-    )
+    pools.wait_until_seen()
     pools.scale(1)
     eventually(lambda: ordinals(pools) == {"pool": {2}}, what="the other two VMs are deleted")
     pools.scale(0)

@@ -162,6 +162,8 @@ def test_p12_a_vm_whose_revision_is_missing_is_brought_to_the_template(pools: Po
     pools.change_vm("pool-0", {"metadata": {"labels": {REVISION: None}}})
     pools.change_vm("pool-1", {"metadata": {"labels": {REVISION: "nobody-knows"}}})
     pools.kubectl("delete", "controllerrevision", "--all")
+    eventually(lambda: pools.pool_status().get("updatedReplicas", 0) == 0, what="the missing revisions are seen")
+    pools.wait_until_seen()
     pools.change_pool({"spec": {"paused": False}})
     pools.wait_until_updated(3)
     (revision,) = pools.revisions()
@@ -188,7 +190,7 @@ def test_p12_an_unmanaged_pool_changes_no_vm_and_creates_new_vms_from_the_templa
         "pool-2": "128M",
     }
     assert [done(pools, verb, kind, since=position) for verb in ("patch", "delete") for kind in (VMS, VMIS)] == [[]] * 4
-    assert pools.pool_status()["updatedReplicas"] == 1
+    eventually(lambda: pools.pool_status().get("updatedReplicas", 0) == 1, what="only the new VM is up to date")
 
 
 LABELS = {"labelSelector": {"matchLabels": {"tier": "batch"}}}

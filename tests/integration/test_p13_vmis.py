@@ -50,7 +50,7 @@ def test_p13_opportunistic_vmis_take_the_change_at_their_next_restart(pools: Poo
     eventually(lambda: all(vm_memory_of(vm) == "128M" for vm in pools.vms().values()), what="the VMs are patched")
     stays(lambda: uids(pools.vmis()) == running, for_s=1.0, what="the running VMIs")
     assert pools.requests("delete") == []
-    assert pools.pool_status().get("updatedReplicas", 0) == 0, "what runs is not up to date"
+    eventually(lambda: pools.pool_status().get("updatedReplicas", 0) == 0, what="what runs is not up to date")
     pools.delete_vmi("pool-0")
     eventually(lambda: pools.pool_status().get("updatedReplicas") == 1)
     memory = {"pool-0": "128M", "pool-1": "64M"}
@@ -187,6 +187,7 @@ def test_p13_a_vm_whose_snapshot_is_being_taken_waits_and_the_other_vms_are_rest
     pools.wait_ready(3)
     running = uids(pools.vmis())
     pools.change_vm_status("pool-1", {"snapshotInProgress": "monday"})
+    pools.wait_until_seen()
     pools.change_template(quick(memory="128M"))
     eventually(lambda: pools.pool_status().get("updatedReplicas") == 2)
     eventually(lambda: pools.told("UpdateHeld")["pool"] == 1, what="an Event reports the wait")
