@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from sandbox.kubectl import kubectl_path
+from tests.integration.controller_process import eventually
 from tests.integration.pool_namespace import PoolNamespace, is_vm_ready
 
 
@@ -24,9 +25,11 @@ class Availability:
         for name in ready:
             self._ready.setdefault(_pool_of(name), set()).add(name)
         self.least = {pool: len(names) for pool, names in self._ready.items()}
+        self.versions: set[str] = set()
 
     def note(self, change: dict[str, Any]) -> None:
         vmi = change["object"]
+        self.versions.add(vmi["metadata"]["resourceVersion"])
         name = vmi["metadata"]["name"]
         pool = _pool_of(name)
         ready = self._ready.setdefault(pool, set())
@@ -42,6 +45,7 @@ def watched(pools: PoolNamespace) -> Iterator[Availability]:
     path = f"/apis/kubevirt.io/v1/namespaces/{pools.namespace}/virtualmachineinstances"
     listed = json.loads(pools.kubectl("get", "--raw", path).stdout)
     availability = Availability(vmi["metadata"]["name"] for vmi in listed["items"] if _serves(vmi))
+    availability.versions |= _versions(listed["items"])
     raw = f"{path}?watch=1&resourceVersion={listed['metadata']['resourceVersion']}&timeoutSeconds=3600"
     command = [kubectl_path(), "--kubeconfig", str(pools.plane.kubeconfig), "get", "--raw", raw]
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -56,6 +60,8 @@ def watched(pools: PoolNamespace) -> Iterator[Availability]:
         try:
             yield availability
             assert process.poll() is None, "the watch ended before the test did"
+            newest = _versions(pools.vmis().values())
+            eventually(lambda: newest <= availability.versions, what="the watch shows all changes of the block")
         finally:
             process.terminate()
             reader.join()
@@ -63,6 +69,10 @@ def watched(pools: PoolNamespace) -> Iterator[Availability]:
 
 def _serves(vmi: dict[str, Any]) -> bool:
     return "deletionTimestamp" not in vmi["metadata"] and is_vm_ready(vmi)
+
+
+def _versions(vmis: Iterable[dict[str, Any]]) -> set[str]:
+    return {vmi["metadata"]["resourceVersion"] for vmi in vmis}
 
 
 def _pool_of(name: str) -> str:

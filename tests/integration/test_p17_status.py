@@ -3,25 +3,21 @@
 from __future__ import annotations
 
 import re
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from sandbox.kubectl import kubectl_path
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays, steady
 from tests.integration.denied import denied
 from tests.integration.pool_namespace import PoolNamespace, vm_template
 from tests.integration.quota import allow
+from tests.integration.versions import versions
 
 pytestmark = pytest.mark.cluster
 
 VMS = "virtualmachines"
-JSONPATH = '-o=jsonpath={.status.printableStatus}{"\\n"}'
 OURS = {"ReplicaFailure", "Reconciling"}
 FOREIGN = {
     "type": "example.com/Audited",
@@ -37,31 +33,16 @@ def status_writes(pools: PoolNamespace) -> int:
     return sum(record.subresource == "status" for record in pools.requests("patch", "update"))
 
 
+def path_of(pools: PoolNamespace) -> str:
+    return f"/apis/pool.kubevirt.io/v1beta1/namespaces/{pools.namespace}/virtualmachinepools"
+
+
 def write_status(pools: PoolNamespace, status: dict[str, Any]) -> None:
-    path = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{pools.namespace}/virtualmachinepools/pool/status"
-    pools.ask("PATCH", path, {"status": status})
+    pools.ask("PATCH", f"{path_of(pools)}/pool/status", {"status": status})
 
 
 def reason_of_failure(pools: PoolNamespace) -> str:
     return str((pools.pool_condition("ReplicaFailure") or {}).get("reason", ""))
-
-
-@contextmanager
-def words(pools: PoolNamespace) -> Iterator[list[str]]:
-    """Collect the values of the pool's printable status while the block runs."""
-    command = [kubectl_path(), f"--kubeconfig={pools.plane.kubeconfig}", f"--namespace={pools.namespace}"]
-    told: list[str] = []
-    with subprocess.Popen(
-        [*command, "get", "vmpool", "pool", "--watch", JSONPATH], stdout=subprocess.PIPE, text=True
-    ) as watch:
-        assert watch.stdout is not None
-        first = watch.stdout.readline()
-        try:
-            yield told
-        finally:
-            watch.terminate()
-            rest = watch.stdout.read().splitlines()
-    told += [word for word, _ in groupby([first.strip(), *rest])]
 
 
 def test_p17_a_paused_pool_says_so_in_a_condition_and_two_events(pools: PoolNamespace) -> None:
@@ -147,7 +128,7 @@ def test_p17_foreign_conditions_stay_and_two_conditions_are_ours(pools: PoolName
 def test_p17_the_printable_status_follows_the_life_of_a_pool(pools: PoolNamespace) -> None:
     pools.make_pool(0)
     eventually(lambda: pools.pool_status().get("printableStatus") == "Stopped")
-    with words(pools) as told:
+    with versions(pools, path_of(pools)) as seen:
         pools.scale(2)
         pools.wait_ready(2)
         pools.change_pool({"spec": {"paused": True}})
@@ -159,7 +140,7 @@ def test_p17_the_printable_status_follows_the_life_of_a_pool(pools: PoolNamespac
         eventually(lambda: pools.pool_status()["printableStatus"] == "Running")
         pools.scale(0)
         eventually(lambda: pools.pool_status()["printableStatus"] == "Stopped")
-    story = [word for word, _ in groupby(word for word in told if word)]
+    story = [word for word, _ in groupby(each["status"].get("printableStatus") for each in seen)]
     assert story == [
         *("Stopped", "Scaling", "Running"),
         *("Paused", "Running"),
@@ -190,7 +171,7 @@ def test_p17_the_status_is_written_when_it_changes_and_only_then(pools: PoolName
     pools.change_vm("pool-0", {"spec": {"runStrategy": "Halted"}})
     eventually(lambda: pools.pool_status().get("readyReplicas") == 2, what="one VM stays unready")
     pools.wait_until_seen()
-    before = (status_writes(pools), pools.pool()["metadata"]["resourceVersion"])
+    before = steady(lambda: (status_writes(pools), pools.pool()["metadata"]["resourceVersion"]))
     pools.change_vm("pool-1", {"metadata": {"labels": {"note": "hello"}}})
     pools.change_vmi("pool-1", {"status": {"guestOSInfo": {"name": "Fedora"}}})
     pools.wait_until_seen()
