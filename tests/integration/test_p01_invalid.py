@@ -9,7 +9,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace
-from tests.integration.controller_process import ControllerProcess, eventually, owner_uid, stays
+from tests.integration.controller_process import ControllerProcess, eventually, owner_uid, quiet_down, stays
 from tests.integration.pool_namespace import FINALIZER, POOL_LABELS, PoolNamespace, finalizers_of, uids, vm_template
 from tests.integration.unchecked import GROUP, unchecked_controller
 from tests.manifests.documents import POOLS
@@ -71,7 +71,7 @@ def test_p1_an_invalid_pool_changes_nothing_and_is_reported_once_for_each_genera
     once, twice = dict.fromkeys(FLAWS, 1), dict.fromkeys(FLAWS, 2)
     eventually(lambda: pools.told("InvalidSpec") == once, what="an Event for each pool")
     eventually(lambda: statuses("observedGeneration") == once)
-    passes = unchecked.passes(pools.namespace)
+    passes = quiet_down(pools, unchecked)
     stays(lambda: pools.told("InvalidSpec") == once, for_s=1.0)
     assert unchecked.passes(pools.namespace) <= passes + len(FLAWS), "at most one further pass for each pool"
     for name in FLAWS:
@@ -94,7 +94,7 @@ def test_p1_a_pool_that_becomes_invalid_keeps_its_vms_unchanged_but_releases_vms
     before = uids(pools.wait_for_ordinals(0, 1, 2))
     pools.change_pool({"spec": {"selector": {"matchLabels": {"app": "other"}}, "replicas": 1}})
     eventually(lambda: pools.told("InvalidSpec")["pool"] == 1)
-    pools.kubectl("delete", "vm", "pool-1", "--timeout=10s")
+    pools.kubectl("delete", "vm", "pool-1", "--timeout=60s")
     eventually(lambda: pools.pool_status()["replicas"] == 2, what="the status follows")
     pools.change_pool({"spec": {"replicas": 5}})
     eventually(lambda: pools.told("InvalidSpec")["pool"] == 2)
@@ -112,7 +112,7 @@ def test_p1_an_invalid_pool_can_be_deleted_and_releases_its_vms(pools: PoolNames
     pools.wait_for_ordinals(0, 1)
     pools.change_pool({"spec": {"selector": None}})
     eventually(lambda: pools.told("InvalidSpec")["pool"] == 1)
-    pools.kubectl("delete", f"virtualmachinepools.{GROUP}", "pool", "--timeout=10s")
+    pools.kubectl("delete", f"virtualmachinepools.{GROUP}", "pool", "--timeout=60s")
     held = [name for name, vm in pools.vms().items() if FINALIZER in finalizers_of(vm)]
     assert held == [], "the garbage collector can have them, as soon as it knows the group"
 

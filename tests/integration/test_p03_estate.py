@@ -68,7 +68,9 @@ def test_p3_a_burst_asks_for_its_disks_with_lists_and_one_create_waits(pools: Po
     others = [ordinal for ordinal in range(30) if ordinal != 25]
     pools.wait_for_ordinals(*others, ready=False)
     reads = [each for each in pools.requests("get", "list", since=position) if each.code == 200 or each.verb == "list"]
-    asked = Counter((each.verb, each.resource) for each in reads if each.resource != "virtualmachinepools")
+    # The create that waits reads its disk again each second.
+    once = [each for each in reads if each.resource != "virtualmachinepools" and each.name != "root-25"]
+    asked = Counter((each.verb, each.resource) for each in once)
     assert asked["list", "datavolumes"] >= 1
     assert asked["list", "persistentvolumeclaims"] >= 1
     assert asked.total() < 15, asked

@@ -35,13 +35,13 @@ def test_p9_the_pool_deletes_no_vm_and_does_not_replace_a_surplus_vm_that_its_us
     eventually(lambda: {status.get("observedGeneration") for status in pools.pool_statuses().values()} == {2})
     stays(lambda: uids(pools.vms()) == before, what="all stay")
     assert [pools.pool_status(name)["replicas"] for name in NEVER_DELETES] == [3, 3]
-    pools.kubectl("delete", "vm", "opportunistic-1", "unmanaged-1", "--timeout=10s")
+    pools.kubectl("delete", "vm", "opportunistic-1", "unmanaged-1", "--timeout=60s")
     left = {name: uid for name, uid in before.items() if not name.endswith("-1")}
     stays(lambda: uids(pools.vms()) == left, for_s=0.7, what="no VM is created while there are too many")
-    pools.kubectl("delete", "vm", "opportunistic-0", "unmanaged-0", "--timeout=10s")
+    pools.kubectl("delete", "vm", "opportunistic-0", "unmanaged-0", "--timeout=60s")
     left = {name: uid for name, uid in before.items() if name.endswith("-2")}
     stays(lambda: uids(pools.vms()) == left, for_s=0.7, what="the count is right")
-    pools.kubectl("delete", "vm", "opportunistic-2", "unmanaged-2", "--timeout=10s")
+    pools.kubectl("delete", "vm", "opportunistic-2", "unmanaged-2", "--timeout=60s")
     eventually(lambda: pools.vms().keys() == {"opportunistic-0", "unmanaged-0"}, what="the missing VMs are created")
     assert pools.vms_deleted() == {}
 

@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import controller_process, eventually, owner_uid, stays
+from tests.integration.controller_process import controller_process, eventually, owner_uid, stays, steady
 from tests.integration.pool_namespace import FINALIZER, PoolNamespace, finalizers_of, uids, vm_template
 
 pytestmark = pytest.mark.cluster
@@ -136,8 +136,9 @@ def test_p10_disks_are_preserved_before_the_finalizer_is_removed(pools: PoolName
     position = pools.plane.audit_position()
     pools.scale(1)
     pools.wait_for_ordinals(0)
+    asked = steady(lambda: pools.requests("delete", "patch", since=position))
     # A patch with a version conflict is refused and retried.
-    done = [each for each in pools.requests("delete", "patch", since=position) if each.code == 200]
+    done = sorted((each for each in asked if each.code == 200), key=lambda each: each.request_received_timestamp)
     order = [(each.verb, each.resource) for each in done if each.resource != "virtualmachinepools"]
     assert order == [("delete", "virtualmachines"), ("patch", "datavolumes"), ("patch", "virtualmachines")]
 
@@ -175,7 +176,7 @@ def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disk
 def test_p10_preserved_disks_outlive_the_pool(pools: PoolNamespace) -> None:
     make_pools(pools, PROACTIVE, replicas=2)
     volumes, claims = storage(pools)
-    pools.kubectl("delete", "vmpool", *PROACTIVE, "--timeout=30s")
+    pools.kubectl("delete", "vmpool", *PROACTIVE, "--timeout=60s")
     eventually(lambda: not pools.vms(), what="the VMs go")
     kept = tuple(
         {name: uid for name, uid in each.items() if name.partition("-")[0] in KEPT} for each in (volumes, claims)

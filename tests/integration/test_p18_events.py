@@ -49,7 +49,7 @@ def test_p18_kubectl_describe_shows_creates_updates_and_deletes(pools: PoolNames
         message = f"{COMPONENT} {word} VM {pools.namespace}/pool-0"
         words = eventually(lambda reason=reason, message=message: row(pools, reason, message), what=message)
         assert words[0] == "Normal"
-    assert "SuccessfulDelete" in row(pools, "SuccessfulDelete", f"Deleted VMI {pools.namespace}/pool-0: ")
+    eventually(lambda: row(pools, "SuccessfulDelete", f"Deleted VMI {pools.namespace}/pool-0: "), what="the restart")
     events = pools.events()
     ours = [event for event in events if event["involvedObject"]["kind"] == "VirtualMachinePool"]
     assert {event["source"]["component"] for event in ours} == {COMPONENT}

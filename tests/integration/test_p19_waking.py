@@ -86,7 +86,7 @@ def test_p19_the_deletion_of_the_pool_triggers_a_pass_that_releases_its_vms(
     before = quiet_down(pools, pool_controller)
     pools.kubectl("delete", "vmpool", "pool", "--cascade=orphan", "--wait=false")
     eventually(lambda: not pools.pool_exists(), what="the pool is gone")
-    assert pool_controller.passes(pools.namespace) > before
+    eventually(lambda: pool_controller.passes(pools.namespace) > before, what="the log shows the pass")
     eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()))
 
 
@@ -95,6 +95,8 @@ def test_p19_at_rest_there_are_no_requests(pools: PoolNamespace, pool_controller
     pools.wait_ready(10)
     pools.make_pool(2, name="degraded", template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}))
     eventually(lambda: pools.pool_status("degraded").get("replicas") == 2)
+    phases = ["Running"] * 12
+    eventually(lambda: [vmi["status"].get("phase") for vmi in pools.vmis().values()] == phases, what="all VMIs run")
     passes = quiet_down(pools, pool_controller)
     time.sleep(1)
     at_rest = pools.plane.audit_position()
