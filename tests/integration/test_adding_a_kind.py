@@ -21,7 +21,6 @@ from tests.integration.controller_process import (
     controller_process,
     eventually,
 )
-from tests.integration.idle_plane import SHORT_LEASE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLOCK = ROOT / "tests" / "examples" / "flock"
@@ -32,7 +31,7 @@ KIND = "VirtualMachineFlock"
 
 def run(*arguments: str) -> str:
     done = subprocess.run(
-        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, *arguments], cwd=ROOT, capture_output=True, text=True, timeout=100, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -110,7 +109,6 @@ def started(sets: ReplicaSetNamespace, directory: Path) -> Any:
     return controller_process(
         sets.plane.kubeconfig,
         directory,
-        *SHORT_LEASE,
         "--mode",
         "standalone",
         "--watch-namespaces",
@@ -150,12 +148,15 @@ def test_a_flock_is_reconciled_by_the_same_shell(
 
         idle_namespace.make_set(2)
         eventually(lambda: idle_namespace.status().get("replicas") == 2, what="the other kinds go on")
-        events = flocks.json("get", "events", "--field-selector", "reason=Hatched")["items"]
+        hatched = ("get", "events", "--field-selector", "reason=Hatched")
+        events = eventually(lambda: flocks.json(*hatched)["items"], what="the Events arrive")
         assert {event["source"]["component"] for event in events} == {"virtualmachineflock-controller"}
 
 
 @pytest.mark.cluster
-def test_a_missing_definition_is_reported(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_a_missing_definition_is_reported(idle_namespace: ReplicaSetNamespace) -> None:
+    served = ("get", "--raw", "/apis/flock.example.org/v1")
+    eventually(lambda: idle_namespace.kubectl(*served, check=False).returncode, what="the kind of another test is gone")
     command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(idle_namespace.plane.kubeconfig)]
     command += ["--metrics-bind-address", "0", "--health-probe-bind-address", "0", "--mode", "standalone"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=100, check=False)
