@@ -50,7 +50,8 @@ LEAST = {"number": 4, "rounded": 3, "least": 2, "default": 0}
 
 def test_p14_no_more_vms_are_unavailable_than_the_number_or_the_percentage_allows(pools: PoolNamespace) -> None:
     # A guest with a slow shutdown counts as unavailable during the shutdown, although its VMI still exists.
-    slow = {SHUTDOWN_AFTER: "300ms"}
+    # The shutdown is longer than the time between the first and the last of the deletes that may run together.
+    slow = {SHUTDOWN_AFTER: "1s"}
     make(pools, ALLOWED, vmi_annotations=slow)
     position = pools.plane.audit_position()
     with watched(pools) as availability:
@@ -114,6 +115,7 @@ def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout_and_is_repor
     def others_run() -> bool:
         return left.items() <= uids(pools.vmis()).items() and pools.pool_status().get("readyReplicas") == 4
 
+    eventually(others_run, what="the status shows the two VMs that do not come up")
     stays(others_run, for_s=1.0, what="the other four VMs run")
     assert sorted(restarts(pools, since=position)) == ["pool-0", "pool-1"]
     pools.change_pool({"metadata": {"annotations": {"note": "touched"}}, "spec": {"autohealing": {}}})
@@ -133,10 +135,11 @@ def test_p14_a_template_that_does_not_come_up_stops_its_own_rollout_and_is_repor
 def test_p14_the_rollout_goes_on_when_the_template_comes_up_late(pools: PoolNamespace) -> None:
     pools.make_pool(3, maxUnavailable=1)
     pools.wait_ready(3)
+    running = uids(pools.vmis())
     position = pools.plane.audit_position()
     pools.change_template(vm_template(vmi_annotations=NEVER_READY))
     (first,) = eventually(lambda: restarts(pools, since=position))
     stays(lambda: restarts(pools, since=position) == [first], for_s=0.7)
-    eventually(lambda: first in pools.vmis())
+    eventually(lambda: uids(pools.vmis()).get(first, running[first]) != running[first], what="the new VMI")
     pools.change_vmi(first, {"metadata": {"annotations": {BEHAVIOR: None}}})
     eventually(lambda: len(restarts(pools, since=position)) == 2, what="the next VM is restarted")
