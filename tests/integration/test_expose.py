@@ -17,6 +17,7 @@ from sandbox.kubectl import kubectl_path
 from tests.cluster import new_namespace
 from tests.integration.controller_process import ReplicaSetNamespace, eventually
 from tests.integration.pool_namespace import PoolNamespace
+from tests.integration.roles import grant
 
 pytestmark = pytest.mark.cluster
 
@@ -46,7 +47,7 @@ class Shell:
             env={**kept, "KUBECONFIG": str(self.kubeconfig)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=100,
             check=False,
         )
 
@@ -179,8 +180,7 @@ def test_the_namespace_is_that_of_the_context_unless_another_is_named(
 
 def test_a_missing_permission_to_create_services_is_reported(sets: ReplicaSetNamespace, tmp_path: Path) -> None:
     make_set(sets)
-    sets.kubectl("create", "role", "reader", "--verb=get", "--resource=virtualmachineinstancereplicasets.kubevirt.io")
-    sets.kubectl("create", "rolebinding", "reader", "--role=reader", "--user=reader")
+    grant(sets, "reader", "get", "virtualmachineinstancereplicasets.kubevirt.io")
     kubeconfig = sets.plane.write_kubeconfig(tmp_path / "reader", "reader")
     reader = Shell(tmp_path, kubeconfig, sets.namespace)
     assert 'services is forbidden: User "reader"' in reader.refusal("vmirs", "vmi-ephemeral", *GUIDE)

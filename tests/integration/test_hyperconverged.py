@@ -113,8 +113,9 @@ def test_a_takeover_that_cannot_change_the_annotation_says_how_to_do_it_by_hand(
     managed.kubectl("create", "clusterrole", "kubevirts", "--verb=list,patch", "--resource=kubevirts.kubevirt.io")
     managed.kubectl("create", "clusterrolebinding", "kubevirts", "--clusterrole=kubevirts", "--user=operator")
     account = managed.installation.plane.write_kubeconfig(tmp_path / "kubeconfig", "operator")
-    eventually(lambda: "is forbidden" in vmherd(account, "takeover").stderr, what="the role is in force")
-    _refused_with_the_command(vmherd(account, "takeover"), f'{HCO} "{NAME}" is forbidden')
+    why = f'{HCO} "{NAME}" is forbidden'
+    eventually(lambda: why in vmherd(account, "takeover").stderr, what="the role is in force")
+    _refused_with_the_command(vmherd(account, "takeover"), why)
     assert managed.installation.patches() == []
 
 

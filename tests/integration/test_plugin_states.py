@@ -15,6 +15,7 @@ from tests.integration.controller_process import ReplicaSetNamespace, eventually
 from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, PoolNamespace, finalizers_of, uids, vm_template
 from tests.integration.quota import allow
 from tests.integration.renewal import break_vm
+from tests.integration.roles import grant
 
 pytestmark = pytest.mark.cluster
 
@@ -155,8 +156,7 @@ def test_a_user_with_few_permissions_sees_what_the_role_allows(pools: PoolNamesp
     pools.make_pool(1)
     run(pools, "rollout status vmpool/pool")
     resources = "virtualmachinepools.pool.kubevirt.io,virtualmachines.kubevirt.io"
-    pools.kubectl("create", "role", "looks", "--verb=get,list", f"--resource={resources}")
-    pools.kubectl("create", "rolebinding", "looks", "--role=looks", "--user=looker")
+    grant(pools, "looker", "get,list", resources)
     looker = pools.plane.write_kubeconfig(tmp_path / "looker", "looker")
     seen = run(pools, "list", kubeconfig=looker)
     assert [row.split()[0] for row in seen.splitlines()] == ["NAME", "vmpool/pool"]
@@ -166,8 +166,7 @@ def test_a_user_with_few_permissions_sees_what_the_role_allows(pools: PoolNamesp
     assert "there is no plan: virtualmachineinstances" in run(pools, "plan vmpool/pool", code=1, kubeconfig=looker)
     assert "cannot patch resource" in run(pools, "protect vm/pool-0", code=1, kubeconfig=looker)
     resources = "virtualmachinepools.pool.kubevirt.io,controllerrevisions.apps"
-    pools.kubectl("create", "role", "reads", "--verb=get,list", f"--resource={resources}")
-    pools.kubectl("create", "rolebinding", "reads", "--role=reads", "--user=reader")
+    grant(pools, "reader", "get,list", resources)
     reader = pools.plane.write_kubeconfig(tmp_path / "reader", "reader")
     lines = run(pools, "rollout history vmpool/pool", kubeconfig=reader).splitlines()
     assert lines[2].split()[:3] == ["1", "*", "<unknown>"]
