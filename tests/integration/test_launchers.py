@@ -100,7 +100,13 @@ def test_an_eviction_migrates_a_vmi_that_keeps_its_uid(cluster: Launched) -> Non
     pod = cluster.start(evictionStrategy="LiveMigrate")
     before = cluster.vmis()["vm"]
     source = before["status"]["nodeName"]
-    denials = [cluster.evict(pod), cluster.evict(pod)]
+    # The migration lasts one second. It waits as long as it finds no other node.
+    others = {each["metadata"]["name"] for each in cluster.kubectl.json("get", "nodes")["items"]} - {source}
+    cluster.kubectl("cordon", *others)
+    try:
+        denials = [cluster.evict(pod), cluster.evict(pod)]
+    finally:
+        cluster.kubectl("uncordon", *others)
     assert [denial.partition(" ")[0] for denial in denials] == ["429", "429"]
     assert "Eviction triggered evacuation of VMI" in denials[0]
     assert "Evacuation in progress" in denials[1]
