@@ -15,6 +15,7 @@ import pytest
 from tests.cluster import Kubectl
 from tests.integration.controller_process import (
     LABELS,
+    PATIENT_LEASE,
     SPEC,
     ControllerProcess,
     ReplicaSetNamespace,
@@ -109,6 +110,7 @@ def started(sets: ReplicaSetNamespace, directory: Path) -> Any:
     return controller_process(
         sets.plane.kubeconfig,
         directory,
+        *PATIENT_LEASE,
         "--mode",
         "standalone",
         "--watch-namespaces",

@@ -19,7 +19,7 @@ from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import bare_plane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
+from tests.integration.controller_process import PATIENT_LEASE, ReplicaSetNamespace, controller_process, eventually
 from tests.integration.kubevirt_installation import GROUPS
 from tests.integration.launchers import launchers
 from tests.integration.metrics_api import MetricsAPI, metrics_api
@@ -213,7 +213,7 @@ def alongside_plane(
     with (
         bare_plane(control_plane_binaries, definitions) as plane,
         simulator(plane),
-        controller_process(plane, tmp_path_factory.mktemp("alongside"), "--mode", "alongside"),
+        controller_process(plane, tmp_path_factory.mktemp("alongside"), "--mode", "alongside", *PATIENT_LEASE),
     ):
         yield plane
 

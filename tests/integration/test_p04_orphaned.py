@@ -9,7 +9,13 @@ import pytest
 from tests.faults.actions import HoldWatch
 from tests.faults.rules import Match, Rule
 from tests.faults.threads import fault_proxy_in_thread
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.controller_process import (
+    PATIENT_LEASE,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
 from tests.integration.pool_namespace import PoolNamespace, vm_template
 
 pytestmark = pytest.mark.cluster
@@ -24,7 +30,7 @@ def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(
     pools = PoolNamespace(plane, idle_namespace.namespace)
     with (
         fault_proxy_in_thread(plane.url, plane.ca) as proxy,
-        controller_process(plane, tmp_path, through=proxy.write_kubeconfig),
+        controller_process(plane, tmp_path, *PATIENT_LEASE, through=proxy.write_kubeconfig),
     ):
         pools.make_pool(2, template=vm_template(running=False))
         pools.wait_until_updated(2)

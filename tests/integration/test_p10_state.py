@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import controller_process, eventually, owner_uid, stays, steady
+from tests.integration.controller_process import PATIENT_LEASE, controller_process, eventually, owner_uid, stays, steady
 from tests.integration.pool_namespace import FINALIZER, PoolNamespace, finalizers_of, uids, vm_template
 
 pytestmark = pytest.mark.cluster
@@ -192,7 +192,7 @@ def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespa
     kubectl("delete", "crd", DATA_VOLUMES)
     pools = PoolNamespace(own_plane, "bare")
     kubectl("create", "namespace", pools.namespace)
-    with controller_process(own_plane, tmp_path) as program:
+    with controller_process(own_plane, tmp_path, *PATIENT_LEASE) as program:
         yield pools
         assert program.working
 

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.controller_process import (
+    PATIENT_LEASE,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
 from tests.integration.pool_namespace import HOLD, POOL_LABELS, PoolNamespace, uids, vm_template
 from tests.integration.renewal import revision_of, template_revision_of
 
@@ -147,7 +153,7 @@ def test_p11_unused_revisions_are_pruned_except_the_newest_for_undo(pools: PoolN
 
 def test_p11_a_flag_sets_the_number_of_revisions_for_undo(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
-    with controller_process(idle_namespace.plane, tmp_path, "--revision-history", "1"):
+    with controller_process(idle_namespace.plane, tmp_path, "--revision-history", "1", *PATIENT_LEASE):
         pools.make_pool(1, template=halted(memory="1Mi"))
         pools.wait_until_updated(1)
         names = ["pool-1", *edit(pools, 1, 2, 3, 4)]

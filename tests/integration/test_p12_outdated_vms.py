@@ -7,7 +7,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.controller_process import (
+    PATIENT_LEASE,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
 from tests.integration.pool_namespace import (
     HOLD,
     POOL_LABELS,
@@ -255,7 +261,7 @@ def test_p12_each_outdated_vm_gets_one_patch_and_other_vms_get_none(pools: PoolN
 
 def test_p12_no_more_than_burst_are_patched_in_a_pass(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
-    with controller_process(idle_namespace.plane, tmp_path, "--burst", "2") as program:
+    with controller_process(idle_namespace.plane, tmp_path, "--burst", "2", *PATIENT_LEASE) as program:
         pools.make_pool(5, template=vm_template(**HALTED))
         pools.wait_until_updated(5)
         before = len(program.lines(msg="reconciled", namespace=pools.namespace))

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.integration.controller_process import (
+    PATIENT_LEASE,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+)
 from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, PoolNamespace, vm_template
 from tests.integration.quota import allow
 from tests.integration.renewal import (
@@ -52,7 +58,7 @@ def test_p16_a_new_pool_gets_its_finalizer_first_then_revision_vms_and_status(po
 
 def test_p16_nothing_is_updated_while_vms_are_missing(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
     pools = PoolNamespace(idle_namespace.plane, idle_namespace.namespace)
-    with controller_process(idle_namespace.plane, tmp_path, "--burst", "1"):
+    with controller_process(idle_namespace.plane, tmp_path, "--burst", "1", *PATIENT_LEASE):
         pools.make_pool(2, template=vm_template(**HALTED))
         pools.wait_until_updated(2)
         position = pools.plane.audit_position()

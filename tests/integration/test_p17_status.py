@@ -9,7 +9,14 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays, steady
+from tests.integration.controller_process import (
+    PATIENT_LEASE,
+    ReplicaSetNamespace,
+    controller_process,
+    eventually,
+    stays,
+    steady,
+)
 from tests.integration.denied import denied
 from tests.integration.pool_namespace import PoolNamespace, vm_template
 from tests.integration.quota import allow
@@ -92,7 +99,7 @@ def test_p17_the_status_of_a_pool_says_that_its_vms_cannot_start(
     def write_vm_status(name: str, *conditions: dict[str, str]) -> None:
         pools.change_vm_status(name, {"printableStatus": "Stopped", "conditions": list(conditions)})
 
-    with controller_process(idle_namespace.plane, tmp_path):
+    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE):
         pools.make_pool(2)
         pools.wait_for_ordinals(0, 1, ready=False)
         for name in ("pool-0", "pool-1"):
