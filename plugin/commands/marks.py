@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from asyncio import sleep
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -12,7 +13,7 @@ import msgspec
 from controller.kinds import Kind
 from informers.objects import PatchType
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, Verb, flags_of
+from plugin.flags import CLIENT, NONE, Verb, flags_of
 from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader, Target
@@ -24,6 +25,13 @@ from plugin.views.steering import Refused
 from plugin.writing import params_of, write
 
 Edits = Callable[[Item], tuple[Edit, ...]]
+
+MARKS_SEEN_S = 1.0
+"""The pause between the marks and the smaller number of replicas, in seconds.
+
+The controller watches VMs and their owners separately. If it saw the smaller number before a mark, it would delete an
+unmarked VM. A controller that is late by more than this pause can still do so.
+"""
 
 
 async def change_members(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> list[Item]:
@@ -83,6 +91,8 @@ def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any
         done = "no longer marked for removal" if undo else "marked for removal"
         items = await change_members(session, members, lambda item: remove_edits(item.document, on=not undo), done)
         if scale_in:
+            if session.flags.dry_run == NONE:
+                await sleep(MARKS_SEEN_S)
             await _scale_in(session, items)
         elif not undo and not session.flags.output:
             note("Note: it leaves first when its pool or set is scaled in; --scale-in does this now.")

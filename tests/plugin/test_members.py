@@ -10,6 +10,7 @@ import pytest
 from controller.kubevirt.resources import VMIS, VMS
 from controller.replicaset.claims import choose_claims
 from controller.replicaset.intent import Intent, parse_intent
+from plugin.commands import marks
 from tests import builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
@@ -99,8 +100,25 @@ def test_remove_with_scale_in_also_makes_the_pool_smaller(cluster: Cluster, shel
     assert cluster.document(POOL, "web")["spec"]["replicas"] == 1
 
 
-def test_a_dry_run_of_remove_writes_nothing(cluster: Cluster, shell: Shell):
+def test_remove_waits_between_the_marks_and_the_scale_in(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    """The controller must see the marks before the smaller number."""
+    herds.pool_at_rest(cluster, 3)
+    pauses: list[tuple[float, int]] = []
+
+    async def pause(seconds: float) -> None:
+        pauses.append((seconds, len(cluster.writes)))
+
+    monkeypatch.setattr(marks, "sleep", pause)
+    shell.output("remove web-0 web-1 --scale-in")
+    assert pauses == [(marks.MARKS_SEEN_S, 2)], "one pause, after both marks"
+    assert len(cluster.writes) == 3
+
+
+def test_a_dry_run_of_remove_writes_nothing(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
     herds.pool_at_rest(cluster)
+    monkeypatch.setattr(marks, "sleep", None)
     lines = shell.output("remove web-0 --scale-in --dry-run=client").splitlines()
     assert lines == [
         f"{VM} marked for removal (dry run)",
