@@ -61,7 +61,7 @@ LONGEST_RETRY_AFTER_S = 10.0
 once.
 """
 
-READ_BUFFER = 1 << 18  # bytes; in one turn of the event loop, a watch decodes up to two buffers: about 120 VMIs
+READ_BUFFER = 1 << 17  # bytes; in one turn of the event loop, a watch decodes up to two buffers: about 60 VMIs
 _NO_LIMIT, NO_ANSWER = nullcontext(), "<error>"
 
 
