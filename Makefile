@@ -37,7 +37,7 @@ demo: $(INSTALLED)  ## run a replica set and a pool on a local control plane, an
 	@$(BIN)/vmherd demo $(ARGS)
 
 # Each pytest worker starts its own control planes. Tests with a control plane wait most of the time, so two workers use
-# one core. One worker runs all tests of a group (see tests/cluster.py). The groups keep their order: if xdist sorted
+# one core. One worker runs all tests of a group (see tests/groups.py). The groups keep their order: if xdist sorted
 # them by size, the workers would stop and start control planes between the groups.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocesses

@@ -29,6 +29,7 @@ from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Store
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
+from controller.runtime.refusals import Refusals
 from informers.resource import Resource
 from informers.store import Store
 
@@ -89,7 +90,7 @@ def pool_rules(members: int, body: bytes | None = None, *, starting: bool = Fals
             REVISION_INDEXES,
         ),
     )
-    return PoolRules(stores, resource, Limits(), PoolRosters(stores.vms, vmis)), owner, vmis
+    return PoolRules(stores, resource, Limits(), PoolRosters(stores.vms, vmis), Refusals()), owner, vmis
 
 
 def set_rules(

@@ -16,6 +16,7 @@ HELM_LABELS = frozenset(["helm.sh/chart", "app.kubernetes.io/managed-by"])
 
 FILES: Mapping[str, frozenset[str]] = {
     "rbac.yaml": frozenset(["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding"]),
+    "annotationpolicies.yaml": frozenset(["ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"]),
     "deployment.yaml": frozenset(["Deployment", "Service", "PodDisruptionBudget"]),
 }
 """The kinds of objects in each file of the kustomize base."""

@@ -3,6 +3,7 @@
     charts/vmherd/files/crds/            from manifests/crds/, byte for byte
     charts/vmherd/templates/_rules.tpl   from controller/preflight/permissions.py
     charts/vmherd/templates/_kinds.tpl   from controller/kinds.py
+    charts/vmherd/templates/_annotations.tpl  from controller/kubevirt/catalogue.py
     charts/vmherd/files/dashboards/fleet.json  from charts/fleet.json.in and controller/kinds.py
     charts/vmherd/values.schema.json     from charts/vmherd/values.yaml
     charts/vmherd/README.md              from charts/vmherd/values.yaml and charts/README.md.in
@@ -21,7 +22,7 @@ import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
-from charts import about, base, dashboards, kinds, readme, rules, schema
+from charts import about, base, dashboards, kinds, policies, readme, rules, schema
 from charts.values import read_values
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -43,6 +44,7 @@ def chart_files() -> dict[Path, str]:
         **{CHART / "files" / "crds" / path.name: path.read_text() for path in definitions},
         CHART / "templates" / "_rules.tpl": rules.template(),
         CHART / "templates" / "_kinds.tpl": kinds.template(),
+        CHART / "templates" / "_annotations.tpl": policies.template(),
         CHART / "files" / "dashboards" / "fleet.json": dashboards.fleet(
             (ROOT / "charts" / "fleet.json.in").read_text()
         ),

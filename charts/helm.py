@@ -10,11 +10,11 @@ import os
 import re
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
 from sandbox.gobuild import BuildError, find_go
+from sandbox.provide import provide
 
 MODULES = Path(__file__).resolve().parent.parent / ".ci" / "helm"
 MAJORS = (3, 4)
@@ -26,10 +26,7 @@ class HelmMissing(Exception):
 
 def find_helm(major: int) -> Path:
     """Return the path of this major version of Helm. Build Helm if it is not in the cache. Raises HelmMissing."""
-    cached = cache_directory() / "tools" / f"helm-{pinned(major)}"
-    if not os.access(cached, os.X_OK):
-        _build(major, cached)
-    return cached
+    return provide(cache_directory() / "tools" / f"helm-{pinned(major)}", lambda target: _build(major, target))
 
 
 def pinned(major: int) -> str:
@@ -59,36 +56,23 @@ def _linker_variables(major: int) -> str:
 
 
 def _build(major: int, target: Path) -> None:
-    """Build in a temporary directory and move the result to the target. An interrupted build leaves no file behind."""
     try:
         go = find_go()
     except BuildError as error:
         raise HelmMissing(f"Helm {pinned(major)} is not in the cache and cannot be built: {error}") from error
     print(f"building Helm {pinned(major)}", file=sys.stderr, flush=True)
-    target.parent.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        built = Path(scratch) / target.name
-        command = [
-            go,
-            "build",
-            "-mod=readonly",
-            "-buildvcs=false",
-            "-trimpath",
-            "-ldflags",
-            f"-s -w {_linker_variables(major)}",
-        ]
-        done = subprocess.run(
-            [*command, "-o", str(built), f"helm.sh/helm/v{major}/cmd/helm"],
-            cwd=MODULES / f"v{major}",
-            env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode:
-            raise HelmMissing(f"Helm {pinned(major)} cannot be built: {done.stderr.strip()[-2000:]}")
-        built.replace(target)
+    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_linker_variables(major)}"]
+    done = subprocess.run(
+        [go, "build", *flags, "-o", str(target), f"helm.sh/helm/v{major}/cmd/helm"],
+        cwd=MODULES / f"v{major}",
+        env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise HelmMissing(f"Helm {pinned(major)} cannot be built: {done.stderr.strip()[-2000:]}")
 
 
 if __name__ == "__main__":

@@ -186,6 +186,8 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
         Access(resources.VMIS, (*READ, *_WRITE)),
         Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
     ),
+    # The controller patches a set to note the template of VMIs that have no hash.
+    owner_verbs=("patch",),
     loop_flag="--rs-controller-threads",
     known_status=_KUBEVIRT_STATUS,
     vmi_template=template_of_replicaset,
@@ -218,6 +220,7 @@ POOLS: Final[Kind[Pool]] = Kind(
         Access(resources.VMS, (*READ, *_WRITE)),
         Access(resources.CONTROLLER_REVISIONS, (*READ, "create", "delete")),
         # To keep a disk after its VM is deleted, the controller removes the disk's ownerReference to the VM.
+        # If a disk becomes larger in the template, the controller patches the size that its claim requests.
         # Before a VM is created, the controller looks for disks of an earlier VM of the same name.
         # Disks are not cached.
         Access(resources.PVCS, ("get", "list", "patch")),

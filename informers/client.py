@@ -162,8 +162,13 @@ class ApiClient:
         params = {"limit": str(limit), **({"continue": continue_} if continue_ else {})}
         return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
 
-    async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes:
-        return await self.request("POST", resource.path(namespace), body=body)
+    async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
+        """Create the object and return the body of the answer.
+
+        With `dry_run`, the server checks the request in the same way, but stores nothing.
+        """
+        params = {"dryRun": "All"} if dry_run else {}
+        return await self.request("POST", resource.path(namespace), params=params, body=body)
 
     async def patch(
         self, resource: Resource[Any], key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""

@@ -45,7 +45,7 @@ class ObjectClient(Protocol):
         `continue_` is the token in the previous page, or "" for the first page.
         """
 
-    async def create(self, resource: Resource[Any], namespace: str, body: bytes) -> bytes: ...
+    async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes: ...
 
     async def patch(
         self, resource: Resource[Any], key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""

@@ -42,6 +42,7 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     ),
     "rollout undo": (
         click.Option(["--to-revision"], default=0, type=Integer(0), help="the revision; 0 is the one before"),
+        _switch("yes", "do not ask before disks are deleted", short="-y"),
         SELECTOR,
         *_CHANGES,
     ),

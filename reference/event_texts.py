@@ -63,6 +63,16 @@ EVENTS: Final = (
         "see the Events about the single VMs",
     ),
     EventText(
+        "FailedHealing",
+        "a pool has a new `ReplicaFailure`; a failing VM could not be replaced, and the message says why",
+        "see the Event `HealingHeld` of the VM",
+    ),
+    EventText(
+        "FailedPoolUpdate",
+        "the API server refused a patch of the pool's metadata, for example of its finalizer",
+        "read the message: usually a policy, a webhook, or a missing permission",
+    ),
+    EventText(
         "VirtualMachineFailure",
         "KubeVirt cannot start VMs of a pool; the message has the cause of one of them",
         "correct the template, or the VM; `kubectl describe vm` shows the condition",
@@ -90,7 +100,8 @@ EVENTS: Final = (
     ),
     EventText(
         "FailedUpdate",
-        "a VM could not be updated to the new template, or a pool has a new `ReplicaFailure` with this reason",
+        "a VM could not be updated to the new template, a set could not adopt or release a VMI, or the object has a "
+        "new `ReplicaFailure` with this reason",
         "read the message; the other VMs are updated",
     ),
     EventText(
@@ -106,18 +117,19 @@ EVENTS: Final = (
     ),
     EventText(
         "ReleaseHeld",
-        "the labels of a new VM or VMI do not match its set or pool; it is released, and replaced, only after "
-        "a delay that grows from 5 s to 5 min",
+        "the labels of a new VM or VMI do not match its set or pool; it is released, and replaced, only "
+        "30 s after its creation",
         "find the webhook that changes labels, or ignore the Event if you changed the labels",
     ),
     EventText(
         "InvalidAnnotation",
-        "an annotation has an invalid value; the message says which value is used instead",
-        "correct the annotation",
+        "an annotation `vmherd.dev/...` of the object or of its VMs is unknown, misplaced or invalid; the message "
+        "says what is right and what happens instead",
+        "correct or remove the annotation",
     ),
     EventText(
         "BackOff",
-        "VMIs of a set fail soon after they start, so their replacements wait; the condition `ReplicaBackOff` "
+        "VMIs of a set fail or end soon after they start, so their replacements wait; the condition `ReplicaBackOff` "
         "has the next time",
         "look at the failed VMIs, which stay while their replacements wait: `kubectl describe vmi`. Correct "
         "the template, or delete a failed VMI to end its delay",
@@ -144,9 +156,29 @@ EVENTS: Final = (
     ),
     EventText(
         "UpdateHeld",
-        "an update waits for a snapshot, a restore, a backup, a migration or a hot-plug of the VM in the message",
-        "nothing: the update continues afterwards. If the VM needs manual recovery, correct its volumes. If "
-        'the message says "delete it", delete the VM',
+        "an update waits for a snapshot, a restore, a backup, a migration, a hot-plug or a pause of the VM in the "
+        "message, or it would delete disks that must stay",
+        "nothing: the update continues afterwards. If the VM needs manual recovery, correct its volumes. If the "
+        'message says "delete it", delete the VM. If it names an annotation, set the annotation to allow the update',
+    ),
+    EventText(
+        "UpdateHeld",
+        "the API server would refuse the new VM or VMI, or `--max-replicas` would, so the old one is not deleted",
+        "read the message: usually a quota, a webhook, or an invalid template. vmherd tries again with growing delays",
+        '"would be refused" or "--max-replicas"',
+    ),
+    EventText(
+        "HealingHeld",
+        "the API server would refuse the new VM or VMI, or `--max-replicas` would, so the unready one is not deleted",
+        "read the message: usually a quota, a webhook, or an invalid template. vmherd tries again with growing delays",
+        '"would be refused" or "--max-replicas"',
+    ),
+    EventText(
+        "ScaleInHeld",
+        "a VMI of a set is paused, by a user or because its storage has no space, so vmherd does not delete it. An "
+        "update of such a VMI has the Event `UpdateHeld`",
+        "resume the VMI, or delete it yourself",
+        '"it is paused"',
     ),
     EventText(
         "FailedUpdate",

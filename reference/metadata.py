@@ -1,20 +1,23 @@
-"""The page of all labels and annotations. Each name in the code needs a text, and no other name has a text."""
+"""The page of all labels and annotations. Each name in the code is in the catalogue or has a text."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from controller.kubevirt import annotations as names
+from controller.kubevirt.catalogue import CATALOGUE, Annotation, Place, Writer
 from reference.markdown import code, generated, table
-from reference.texts import OF_OWNERS, OF_VMS, WRITTEN, Text
+from reference.texts import LABELS
 
 PROSE = """
-vmherd ignores an annotation with an invalid value. The Event `InvalidAnnotation` then names the annotation and the
-value that vmherd uses instead. [The sandbox](../sandbox.md) has annotations of its own, which start with
-`sim.vmherd.dev/`.
+The API server denies wrong annotations on sets and pools, and warns about wrong annotations on VMs and VMIs, if the
+policies of [the chart](../../charts/vmherd/README.md) or of `manifests/` are installed. An annotation is wrong if it is
+unknown, if it is on an object where it has no effect, or if its value is not valid. vmherd works on with a wrong
+annotation, and reports it: in the Event `InvalidAnnotation`, in the column PROBLEM, and in `kubectl vmherd why`.
+[The sandbox](../sandbox.md) has annotations of its own, which start with `sim.vmherd.dev/`.
 """
-HEADER: Final = ("annotation", "on", "meaning")
+HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")
 
 
 class Undescribed(ValueError):
@@ -23,15 +26,23 @@ class Undescribed(ValueError):
 
 def page() -> str:
     """Return the page. Raises Undescribed."""
-    described = {text.name.partition(":")[0] for text in (*OF_VMS, *OF_OWNERS, *WRITTEN)}
+    described = {each.name for each in (*CATALOGUE, *LABELS)}
     if described != known_names():
-        raise Undescribed(f"in only one of the code and reference/texts.py: {sorted(described ^ known_names())}")
+        raise Undescribed(f"in only one of the code, the catalogue and the texts: {sorted(described ^ known_names())}")
+    of_users = [each for each in CATALOGUE if each.writer is not Writer.CONTROLLER]
+    of_vms = _table(each for each in of_users if Place.VM in each.on)
+    of_owners = _table(each for each in of_users if Place.VM not in each.on)
+    written = [(code(each.name), each.on, f"label: {each.meaning}") for each in LABELS]
+    written += [
+        (code(each.name), ", ".join(each.on), each.meaning) for each in CATALOGUE if each.writer is Writer.CONTROLLER
+    ]
     return "\n".join(
         (
             generated("Labels and annotations", PROSE),
-            f"## On VMs and VMIs\n\nThese annotations change the order of a scale-in.\n\n{_table(OF_VMS)}",
-            f"## On sets and pools\n\n{_table(OF_OWNERS)}",
-            f"## Written by vmherd\n\nDo not change these labels and annotations.\n\n{_table(WRITTEN)}",
+            f"## On VMs and VMIs\n\nThese annotations change the order of a scale-in.\n\n{of_vms}",
+            f"## On sets and pools\n\n{of_owners}",
+            "## Written by vmherd\n\nDo not change these labels and annotations. Every value is valid.\n\n"
+            + table(("name", "on", "meaning"), written),
         )
     )
 
@@ -43,5 +54,11 @@ def known_names() -> set[str]:
     return found - {names.PREFIX}
 
 
-def _table(texts: tuple[Text, ...]) -> str:
-    return table(HEADER, [(code(text.name), text.on, text.meaning) for text in texts])
+def _table(annotations: Iterable[Annotation]) -> str:
+    return table(
+        HEADER,
+        [
+            (code(f'{each.name}: "{each.example}"'), ", ".join(each.on), each.value.form, each.meaning, each.otherwise)
+            for each in annotations
+        ],
+    )

@@ -1,7 +1,7 @@
 """The list of the pages, and their content.
 
 docs/reference/api.md          from the CRDs in manifests/crds/
-docs/reference/annotations.md  from controller/kubevirt/annotations.py and reference/texts.py
+docs/reference/annotations.md  from controller/kubevirt/catalogue.py and reference/texts.py
 docs/reference/events.md       from the reasons in controller/ and reference/texts.py
 docs/reference/flags.md        from the commands of the program
 """

@@ -11,8 +11,8 @@ Running are all written. If the setting `detail` (an annotation or an option) is
 after the other.
 
 Annotations can be changed at any time. If a user adds the annotation `behavior` to a running VMI, the new behavior
-takes effect. If the user removes the annotation, an unready VMI or a VMI in phase Unknown becomes ready again. A VMI
-never changes from Running back to an earlier phase, and a final phase never changes.
+takes effect. If the user removes the annotation, an unready or paused VMI or a VMI in phase Unknown becomes ready
+again. A VMI never changes from Running back to an earlier phase, and a final phase never changes.
 """
 
 from __future__ import annotations
@@ -45,9 +45,12 @@ from sandbox.vmis import (
     FINALIZER,
     GUEST_NOT_RUNNING,
     IMAGE_PULL_BACK_OFF,
+    PAUSED_BY_USER,
+    PAUSED_IO_ERROR,
     POD_NOT_EXISTS,
     POD_TERMINATING,
     PVC_NOT_FOUND,
+    READINESS_GATES_NOT_READY,
     UNSCHEDULABLE,
     UNSCHEDULED_PHASES,
     PhaseTransition,
@@ -68,7 +71,7 @@ SHORTEST_VISIBLE_S: Final = 0.25
 """The minimum duration of a written state in seconds. The last state of a timeline is always written."""
 
 UP_BEFORE_END_S: Final = 1.0
-"""The time, in seconds, for which a VMI is ready before it ends, crashes or becomes Unknown."""
+"""The time, in seconds, for which a VMI is ready before it ends, crashes, is paused or becomes Unknown."""
 
 _BOOT_PHASES: Final = ("", "Pending", "Scheduling", "Scheduled", "Running")
 
@@ -273,6 +276,11 @@ def _all_states(settings: SimulationSettings) -> tuple[TimedState, ...]:
             return (TimedState(0.0, VMIState("Pending", POD_NOT_EXISTS, PVC_NOT_FOUND)),)
         case "finish":
             return (*boot, ready, TimedState(end_s, VMIState("Succeeded")))
+        case "paused" | "io-error":
+            # virt-handler writes the condition Paused. Then the Pod is not ready any more, and the VMI follows it.
+            reason = PAUSED_BY_USER if settings.behavior == "paused" else PAUSED_IO_ERROR
+            paused = VMIState("Running", "", reason), VMIState("Running", READINESS_GATES_NOT_READY, reason)
+            return (*boot, ready, *(TimedState(end_s, state) for state in paused))
         case "unknown":
             return (*boot, ready, TimedState(end_s, VMIState("Unknown", GUEST_NOT_RUNNING)))
         case _:

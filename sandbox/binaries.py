@@ -7,18 +7,14 @@ The module looks for each program in these places, in this order:
 3. a download of the releases (`sandbox.releases`);
 4. a build from source with Go, from the module in `sandbox/kube` that pins the versions (`sandbox.gobuild`).
 
-Each program is first written to a temporary file, so the cache never contains an incomplete program. A lock ensures
-that only one process at a time downloads or builds programs.
+`sandbox.provide` ensures that only one process at a time downloads or builds programs, and that the cache never
+contains an incomplete program.
 """
 
 from __future__ import annotations
 
-import fcntl
 import os
-import shutil
-import tempfile
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 
 from msgspec import Struct
@@ -26,11 +22,11 @@ from msgspec import Struct
 from sandbox import gobuild
 from sandbox.gobuild import BuildError
 from sandbox.progress import print_line
+from sandbox.provide import is_program, locked, new_item
 from sandbox.releases import KUBERNETES, OFFICIAL, DownloadError, Releases
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
 ASSETS = "KUBEBUILDER_ASSETS"
-_SCRATCH_PREFIX = ".incomplete-"
 
 
 class BinariesUnavailable(Exception):
@@ -83,11 +79,7 @@ class _Found(Struct, frozen=True):
 
 
 def _found_in(directory: Path, source: str, names: tuple[str, ...]) -> dict[str, _Found]:
-    return {name: _Found(directory / name, source) for name in names if _is_program(directory / name)}
-
-
-def _is_program(path: Path) -> bool:
-    return path.is_file() and os.access(path, os.X_OK)
+    return {name: _Found(directory / name, source) for name in names if is_program(directory / name)}
 
 
 def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
@@ -102,14 +94,15 @@ def _fetch_or_build(
     If a download fails, build the remaining programs. If a build fails too, raise BinariesUnavailable.
     """
     try:
-        with _exclusive(store):
+        store.mkdir(parents=True, exist_ok=True)
+        with locked(store / ".lock", "downloads or builds the control plane"):
             found = _found_in(
                 store, f"the cache ({store})", missing
             )  # another process may have added programs while this process waited for the lock
             wanted = [name for name in missing if name not in found]
             try:
                 for name in wanted:
-                    with _atomic_file(store / name) as path:
+                    with new_item(store / name) as path:
                         releases.fetch(name, path)
                     found[name] = _Found(store / name, "a download")
             except DownloadError as error:
@@ -117,7 +110,7 @@ def _fetch_or_build(
                 go = _find_go(environment, missing, error)
                 for name in wanted:
                     if name not in found:
-                        with _atomic_file(store / name) as path:
+                        with new_item(store / name) as path:
                             gobuild.build(go, name, path, version=KUBERNETES, environment=environment)
                         found[name] = _Found(store / name, "a build")
             return found
@@ -134,39 +127,6 @@ def _find_go(environment: Mapping[str, str], missing: tuple[str, ...], failure: 
         return gobuild.find_go(environment)
     except BuildError as error:
         raise BinariesUnavailable(_unavailable_message(missing, f"the download failed: {failure}; {error}")) from error
-
-
-@contextmanager
-def _atomic_file(path: Path) -> Iterator[Path]:
-    """Yield a temporary path for a file that the block must write.
-
-    If the block ends without an error, the file is made executable and moved to `path`. Otherwise the file is removed.
-    """
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=_SCRATCH_PREFIX) as scratch:
-        target = Path(scratch) / path.name
-        yield target
-        target.chmod(0o755)
-        target.replace(path)
-
-
-@contextmanager
-def _exclusive(store: Path) -> Iterator[None]:
-    """Lock the cache directory while the block runs.
-
-    Before the block, remove the incomplete files of interrupted processes.
-
-    If another process has locked the cache directory, wait for the lock.
-    """
-    store.mkdir(parents=True, exist_ok=True)
-    with (store / ".lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            print_line("waiting for another process that downloads or builds the control plane")
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        for leftover in store.glob(f"{_SCRATCH_PREFIX}*"):
-            shutil.rmtree(leftover, ignore_errors=True)
-        yield
 
 
 def _sources(found: Mapping[str, _Found]) -> str:

@@ -2,8 +2,9 @@
 
 The API server runs with RBAC, an audit log, aggregation, and API priority and fairness. The controller manager runs the
 garbage collector and the controllers for namespaces, service accounts, horizontal autoscaling, cluster role
-aggregation, EndpointSlices and disruption budgets. Each component listens on a port that was free before the start.
-Each start begins with an empty cluster. If this process ends or is killed, the kernel kills all components.
+aggregation, EndpointSlices, disruption budgets and quotas. The cluster has two StorageClasses. Each component listens
+on a port that was free before the start. Each start begins with an empty cluster. If this process ends or is killed,
+the kernel kills all components.
 
 All methods of `ControlPlane` are blocking calls. Only one thread at a time may call them.
 """
@@ -20,7 +21,7 @@ from pathlib import Path
 import yaml
 from msgspec import structs
 
-from sandbox import audit, crds, flags
+from sandbox import audit, crds, flags, storage_classes
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
@@ -240,6 +241,10 @@ class ControlPlane:
         self._wait_for(APISERVER, READY_FOR_CRDS)
         self.crds = crds.install(self.kubeconfig, self._crd_directories)
         self._wait_for(APISERVER, "/readyz")
+        try:
+            storage_classes.install(self.kubeconfig)
+        except (Unanswered, Rejected) as error:
+            raise ControlPlaneError(f"{APISERVER} does not store the StorageClasses: {error}") from error
         # Start the controller manager after the CRDs, because the garbage collector looks for new kinds only every 30
         # seconds.
         self.start_component(MANAGER)

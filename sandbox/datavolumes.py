@@ -7,8 +7,9 @@ adopts an existing PVC without a controller. The DataVolume succeeds when the PV
 annotation `sim.vmherd.dev/ready-after` is over. Before that, the DataVolume is in phase Pending or ImportInProgress.
 Very short phases are not written.
 
-A PVC is bound at once. A deleted PVC stays while a VMI uses the PVC. In a real cluster, kube-controller-manager binds
-PVCs and protects PVCs in use.
+The PVC has the size and the storage class of the DataVolume. With the field `storage`, its default volumeMode is Block,
+as with a StorageProfile that prefers Block. With `storage` and Filesystem, the size includes CDI's overhead. A
+DataVolume does not change when its PVC grows.
 
 The annotation `sim.vmherd.dev/waiting-phase` of a DataVolume simulates a storage class with the volumeBindingMode
 WaitForFirstConsumer. Until a VMI uses the PVC, the PVC is unbound, and the DataVolume stays in the phase from the
@@ -20,76 +21,52 @@ succeeded. The owners of the DataVolume then own its PVC.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import datetime
+from math import ceil
 from typing import Final
 
 import msgspec
 from msgspec import UNSET, Struct, UnsetType
 
+from controller.apimachinery.quantities import parse_quantity
 from informers.meta import ObjectMeta, OwnerReference, annotations_of
 from informers.resource import Resource
 from sandbox.behavior import SHORTEST_VISIBLE_S, creation_time
+from sandbox.claims import (
+    BLOCK,
+    CLAIMS,
+    WAITING,
+    WAITING_PHASE,
+    ClaimSpec,
+    Requests,
+    Resources,
+    SimulatedClaim,
+    is_bound,
+    requested_size,
+    waiting_phase,
+)
 from sandbox.conditions import Condition
 from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
-from sandbox.settings import SimulationSettings, read_settings
+from sandbox.persistent_volumes import DEFAULT_SIZE
+from sandbox.settings import RESIZE, RESIZE_AFTER, SimulationSettings, read_settings
 from sandbox.step import Change, Create, Delete, Patch, Step
-from sandbox.vmis import FINAL_PHASES, SimulatedVMI, phase_of
-
-PROTECTION: Final = "kubernetes.io/pvc-protection"
-"""The name of the finalizer that the API server adds to every PVC."""
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
 IN_PROGRESS: Final = "ImportInProgress"
 PENDING: Final = "Pending"
 
-WAITING: Final = ("WaitForFirstConsumer", "PendingPopulation")
-"""The phases of a DataVolume that waits for a VMI. CDI uses PendingPopulation for storage with volume populators."""
-
-WAITING_PHASE: Final = "sim.vmherd.dev/waiting-phase"
-"""The annotation with the phase in which a DataVolume waits.
-
-Its PVC has the annotation too. The value is one of `WAITING`.
-"""
-
 DELETE_AFTER_COMPLETION: Final = "cdi.kubevirt.io/storage.deleteAfterCompletion"
 
-DEFAULT_SIZE: Final = "1Gi"
-"""If a DataVolume has no size, its new PVC requests this size."""
+FILE_SYSTEM_OVERHEAD: Final = 0.06
+"""CDI's default of `filesystemOverhead`."""
 
+ALIGNMENT: Final = 2**20
+"""CDI rounds the size of a disk up to a multiple of this number of bytes."""
 
-class _Requests(Struct, frozen=True):
-    storage: str | int | float | None = None
-
-
-class _Resources(Struct, frozen=True, omit_defaults=True):
-    requests: _Requests | None = None
-
-
-class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """The spec of a PVC, or the field `pvc` or `storage` of a DataVolume's spec.
-
-    In a DataVolume, every field is optional.
-    """
-
-    access_modes: tuple[str, ...] | None = None
-    resources: _Resources | None = None
-    storage_class_name: str | None = None
-    volume_mode: str | None = None
-    volume_name: str | None = None
-
-
-class ClaimStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    phase: str | None = None
-    access_modes: tuple[str, ...] | None = None
-    capacity: _Requests | None = None
-
-
-class SimulatedClaim(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: ClaimSpec | None = None
-    status: ClaimStatus | None = None
+_ANNOTATIONS_OF_CLAIM: Final = (WAITING_PHASE, RESIZE, RESIZE_AFTER)
+"""The annotations of a DataVolume that its PVC has too."""
 
 
 class DataVolumeSpec(Struct, frozen=True):
@@ -113,9 +90,6 @@ class SimulatedDataVolume(Struct, frozen=True):
 DATA_VOLUMES: Final = Resource(
     SimulatedDataVolume, group="cdi.kubevirt.io", version="v1beta1", plural="datavolumes", kind="DataVolume"
 )
-CLAIMS: Final = Resource(
-    SimulatedClaim, group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
-)
 
 
 class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -135,13 +109,12 @@ class _New(Struct, frozen=True, rename="camel"):
 class _Meta(Struct, frozen=True, kw_only=True, rename="camel"):
     uid: str
     resource_version: str
-    finalizers: tuple[str, ...] | UnsetType = UNSET
     owner_references: tuple[OwnerReference, ...] | UnsetType = UNSET
 
 
 class _Body(Struct, frozen=True):
     metadata: _Meta
-    status: ClaimStatus | DataVolumeStatus | UnsetType = UNSET
+    status: DataVolumeStatus | UnsetType = UNSET
 
 
 _encode: Final = msgspec.json.Encoder().encode
@@ -149,16 +122,6 @@ _encode: Final = msgspec.json.Encoder().encode
 
 def phase_of_volume(volume: SimulatedDataVolume) -> str:
     return (volume.status.phase or "") if volume.status is not None else ""
-
-
-def is_bound(claim: SimulatedClaim) -> bool:
-    return claim.status is not None and claim.status.phase == "Bound"
-
-
-def waiting_phase(meta: ObjectMeta) -> str:
-    """Return the phase in which the DataVolume waits for its first consumer, or ""."""
-    phase = annotations_of(meta).get(WAITING_PHASE, "")
-    return phase if phase in WAITING else ""
 
 
 def is_handed_over(claim: SimulatedClaim | None, owner: ObjectMeta) -> bool:
@@ -206,29 +169,6 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
     return Step(after_s=left_s if left_s > 0 else None, warnings=settings.warnings)
 
 
-def claim_step(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Step:
-    """Return the step that binds the PVC, or that removes the protection finalizer of a deleted and unused PVC.
-
-    `users` are the VMIs that refer to the PVC.
-    """
-    meta = claim.metadata
-    if meta.deletion_timestamp is not None:
-        if PROTECTION not in (meta.finalizers or ()) or any(phase_of(vmi) not in FINAL_PHASES for vmi in users):
-            return Step()
-        others = tuple(name for name in meta.finalizers or () if name != PROTECTION)
-        meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version, finalizers=others)
-        return Step(write=Patch(_encode(_Body(meta_patch))))
-    settings = read_settings(annotations_of(meta))
-    is_waiting = waiting_phase(meta) and all(phase_of(vmi) in FINAL_PHASES for vmi in users)
-    if is_bound(claim) or is_waiting or settings.behavior == "never-ready":
-        return Step(warnings=settings.warnings)
-    spec = claim.spec or ClaimSpec()
-    requests = spec.resources.requests if spec.resources is not None else None
-    bound = ClaimStatus(phase="Bound", access_modes=spec.access_modes, capacity=requests)
-    meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version)
-    return Step(write=Patch(_encode(_Body(meta_patch, bound)), "status"), warnings=settings.warnings)
-
-
 def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:
     """Return two effects: the owners of the DataVolume become owners of the PVC, and the DataVolume is deleted."""
     others = tuple(owner for owner in claim.metadata.owner_references or () if owner.uid != volume.metadata.uid)
@@ -250,25 +190,37 @@ def _phase(settings: SimulationSettings, *, usable: bool, left_s: float) -> str:
 def _new_claim(volume: SimulatedDataVolume) -> bytes:
     spec = volume.spec or DataVolumeSpec()
     requested = spec.pvc or spec.storage or ClaimSpec()
-    size = (
-        requested.resources.requests.storage
-        if requested.resources is not None and requested.resources.requests
-        else None
-    )
+    volume_mode = requested.volume_mode or (BLOCK if spec.pvc is None else None)
+    size = requested_size(requested) or DEFAULT_SIZE
+    annotations = {
+        name: value for name, value in annotations_of(volume.metadata).items() if name in _ANNOTATIONS_OF_CLAIM
+    }
     meta = _NewMeta(
         name=volume.metadata.name,
         labels=volume.metadata.labels,
-        annotations={WAITING_PHASE: phase} if (phase := waiting_phase(volume.metadata)) else None,
+        annotations=annotations or None,
         owner_references=(controlled_by(DATA_VOLUMES, volume.metadata),),
     )
     spec_of_claim = ClaimSpec(
         access_modes=requested.access_modes or ("ReadWriteOnce",),
-        resources=_Resources(_Requests(size or DEFAULT_SIZE)),
+        resources=Resources(Requests(size if spec.pvc is not None or volume_mode == BLOCK else with_overhead(size))),
         storage_class_name=requested.storage_class_name,
-        volume_mode=requested.volume_mode,
+        volume_mode=volume_mode,
         volume_name=f"pvc-{volume.metadata.uid}",
     )
     return _encode(_New(CLAIMS.api_version, CLAIMS.kind, meta, spec_of_claim))
+
+
+def with_overhead(size: str | int | float) -> str | int | float:
+    """Return the size of a PVC with a file system whose file has room for a disk of this size.
+
+    As in CDI, the result is a number of bytes.
+    """
+    parsed = parse_quantity(size)
+    if parsed is None:
+        return size
+    aligned = ceil(parsed / ALIGNMENT) * ALIGNMENT
+    return str(ceil(aligned * (1 + FILE_SYSTEM_OVERHEAD)))
 
 
 def _volume_status_patch(volume: SimulatedDataVolume, phase: str, now: datetime) -> Patch:

@@ -17,6 +17,7 @@ CONTROLLERS = (
     "clusterrole-aggregation-controller",
     "endpointslice-controller",
     "disruption-controller",
+    "resourcequota-controller",
 )
 
 

@@ -3,7 +3,8 @@
 A VMI gets the annotations from its template. DataVolumes and PVCs can have the annotations too. A DataVolume with the
 behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in progress. A PVC with the behavior
 `never-ready` stays unbound. With the behavior `datavolume-error` in a VM's template, the VM's DataVolumes get the
-behavior `fail`.
+behavior `fail`. The annotations `resize` and `resize-after` belong to a PVC, or to a DataVolume, which hands them on to
+its new PVC.
 
 The annotations `time-scale` and `detail` are annotations of a VM's template. If they are absent, the defaults of the
 simulator apply.
@@ -53,6 +54,15 @@ With `full`, the simulator writes each state of KubeVirt. With `short`, the simu
 last.
 """
 
+RESIZE: Final = "sim.vmherd.dev/resize"
+"""The annotation with the result of a resize of a PVC. The value is one of `Resize`."""
+
+RESIZE_AFTER: Final = "sim.vmherd.dev/resize-after"
+"""The annotation with the duration of a resize of a PVC."""
+
+Resize: TypeAlias = Literal["normal", "hang", "fail"]
+RESIZES: Final[tuple[Resize, ...]] = get_args(Resize)
+
 Detail: TypeAlias = Literal["short", "full"]
 DETAILS: Final[tuple[Detail, ...]] = get_args(Detail)
 
@@ -67,12 +77,17 @@ Behavior: TypeAlias = Literal[
     "fail",
     "unknown",
     "slow-shutdown",
+    "paused",
+    "io-error",
     "normal",
 ]
 BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 
 READY_AFTER_S: Final = 0.3
 """The default of `sim.vmherd.dev/ready-after` in seconds."""
+
+RESIZE_AFTER_S: Final = 0.3
+"""The default of `sim.vmherd.dev/resize-after` in seconds."""
 
 SLOW_SHUTDOWN_S: Final = 30.0
 """The default of `sim.vmherd.dev/shutdown-after` in seconds for the behavior slow-shutdown."""
@@ -94,11 +109,13 @@ class SimulationSettings(Struct, frozen=True, kw_only=True):
     shutdown_after_s: float = 0.0
     time_scale: float = 1.0
     detail: Detail = "short"
+    resize: Resize = "normal"
+    resize_after_s: float = RESIZE_AFTER_S
     warnings: tuple[str, ...] = ()
 
 
 DEFAULT: Final = SimulationSettings()
-NAMES: Final = (READY_AFTER, BEHAVIOR, SHUTDOWN_AFTER, TIME_SCALE, DETAIL)
+NAMES: Final = (READY_AFTER, BEHAVIOR, SHUTDOWN_AFTER, TIME_SCALE, DETAIL, RESIZE, RESIZE_AFTER)
 
 
 def read_settings(
@@ -115,7 +132,7 @@ def read_settings(
 
 @lru_cache(maxsize=256)
 def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSettings) -> SimulationSettings:
-    ready_after, behavior, shutdown_after, time_scale, detail = texts
+    ready_after, behavior, shutdown_after, time_scale, detail, resize, resize_after = texts
     warnings: list[str] = []
     kind = _one_of(BEHAVIORS, BEHAVIOR, behavior, defaults.behavior, warnings)
     slow_s = min(SLOW_SHUTDOWN_S, grace_s) if grace_s > 0 else SLOW_SHUTDOWN_S
@@ -126,6 +143,8 @@ def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSett
         shutdown_after_s=_duration(SHUTDOWN_AFTER, shutdown_after, shutdown_s, warnings),
         time_scale=_scale(time_scale, defaults.time_scale, warnings),
         detail=_one_of(DETAILS, DETAIL, detail, defaults.detail, warnings),
+        resize=_one_of(RESIZES, RESIZE, resize, defaults.resize, warnings),
+        resize_after_s=_duration(RESIZE_AFTER, resize_after, defaults.resize_after_s, warnings),
         warnings=tuple(warnings),
     )
 

@@ -30,21 +30,13 @@ from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Removed, Updated
 from sandbox import behavior, vm_behavior
 from sandbox.behavior import Obstacle
-from sandbox.datavolumes import (
-    CLAIMS,
-    DATA_VOLUMES,
-    SUCCEEDED,
-    SimulatedClaim,
-    SimulatedDataVolume,
-    claim_step,
-    is_bound,
-    phase_of_volume,
-    volume_step,
-    waiting_phase,
-)
+from sandbox.claim_behavior import claim_step, is_growing
+from sandbox.claims import CLAIMS, SimulatedClaim, is_bound, waiting_phase
+from sandbox.datavolumes import DATA_VOLUMES, SUCCEEDED, SimulatedDataVolume, phase_of_volume, volume_step
 from sandbox.kind_simulator import KindSimulator
 from sandbox.launchers.simulator import LauncherSimulator
 from sandbox.ownership import is_controlled_by
+from sandbox.persistent_volumes import PERSISTENT_VOLUMES, PersistentVolume, key_of, persistent_volume_step
 from sandbox.settings import DEFAULT, DETAILS, SimulationSettings, scale_of
 from sandbox.step import Step
 from sandbox.virt_api import server
@@ -110,6 +102,7 @@ class _Cluster:
         self, client: ApiClient, namespaces: tuple[str, ...], defaults: SimulationSettings, *, launchers: bool
     ) -> None:
         self._defaults = defaults
+        self._namespaces = namespaces
 
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
             watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
@@ -119,12 +112,14 @@ class _Cluster:
         self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys_of_vmi)
         self._volumes: SharedInformer[SimulatedDataVolume] = informer_of(DATA_VOLUMES)
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
+        self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
         self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=_owner_keys_of)
         informers: dict[Resource[Any], SharedInformer[Any]] = {
             VMS: self._vms,
             VMIS: self._vmis,
             DATA_VOLUMES: self._volumes,
             CLAIMS: self._claims,
+            PERSISTENT_VOLUMES: self._disks,
             REVISIONS: self._revisions,
         }
         self._launchers = LauncherSimulator(client, informer_of) if launchers else None
@@ -133,10 +128,19 @@ class _Cluster:
         self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
         self._volume_simulator = KindSimulator(DATA_VOLUMES, self._volume_step, client, informers)
         self._claim_simulator = KindSimulator(CLAIMS, self._claim_step, client, informers)
+        self._disk_simulator = KindSimulator(PERSISTENT_VOLUMES, self._disk_step, client, informers)
+        self._simulators: tuple[KindSimulator[Any], ...] = (
+            self._vm_simulator,
+            self._vmi_simulator,
+            self._volume_simulator,
+            self._claim_simulator,
+            self._disk_simulator,
+        )
         self._vms.add_handler(self._on_vm_change)
         self._vmis.add_handler(self._on_vmi_change)
         self._volumes.add_handler(self._on_volume_change)
         self._claims.add_handler(self._on_claim_change)
+        self._disks.add_handler(self._on_disk_change)
 
     async def run(self, workers: int) -> None:
         """Run all informers and simulators until the task is cancelled.
@@ -149,7 +153,7 @@ class _Cluster:
             # Poll, because no event reports a missing definition.
             while not all(informer.synced.is_set() or informer.missing for informer in self._informers):  # noqa: ASYNC110
                 await asyncio.sleep(STARTING_POLL_S)
-            for simulator in (self._vm_simulator, self._vmi_simulator, self._volume_simulator, self._claim_simulator):
+            for simulator in self._simulators:
                 group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
             if self._launchers is not None:
                 await self._launchers.create_nodes()
@@ -195,8 +199,14 @@ class _Cluster:
     def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
         return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
 
-    def _claim_step(self, claim: SimulatedClaim, _now: datetime, _first_seen: datetime) -> Step:
-        return claim_step(claim, self._vmis.store.by_index(_STORAGE, str(claim.metadata.key)))
+    def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
+        users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
+        return claim_step(claim, self._disks.store.get(key_of(claim)), users, now)
+
+    def _disk_step(self, disk: PersistentVolume, _now: datetime, _first_seen: datetime) -> Step:
+        if ALL_NAMESPACES not in self._namespaces and disk.claim.namespace not in self._namespaces:
+            return Step()
+        return persistent_volume_step(disk, self._claims.store.get(disk.claim_key))
 
     def _on_vm_change(self, change: Change[SimulatedVM]) -> None:
         if isinstance(change, Removed):
@@ -210,7 +220,7 @@ class _Cluster:
             target
             for target in (ObjectKey(key.namespace, name) for name in claims_of(vmi))
             if (claim := self._claims.store.get(target)) is not None
-            and (claim.metadata.deletion_timestamp is not None or not is_bound(claim))
+            and (claim.metadata.deletion_timestamp is not None or not is_bound(claim) or is_growing(claim))
         )
 
     def _on_volume_change(self, change: Change[SimulatedDataVolume]) -> None:
@@ -219,10 +229,15 @@ class _Cluster:
         self._enqueue_users(self._vmi_simulator, self._vmis, key)
 
     def _on_claim_change(self, change: Change[SimulatedClaim]) -> None:
-        key = _subject(change).metadata.key
+        claim = _subject(change)
+        key = claim.metadata.key
         self._volume_simulator.enqueue([key])
+        self._disk_simulator.enqueue([key_of(claim)])
         self._enqueue_users(self._vm_simulator, self._vms, key)
         self._enqueue_users(self._vmi_simulator, self._vmis, key)
+
+    def _on_disk_change(self, change: Change[PersistentVolume]) -> None:
+        self._claim_simulator.enqueue([_subject(change).claim_key])
 
     @staticmethod
     def _enqueue_users(simulator: KindSimulator[Any], informer: SharedInformer[Any], storage: ObjectKey) -> None:

@@ -14,15 +14,9 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
+from sandbox.claims import SimulatedClaim, is_bound
 from sandbox.conditions import Condition, Conditions, updated, without
-from sandbox.datavolumes import (
-    FAILED,
-    SUCCEEDED,
-    SimulatedClaim,
-    SimulatedDataVolume,
-    is_bound,
-    phase_of_volume,
-)
+from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
 from sandbox.vm_revisions import SimulatedRevision
 from sandbox.vmis import (
     ERR_IMAGE_PULL,
@@ -35,6 +29,7 @@ from sandbox.vmis import (
     conditions_of,
     has_run,
     is_final,
+    is_paused,
     is_terminating,
     phase_of,
     problem_of,
@@ -208,7 +203,7 @@ def _printable(
         if is_terminating(vmi) or done.stops:
             return "Stopping"
         if phase_of(vmi) == "Running":
-            return "Running"
+            return "Paused" if is_paused(vmi) else "Running"
     if problem == PVC_NOT_FOUND:
         return "ErrorPvcNotFound"
     volumes = [related.volumes.get(volume.data_volume.name or "") for volume in volumes_of(vm) if volume.data_volume]

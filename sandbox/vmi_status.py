@@ -29,9 +29,12 @@ from sandbox.vmis import (
     IMAGE_PULL_BACK_OFF,
     NODE_LABEL,
     OBSERVED_VERSIONS,
+    PAUSED_BY_USER,
+    PAUSED_IO_ERROR,
     POD_NOT_EXISTS,
     POD_TERMINATING,
     PVC_NOT_FOUND,
+    READINESS_GATES_NOT_READY,
     UNSCHEDULABLE,
     UNSCHEDULED_PHASES,
     CpuTopology,
@@ -69,8 +72,21 @@ _MESSAGES: Final = {
     ERR_IMAGE_PULL: "rpc error: code = NotFound desc = failed to pull and unpack image: not found",
     IMAGE_PULL_BACK_OFF: "Back-off pulling image",
     PVC_NOT_FOUND: "a PVC that the volumes name does not exist, waiting for it to appear",
+    READINESS_GATES_NOT_READY: (
+        'the status of pod readiness gate "kubevirt.io/virtual-machine-unpaused" is not "True", but False'
+    ),
+    PAUSED_BY_USER: "VMI was paused by user",
+    PAUSED_IO_ERROR: "VMI was paused, low-level IO error detected",
     UNSCHEDULABLE: "0/5 nodes are available: 5 Insufficient memory",
 }
+
+_CONDITION_OF: Final = {
+    UNSCHEDULABLE: "PodScheduled",
+    PAUSED_BY_USER: "Paused",
+    PAUSED_IO_ERROR: "Paused",
+    "": "",
+}
+"""The condition that shows a problem. The condition Synchronized shows all other problems."""
 
 _NOT_MIGRATABLE: Final = (
     "cannot migrate VMI which does not use masquerade, bridge with "
@@ -290,11 +306,12 @@ def _conditions(
     if state.phase == "Running" and condition_of(vmi, "LiveMigratable") is None:
         conditions = updated(conditions, _live_migratable(vmi))
         conditions = updated(conditions, _timeless("StorageLiveMigratable", "True"))
-    told = {UNSCHEDULABLE: "PodScheduled", "": ""}.get(state.problem, "Synchronized")
-    for type_ in {"PodScheduled", "Synchronized"} - {told}:
+    told = _CONDITION_OF.get(state.problem, "Synchronized")
+    for type_ in {"PodScheduled", "Synchronized", "Paused"} - {told}:
         conditions = without(conditions, type_)
     if told:
-        conditions = updated(conditions, _false(told, state.problem, now, probed=None))
+        probed, status = (now, "True") if told == "Paused" else (None, "False")
+        conditions = updated(conditions, _condition(told, status, state.problem, now, probed=probed))
     return conditions
 
 
@@ -305,7 +322,7 @@ def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition
     runs. So the condition has the time of the phase Scheduled.
     """
     if state.unready_reason:
-        return _false("Ready", state.unready_reason, now, probed=now)
+        return _condition("Ready", "False", state.unready_reason, now, probed=now)
     before = condition_of(vmi, "Ready")
     boots = before is None or (before.status == "False" and before.reason == GUEST_NOT_RUNNING)
     scheduled = {each.phase: each.phase_transition_timestamp for each in history}.get("Scheduled")
@@ -321,10 +338,10 @@ def _live_migratable(vmi: SimulatedVMI) -> Condition:
     )
 
 
-def _false(type_: str, reason: str, now: datetime, *, probed: datetime | None) -> Condition:
+def _condition(type_: str, status: str, reason: str, now: datetime, *, probed: datetime | None) -> Condition:
     return Condition(
         type=type_,
-        status="False",
+        status=status,
         reason=reason,
         message=_MESSAGES.get(reason),
         last_probe_time=probed,

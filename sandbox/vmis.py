@@ -45,6 +45,9 @@ ERR_IMAGE_PULL: Final = "ErrImagePull"
 IMAGE_PULL_BACK_OFF: Final = "ImagePullBackOff"
 PVC_NOT_FOUND: Final = "FailedPvcNotFound"
 UNSCHEDULABLE: Final = "Unschedulable"
+READINESS_GATES_NOT_READY: Final = "ReadinessGatesNotReady"
+PAUSED_BY_USER: Final = "PausedByUser"
+PAUSED_IO_ERROR: Final = "PausedIOError"
 
 
 class PhaseTransition(Struct, frozen=True, rename="camel"):
@@ -163,8 +166,9 @@ VMIS: Final = Resource(
 class VMIState(Struct, frozen=True):
     """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
 
-    `problem` is the reason why the VMI cannot start, or "". If no node is suitable, the reason is in the condition
-    PodScheduled=False. Any other reason is in the condition Synchronized=False.
+    `problem` is the reason why the VMI cannot start or is paused, or "". If no node is suitable, the reason is in the
+    condition PodScheduled=False. The reason of a pause is in the condition Paused=True. Any other reason is in the
+    condition Synchronized=False.
     """
 
     phase: str
@@ -254,10 +258,15 @@ def state_of(vmi: SimulatedVMI) -> VMIState | None:
     return VMIState(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, problem_of(vmi))
 
 
+def is_paused(vmi: SimulatedVMI) -> bool:
+    condition = condition_of(vmi, "Paused")
+    return condition is not None and condition.status == "True"
+
+
 def problem_of(vmi: SimulatedVMI) -> str:
-    for type_ in ("Synchronized", "PodScheduled"):
+    for type_, status in (("Synchronized", "False"), ("PodScheduled", "False"), ("Paused", "True")):
         condition = condition_of(vmi, type_)
-        if condition is not None and condition.status == "False":
+        if condition is not None and condition.status == status:
             return condition.reason or ""
     return ""
 

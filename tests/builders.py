@@ -34,6 +34,9 @@ from informers.meta import ObjectMeta, OwnerReference, controller_of
 NOW = datetime(2026, 8, 1, 12, tzinfo=UTC)
 REPLICASETS = kinds.REPLICA_SETS.resource()
 LABELS: Mapping[str, str] = {"myvmi": "myvmi"}
+OF_TEMPLATE: Mapping[str, str] = {}
+"""Stands for the labels that a VMI of the set has."""
+
 SPEC = b'{"domain":{"devices":{}}}'
 
 
@@ -71,7 +74,7 @@ def vmi(
     namespace: str = "default",
     uid: str | None = None,
     version: str = "1",
-    labels: Mapping[str, str] | None = LABELS,
+    labels: Mapping[str, str] | None = OF_TEMPLATE,
     annotations: Mapping[str, str] | None = None,
     age_s: float = 3600,
     deleting: bool = False,
@@ -86,6 +89,7 @@ def vmi(
 ) -> VirtualMachineInstance:
     """A VMI that has run for a while. `owner` is its controller. With `ready=None`, it has no condition Ready.
 
+    Without `labels`, the VMI of a valid set has the label with the hash of the set's template.
     `entered_s` maps each phase to the seconds since the VMI entered the phase.
     """
     transitions = [PhaseTransition(name, seconds_ago(ago)) for name, ago in (entered_s or {}).items()]
@@ -105,7 +109,7 @@ def vmi(
             resource_version=version,
             creation_timestamp=seconds_ago(age_s),
             deletion_timestamp=seconds_ago(1) if deleting else None,
-            labels=labels,
+            labels=_labels_from(owner) if labels is OF_TEMPLATE else labels,
             annotations=annotations,
             owner_references=(*owners, *((reference_to(owner),) if owner is not None else ())),
         ),
@@ -118,6 +122,11 @@ def vmi(
             reason=status_reason,
         ),
     )
+
+
+def _labels_from(owner: ReplicaSet | None) -> Mapping[str, str]:
+    intent = parse_intent(owner) if owner is not None else None
+    return {**LABELS, TEMPLATE_HASH: intent.template.hash} if isinstance(intent, Intent) else LABELS
 
 
 def replicaset(

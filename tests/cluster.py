@@ -12,13 +12,12 @@ import subprocess
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
 import pytest
-from _pytest.nodeid import NodeId
 
 from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries, BinariesUnavailable, find_binaries
@@ -117,84 +116,6 @@ class DryRun:
             causes = refused.document.get("details", {}).get("causes") or []
             return [f"{cause['field']}: {cause['message']}" for cause in causes] or [str(refused)]
         pytest.fail(f"the API server accepts {document}")
-
-
-SHARED_PLANES = {
-    "pool_plane": 4,
-    "control_plane": 3,
-    "idle_plane": 3,
-    "kubevirt_plane": 1,
-    "launcher_plane": 1,
-    "hostile": 1,
-}
-"""The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""
-
-_running: list[pytest.FixtureDef[Any]] = []
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by their group, and put the unit tests at the end.
-
-    With `--dist loadgroup`, one worker runs all tests of a group, so a group starts its control plane once. Workers
-    that have no group any more run the unit tests.
-
-    xdist reads the group from the ID of the test, after the last `@`. The marker `xdist_group` has no effect with
-    pytest 9.2 and xdist 3.8: xdist then writes the ID to an attribute that pytest no longer reads.
-    """
-    groups = groups_of(items)
-    items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, groups.get(item.nodeid, "")))
-    if not getattr(config.option, "loadgroup", False):  # only the workers of xdist have this option
-        return
-    for item in items:
-        if group := groups.get(item.nodeid):
-            item._id = NodeId.parse(f"{item.nodeid}@{group}")
-
-
-def groups_of(items: Iterable[pytest.Item]) -> dict[str, str]:
-    """Return the group of each test that needs a control plane, by the ID of the test.
-
-    The test files of a shared control plane are divided among its groups. All tests of a file that starts a control
-    plane itself are one group. A test that starts a control plane for itself alone has no group.
-    """
-    groups: dict[str, str] = {}
-    files: dict[str, list[Path]] = {}
-    for item in items:
-        name = shared_plane_of(item)
-        if name:
-            plane = f"{name} {definition_of(name, item).baseid}".strip()
-            known = files.setdefault(plane, [])
-            if item.path not in known:
-                known.append(item.path)
-            groups[item.nodeid] = f"{plane} {known.index(item.path) % SHARED_PLANES[name]}"
-        elif item.get_closest_marker("cluster") is not None and "own_plane" not in getattr(item, "fixturenames", ()):
-            groups[item.nodeid] = item.path.stem
-    return groups
-
-
-def shared_plane_of(item: pytest.Item) -> str:
-    """The name of the shared control plane that a test uses, or "" if the test uses none."""
-    names = getattr(item, "fixturenames", ())
-    return next((name for name in SHARED_PLANES if name in names), "")
-
-
-def definition_of(name: str, item: pytest.Item) -> pytest.FixtureDef[Any]:
-    return item._fixtureinfo.name2fixturedefs[name][-1]  # type: ignore[attr-defined]
-
-
-def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
-    """Before a control plane starts, stop the shared control planes that this test does not use. A control plane needs
-    0.8 GB of memory.
-
-    A later test that needs a stopped control plane gets a new control plane.
-    """
-    if fixturedef.argname not in SHARED_PLANES or fixturedef.scope != "session":
-        return
-    item: pytest.Item = request._pyfuncitem
-    needed = [definition_of(name, item) for name in SHARED_PLANES if name in request.fixturenames]
-    for other in [other for other in _running if other not in needed]:
-        _running.remove(other)
-        other.finish(request)
-    _running.append(fixturedef)
 
 
 def skip_or_fail(why: str) -> NoReturn:

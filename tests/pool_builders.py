@@ -25,6 +25,7 @@ from controller.pool.rosters import PoolRosters
 from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
 from controller.pool.unready_periods import UnreadyPeriod
+from controller.runtime.refusals import Refusals
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
 from tests import builders
@@ -45,6 +46,7 @@ def vm_spec(
     image: str = "v1",
     disks: Iterable[str] = (),
     size: str = "1Gi",
+    storage_class: str = "fast",
     labels: Mapping[str, str] = LABELS,
     node_selector: Mapping[str, str] | None = None,
     volumes: Iterable[Json] = (),
@@ -67,7 +69,7 @@ def vm_spec(
         inner["nodeSelector"] = dict(node_selector)
     spec: Json = {"runStrategy": run_strategy, "template": {"metadata": {"labels": dict(labels)}, "spec": inner}}
     if disks:
-        request = {"storage": {"resources": {"requests": {"storage": size}}}}
+        request = {"storage": {"storageClassName": storage_class, "resources": {"requests": {"storage": size}}}}
         spec["dataVolumeTemplates"] = [{"metadata": {"name": name}, "spec": request} for name in disks]
     return spec
 
@@ -245,7 +247,7 @@ def stores(
 
 def rules_of(caches: Stores, limits: Limits | None = None) -> PoolRules:
     """The rules of pools, with rosters that follow these caches."""
-    return PoolRules(caches, POOLS, limits or Limits(), PoolRosters(caches.vms, caches.vmis))
+    return PoolRules(caches, POOLS, limits or Limits(), PoolRosters(caches.vms, caches.vmis), Refusals())
 
 
 def snapshot(

@@ -11,6 +11,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.heal import plan_healing
+from controller.pool.revisions import read_revisions
 from controller.runtime.plan import Delete, Patch, Plan
 from tests.builders import seconds_ago
 from tests.fakes.kubevirt import BROKEN
@@ -52,7 +53,8 @@ def at(seconds: float) -> str:
 def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
     """The healing part of the first plan for these VMs. This plan announces the deletions of VMs."""
     seen = snapshot(owner, machines, **more)
-    return plan_healing(seen, intent_of(owner), seen.members).plan
+    intent = intent_of(owner)
+    return plan_healing(seen, intent, read_revisions(seen, intent.template), seen.members).plan
 
 
 def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:

@@ -34,7 +34,7 @@ REQUESTED_RESTART = Restart(
 )
 RELABEL = Patch(resource=VMIS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
 REMOVE_FINALIZER = Patch(resource=VMS, key=KEY, body=b"{}", type=PatchType.JSON, why="")
-NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="")
+NOTE = Patch(resource=POOLS, key=KEY, body=b"{}", type=PatchType.MERGE, why="", is_note=True)
 REMOVE_OWNER = RemoveOwnerReference(resource=DATA_VOLUMES, key=KEY, owner_uid="uid", why="")
 CREATE_REVISION = Create(resource=CONTROLLER_REVISIONS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="")
 DELETE_REVISION = Delete(resource=CONTROLLER_REVISIONS, key=KEY, uid="uid", why="")

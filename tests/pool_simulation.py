@@ -20,6 +20,7 @@ from controller.pool.rosters import PoolRosters
 from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
 from controller.runtime.plan import Action, Outcome, Stage
+from controller.runtime.refusals import Refusals
 from controller.runtime.result import AwaitChange, Result
 from informers.meta import ObjectKey
 from tests.builders import NOW
@@ -57,13 +58,14 @@ class PoolSimulation:
         revisions = LaggingCache(self.server, CONTROLLER_REVISIONS, indexes=REVISION_INDEXES)
         stores = Stores(pools.store, vms.store, vmis.store, revisions.store)
         rosters = PoolRosters(vms.store, vmis.store)
-        self._rules = PoolRules(stores, POOLS, self.limits, rosters)
+        self._rules = PoolRules(stores, POOLS, self.limits, rosters, Refusals())
+        self.caches = (pools, vms, vmis, revisions)
         self.process = ReconcilerProcess(
             self.server,
             kinds.POOLS,
             self._rules,
             owners=pools,
-            children=(pools, vms, vmis, revisions),
+            children=self.caches,
             now=lambda: self.now,
             merge=VM_RULES.merge,
         )
@@ -136,6 +138,7 @@ class PoolSimulation:
     def restart(self) -> None:
         """Start a new process. It knows only the objects on the API server."""
         self._rules.rosters.forget(self.key(self.name))
+        self._rules.refusals.forget(self.key(self.name))
         self.process.restart()
 
     def carry_out(self, stages: Sequence[Stage]) -> tuple[Outcome, ...]:
@@ -181,9 +184,14 @@ class PoolSimulation:
         self.server.remove(VMIS, self.key(name))
 
     def crash_loop(self) -> None:
-        """Let the VMI of each VM that is not ready fail. The VM controller then creates another VMI."""
+        """Let the VMI of each VM that is not ready fail. The VM controller then creates another VMI, and counts the
+        failed start.
+        """
         for name, vmi in self.vmis.items():
             if not is_ready(vmi) and "deletionTimestamp" not in vmi["metadata"]:
+                failures = self.vms[name]["status"].get("startFailure", {}).get("consecutiveFailCount", 0)
+                counted = {"startFailure": {"consecutiveFailCount": failures + 1}}
+                self.server.change(VMS, self.key(name), {"status": counted})
                 self.server.finalize(VMIS, self.key(name))
                 self.delete_vmi(name)
 

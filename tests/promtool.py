@@ -1,23 +1,23 @@
 """Finds or fetches the programs of Prometheus: the server, and `promtool`, which checks metrics pages and rules.
 
 The PATH and the cache are searched first. If both lack a program, Debian's package is downloaded and unpacked into the
-cache. This needs no root, and nothing is installed. `python -m tests.promtool` finds or fetches the programs from the
-command line.
+cache. Nothing is installed. Only root can get the list of packages that a new machine lacks. `python -m tests.promtool`
+finds or fetches the programs from the command line.
 """
 
 from __future__ import annotations
 
-import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
+from sandbox.binaries import cache_directory
+from sandbox.provide import is_program, provide
 from tests.cluster import skip_or_fail
+from tests.packages import apt_get
 
-CACHE = Path("~/.cache/vmherd").expanduser()
-DOWNLOAD_TIMEOUT_S = 90
+UNPACKED_WITHIN_S = 90
 
 
 def find(program: str = "promtool") -> Path | None:
@@ -25,8 +25,7 @@ def find(program: str = "promtool") -> Path | None:
     on_path = shutil.which(program)
     if on_path:
         return Path(on_path)
-    cached = CACHE / program
-    return cached if os.access(cached, os.X_OK) else None
+    return _cached(program) if is_program(_cached(program)) else None
 
 
 def find_or_fetch(program: str = "promtool") -> Path | None:
@@ -35,7 +34,7 @@ def find_or_fetch(program: str = "promtool") -> Path | None:
     if found or not (shutil.which("apt-get") and shutil.which("dpkg")):
         return found
     try:
-        _fetch(program)
+        provide(_cached(program), _fetch)
     except (OSError, subprocess.SubprocessError):
         return None
     return find(program)
@@ -49,18 +48,17 @@ def find_or_skip(program: str = "promtool") -> Path:
     return found
 
 
-def _fetch(program: str) -> None:
-    CACHE.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=CACHE) as directory:
-        _run("apt-get", "download", "prometheus", cwd=directory)
-        [package] = Path(directory).glob("prometheus_*.deb")
-        _run("dpkg", "-x", package.name, "unpacked", cwd=directory)
-        # The atomic move comes last: an interrupted download leaves no incomplete program.
-        (Path(directory) / "unpacked/usr/bin" / program).replace(CACHE / program)
+def _cached(program: str) -> Path:
+    return cache_directory() / program
 
 
-def _run(*command: str, cwd: str) -> None:
-    subprocess.run(command, cwd=cwd, check=True, timeout=DOWNLOAD_TIMEOUT_S, capture_output=True)
+def _fetch(target: Path) -> None:
+    scratch = target.parent
+    apt_get("download", "prometheus", cwd=scratch)
+    [package] = scratch.glob("prometheus_*.deb")
+    unpack = ["dpkg", "-x", package.name, "unpacked"]
+    subprocess.run(unpack, cwd=scratch, check=True, timeout=UNPACKED_WITHIN_S, capture_output=True)
+    (scratch / "unpacked/usr/bin" / target.name).replace(target)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.template import Template
 from informers.meta import OwnerReference
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 
@@ -47,10 +48,14 @@ json_values = st.recursive(
 )
 
 
-def template_hash_of(owner: ReplicaSet) -> str:
+def template_of(owner: ReplicaSet) -> Template:
     intent = parse_intent(owner)
     assert isinstance(intent, Intent)
-    return intent.template.hash
+    return intent.template
+
+
+def template_hash_of(owner: ReplicaSet) -> str:
+    return template_of(owner).hash
 
 
 @st.composite

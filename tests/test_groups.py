@@ -25,7 +25,7 @@ def test_one_worker_runs_all_tests_of_a_group(tmp_path: Path) -> None:
     for file in files:
         file.write_text(TESTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = cluster\n")
-    command = [sys.executable, "-m", "pytest", "-p", "tests.cluster", "-p", "no:cacheprovider", "--verbose"]
+    command = [sys.executable, "-m", "pytest", "-p", "tests.groups", "-p", "no:cacheprovider", "--verbose"]
     done = subprocess.run(
         [*command, "--numprocesses=2", "--dist=loadgroup", str(tmp_path)],
         cwd=tmp_path,

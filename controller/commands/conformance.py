@@ -1,7 +1,8 @@
 """`vmherd conformance`: checks the behaviours of replica sets and pools on a cluster, and prints a table.
 
-The command needs the permission to create and delete namespaces, and to write all objects in them. It reads and writes
-only in namespaces that it has created. It removes these namespaces at the end, also after Ctrl-C.
+The command needs the permission to create and delete namespaces, and to write all objects in them. It writes only in
+namespaces that it has created. It removes these namespaces at the end, also after Ctrl-C. One case also needs an
+admission policy, which applies to its namespace alone; the case removes the policy.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from controller.conformance.api import Api
 from controller.conformance.case import Case, Kind, Requirement, Result, Status
 from controller.conformance.catalogue import CASES, select
 from controller.conformance.cluster import GROUPS as KIND_GROUPS
-from controller.conformance.cluster import Cluster, find_subject, serves
+from controller.conformance.cluster import Cluster, expands_claims, find_subject, serves
 from controller.conformance.namespace import Conditions
 from controller.conformance.namespaces import Namespaces
 from controller.conformance.runner import Setup, find_reconcilers, run_cases
@@ -217,6 +218,8 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
     has = {Requirement.SIMULATOR} if simulated else set()
     if await serves(setup.api, "cdi.kubevirt.io/v1beta1", "datavolumes"):
         has.add(Requirement.CDI)
+    if await expands_claims(setup.api):
+        has.add(Requirement.EXPANSION)
     return Cluster(subjects=subjects, reconcilers=reconcilers, has=frozenset(has))
 
 

@@ -34,11 +34,13 @@ class Requirement(StrEnum):
     """
 
     CDI = "cdi"
+    EXPANSION = "expansion"
     SIMULATOR = "simulator"
 
 
 MISSING = {
     Requirement.CDI: "the cluster does not serve DataVolumes (CDI)",
+    Requirement.EXPANSION: "the cluster has no default StorageClass with allowVolumeExpansion",
     Requirement.SIMULATOR: "only the simulator of vmherd's sandbox can produce this state",
 }
 

@@ -8,6 +8,7 @@ from typing import Final
 
 from controller.conformance.case import Case, Kind
 from controller.conformance.cases import (
+    pool_disk_changes,
     pool_disks,
     pool_healing,
     pool_members,
@@ -27,6 +28,7 @@ CASES: Final[tuple[Case, ...]] = (
     *pool_members.cases,
     *pool_updates.cases,
     *pool_disks.cases,
+    *pool_disk_changes.cases,
     *pool_healing.cases,
     *pool_reports.cases,
 )

@@ -25,6 +25,9 @@ GROUPS: Final[Mapping[Kind, tuple[str, str]]] = {
 }
 """For each kind, KubeVirt's API group and the group of the mode `alongside`."""
 
+IS_DEFAULT: Final = "storageclass.kubernetes.io/is-default-class"
+"""The annotation of the StorageClass that claims without a class get."""
+
 PLURALS: Final = {Kind.SETS: "virtualmachineinstancereplicasets", Kind.POOLS: "virtualmachinepools"}
 VERSIONS: Final = ("v1", "v1beta1", "v1alpha1")
 
@@ -57,6 +60,13 @@ async def find_subject(api: Api, kind: Kind, groups: Sequence[str]) -> Subject |
 async def serves(api: Api, group_version: str, plural: str) -> bool:
     listed = await api.find(f"/apis/{group_version}")
     return listed is not None and any(each["name"] == plural for each in listed.get("resources") or ())
+
+
+async def expands_claims(api: Api) -> bool:
+    """Return True if a claim of the default StorageClass can grow."""
+    classes = await api.items("/apis/storage.k8s.io/v1/storageclasses")
+    defaults = [each for each in classes if (each["metadata"].get("annotations") or {}).get(IS_DEFAULT) == "true"]
+    return any(each.get("allowVolumeExpansion") for each in defaults)
 
 
 async def probe(space: CaseNamespace) -> tuple[str, bool]:

@@ -26,6 +26,10 @@ FINISHING: Final = {"sim.vmherd.dev/behavior": "finish"}
 UNKNOWN: Final = {"sim.vmherd.dev/behavior": "unknown"}
 
 
+FAILING_DISK: Final = {"sim.vmherd.dev/behavior": "fail"}
+"""Annotations of a dataVolumeTemplate whose disk cannot be filled."""
+
+
 def vmi_spec(image: str, volumes: Sequence[Document] = ()) -> Document:
     """Return the spec of a VMI that boots a container disk. `volumes` are attached as further disks."""
     every = [{"name": "containerdisk", "containerDisk": {"image": image}}, *volumes]

@@ -1,18 +1,16 @@
-"""The controller's labels and annotations, and functions that read their values.
+"""The names of the controller's labels and annotations, and functions that read marks.
 
-An invalid value never stops the controller. The controller treats an annotation with an invalid value as absent. A
-`FieldError` reports the error to the user.
+`catalogue` has the valid values of each annotation.
 """
 
 from __future__ import annotations
 
-import re
+from collections.abc import Mapping
 from typing import Final, TypeVar
 
 from msgspec.structs import replace
 
-from controller.apimachinery.field_error import FieldError, quoted
-from informers.meta import KubeObject, ObjectMeta
+from informers.meta import KubeObject, ObjectMeta, annotations_of
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -29,6 +27,12 @@ PROTECT: Final = "vmherd.dev/protect"
 DELETION_COST: Final = "vmherd.dev/deletion-cost"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
+
+ADOPTED_TEMPLATE: Final = "vmherd.dev/adopted-template"
+"""An annotation that the controller writes on a set. The value is the hash of the set's template at the time when the
+controller first saw members without the label `TEMPLATE_HASH`, for example after a takeover. Such members belong to
+this template (R14).
+"""
 
 POOL_FINALIZER: Final = "pool.kubevirt.io/finalizer"
 """A finalizer on a pool and on the VMs of the pool. The API server removes an object with this finalizer only after the
@@ -68,6 +72,19 @@ more.
 TAKEOVER_HELD: Final = "held"
 """The first word of the takeover annotation while the first update waits for the user's permission."""
 
+MOST_DISRUPTIVE: Final = "vmherd.dev/most-disruptive-action"
+"""An annotation on a pool. The value is the most disruptive action that an update may take: `restart` restarts VMs, and
+`recreate` also deletes VMs with their disks (P21). Any other value counts as `restart`.
+"""
+
+RECREATE: Final = "recreate"
+"""The value of `MOST_DISRUPTIVE` that allows an update to delete VMs with their disks."""
+
+RECREATED: Final = "vmherd.dev/recreated"
+"""An annotation that the controller writes on a pool. The value lists the ordinals whose VM an update has deleted. For
+each ordinal the value has the UID of the deleted VM (P20).
+"""
+
 HEALED: Final = "vmherd.dev/healed"
 """An annotation that the controller writes on a pool. The value lists the ordinals of the recently healed VMs. For each
 ordinal the value has the number of healings and the time of the last healing (P15).
@@ -89,13 +106,23 @@ start. The value contains the number of VMIs that failed in a row before this VM
 failed VMI (R4a).
 """
 
-_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,9})", re.ASCII)
-_INT32 = range(-(2**31), 2**31)
-
 
 def is_marked(meta: ObjectMeta, annotation: str) -> bool:
     """Return True if the value of the annotation is exactly "true"."""
     return meta.annotations is not None and meta.annotations.get(annotation) == "true"
+
+
+def is_protected(meta: ObjectMeta) -> bool:
+    """Return True if the annotation `vmherd.dev/protect` forbids the deletion of this VM or VMI (P20).
+
+    Every value but "false" protects. So a wrong value, such as "True", never leads to a deletion.
+    """
+    return meta.annotations is not None and meta.annotations.get(PROTECT, "false") != "false"
+
+
+def own_annotations(meta: ObjectMeta) -> Mapping[str, str]:
+    """Return the annotations of this controller, without those of other programs."""
+    return {name: value for name, value in annotations_of(meta).items() if name.startswith(PREFIX)}
 
 
 def without_foreign_annotations(obj: T) -> T:
@@ -107,37 +134,11 @@ def without_foreign_annotations(obj: T) -> T:
     annotations = obj.metadata.annotations
     if annotations is None or all(name.startswith(PREFIX) for name in annotations):
         return obj
-    kept = {name: value for name, value in annotations.items() if name.startswith(PREFIX)} or None
-    changed: T = replace(obj, metadata=replace(obj.metadata, annotations=kept))  # type: ignore[type-var]
+    kept = replace(obj.metadata, annotations=own_annotations(obj.metadata) or None)
+    changed: T = replace(obj, metadata=kept)  # type: ignore[type-var]
     return changed
 
 
 def is_takeover_held(meta: ObjectMeta) -> bool:
     """Return True while the pool's first update in takeover mode waits for the user's permission."""
     return meta.annotations is not None and meta.annotations.get(TAKEOVER, "").startswith(TAKEOVER_HELD)
-
-
-def deletion_cost(meta: ObjectMeta) -> int | FieldError:
-    """Return the deletion cost of a VM or VMI.
-
-    Return 0 if the object has no such annotation, and a FieldError if the value is not an integer. When the number of
-    replicas is reduced, VMs and VMIs with a lower cost are deleted first (R6).
-    """
-    text = meta.annotations.get(DELETION_COST) if meta.annotations is not None else None
-    if text is None:
-        return 0
-    cost = parse_integer(text)
-    if cost is None:
-        return FieldError(f"annotation {DELETION_COST} is {quoted(text)}: it must be an integer, so it counts as 0")
-    return cost
-
-
-def parse_integer(text: str) -> int | None:
-    """Return the value of a 32-bit integer, or None if the text is not a 32-bit integer.
-
-    A plus sign and leading zeros are not allowed, as in Kubernetes' annotation `pod-deletion-cost`.
-    """
-    if not _INTEGER.fullmatch(text):
-        return None
-    number = int(text)
-    return number if number in _INT32 else None

@@ -1,7 +1,8 @@
 """Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
 
-KubeVirt shows such a moment in the status of the VM or of its VMI. A VM with an unreadable field counts as delicate,
-too. Two states are not such moments:
+KubeVirt shows such a moment in the status of the VM or of its VMI. A paused VM is delicate: a user inspects it, or its
+storage has no space, and its memory would be lost. A VM with an unreadable field counts as delicate, too. Two states
+are not such moments:
 
 - A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
   `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
@@ -17,8 +18,10 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt import vmis
+from controller.kubevirt.annotations import PROTECT, is_protected
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
-from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, VirtualMachineInstance
+from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, PAUSED, VirtualMachineInstance
+from controller.kubevirt.vms import printable_status_of
 
 UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
 """The reason to leave a VM alone if a field of the VM or its VMI cannot be decoded.
@@ -26,7 +29,26 @@ UNREADABLE: Final = "the virtual machine or its instance has a field that cannot
 The field could contain another reason, or the names of the VM's disks.
 """
 
+PROTECTED: Final = f"it is protected by {PROTECT}"
+
+IS_PAUSED: Final = "it is paused"
+
 _FROZEN: Final = "frozen"
+
+
+def reason_to_keep(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
+    """Return the reason why vmherd must not delete the VM now, or "" (P20). `vmi` is the VM's VMI, or None."""
+    return PROTECTED if is_protected(vm.metadata) else delicate_reason(vm, vmi)
+
+
+def reason_to_keep_vmi(vmi: VirtualMachineInstance) -> str:
+    """Return the reason why vmherd must not delete the VMI of a set now, or "" (P20).
+
+    A live migration is no reason. A VMI that has finished is not paused, whatever its conditions say.
+    """
+    if is_protected(vmi.metadata):
+        return PROTECTED
+    return IS_PAUSED if vmis.is_paused(vmi) and not vmis.is_final(vmi) else ""
 
 
 def delicate_reason(
@@ -59,6 +81,8 @@ def _reason_of_vm(vm: VirtualMachine) -> str:
         return f"snapshot {status.snapshot_in_progress} is in progress"
     if status.restore_in_progress is not None:
         return f"restore {status.restore_in_progress} is in progress"
+    if printable_status_of(vm) == PAUSED:
+        return IS_PAUSED
     if needs_manual_recovery(vm):
         return "a volume migration was interrupted, and the virtual machine needs manual recovery"
     return "a volume migration is in progress" if _is_true(status.conditions, VOLUMES_CHANGE) else ""
@@ -76,6 +100,8 @@ def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: 
         return ""
     if status.migrated_volumes or _is_true(status.conditions, VOLUMES_CHANGE):
         return "a volume migration is in progress"
+    if vmis.is_paused(vmi):
+        return IS_PAUSED
     if vmis.is_migrating(vmi):
         return "a live migration is in progress"
     backup = status.changed_block_tracking.backup_status if status.changed_block_tracking is not None else None

@@ -78,7 +78,11 @@ def _read(node: object) -> GoType:
     return GoType(str(node))
 
 
-VM_TEMPLATE: Final = _read(msgspec.json.decode(files(__package__).joinpath("api_types.json").read_bytes()))
+def _read_table(name: str) -> GoType:
+    return _read(msgspec.json.decode(files(__package__).joinpath(name).read_bytes()))
+
+
+VM_TEMPLATE: Final = _read_table("api_types.json")
 """The type of a pool's `virtualMachineTemplate`. A VirtualMachine has the same `metadata` and `spec`."""
 
 VM_SPEC: Final = VM_TEMPLATE.field("spec")
@@ -86,7 +90,17 @@ VMI_TEMPLATE: Final = VM_SPEC.field("template")
 VMI_SPEC: Final = VMI_TEMPLATE.field("spec")
 DISKS: Final = VM_SPEC.field("dataVolumeTemplates")
 
-_LISTED_BY_NAME: Final = (DISKS, VMI_SPEC.field("volumes"), VMI_SPEC.field("networks"))
+HASHED_SPEC: Final = _read_table("hash_types.json")
+"""The type of a VMI spec for the template hash of a set. This table never changes.
+
+The table has the types of KubeVirt v1.9. A field that is added to `api_types.json` is not added here, because another
+hash of an unchanged template would make all VMIs of the set outdated.
+"""
+
+_LISTED_BY_NAME: Final = (
+    DISKS,
+    *(spec.field(name) for spec in (VMI_SPEC, HASHED_SPEC) for name in ("volumes", "networks")),
+)
 _STRATEGIES: Final[Mapping[Json, str]] = {True: "Always", False: "Halted"}
 
 

@@ -12,6 +12,7 @@ from controller.apimachinery.conditions import Condition, find_condition, find_t
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.vm_types import FAILURE, VirtualMachine
 from controller.kubevirt.vmi_types import POD_SCHEDULED, SYNCHRONIZED, VirtualMachineInstance
+from informers.meta import ObjectMeta
 
 LONGEST_TEXT: Final = 300
 """The maximum length of the message of one VM in a status."""
@@ -25,6 +26,8 @@ Different programs write the two times.
 NOT_READY: Final = "not ready"
 
 CRASH_LOOP: Final = "CrashLoopBackOff"
+
+TERMINATING: Final = "Terminating"
 
 _SYNONYMS: Final = {"ErrImagePull": "ImagePullBackOff"}
 """States that alternate for the same problem. With one word for both, the status is not written at each change."""
@@ -66,6 +69,17 @@ def one_line(text: str) -> str:
     """Return the text in one line of at most `LONGEST_TEXT` characters, without characters that cannot be printed."""
     line = "".join(each if each.isprintable() else "?" for each in " ".join(text[: 4 * LONGEST_TEXT].split()))
     return line if len(line) <= LONGEST_TEXT else f"{line[: LONGEST_TEXT - 3]}..."
+
+
+def terminating_problem(meta: ObjectMeta) -> Problem:
+    """Return the problem of a VM or VMI that stays Terminating. The detail names the finalizers that hold the object.
+
+    The result is a problem only if the object has been terminating for longer than the progress deadline. Callers check
+    this with the field `since`.
+    """
+    finalizers = ", ".join(meta.finalizers or ())
+    detail = one_line(f"held by finalizers: {finalizers}") if finalizers else "not removed yet"
+    return Problem(meta.name, TERMINATING, detail, with_timezone(meta.deletion_timestamp))
 
 
 def cause_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Condition | None:

@@ -9,56 +9,33 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.field_error import quoted
-from controller.kubevirt.annotations import PROGRESS_DEADLINE, parse_integer
+from controller.kubevirt.annotations import PROGRESS_DEADLINE
+from controller.kubevirt.wrong_annotations import setting
 from controller.runtime.plan import Notice, Plan
-from informers.meta import ObjectMeta, annotations_of
+from informers.meta import ObjectMeta
 
 PROGRESS_DEADLINE_S = 600
 """The default of the progress deadline, in seconds."""
 
-INVALID_ANNOTATION = "InvalidAnnotation"
 
+def parse_deadline(owner: ObjectMeta) -> timedelta:
+    """Return the time that a rollout may wait for a VM to become ready. After this time a notice tells the user.
 
-class Deadline(Struct, frozen=True):
-    """The time that a rollout may wait for a VM to become ready. After this time a notice tells the user.
-
-    `notices` contains a warning if the annotation has an invalid value.
+    Without a valid annotation, the result is the default.
     """
-
-    after: timedelta
-    notices: tuple[Notice, ...] = ()
-
-
-def parse_deadline(owner: ObjectMeta) -> Deadline:
-    """Return the deadline from the annotation, or the default if the annotation is absent or invalid."""
-    text = annotations_of(owner).get(PROGRESS_DEADLINE, str(PROGRESS_DEADLINE_S))
-    seconds = parse_integer(text)
-    if seconds is not None and seconds > 0:
-        return Deadline(timedelta(seconds=seconds))
-    message = (
-        f"annotation {PROGRESS_DEADLINE} is {quoted(text)}: it must be a number of seconds, "
-        f"so it counts as {PROGRESS_DEADLINE_S}"
-    )
-    return Deadline(timedelta(seconds=PROGRESS_DEADLINE_S), (invalid_annotation(PROGRESS_DEADLINE, owner, message),))
-
-
-def invalid_annotation(annotation: str, owner: ObjectMeta, message: str) -> Notice:
-    value = annotations_of(owner).get(annotation)
-    return Notice(reason=INVALID_ANNOTATION, message=message, once=f"{annotation} {value}")
+    return timedelta(seconds=int(setting(owner, PROGRESS_DEADLINE) or PROGRESS_DEADLINE_S))
 
 
 def watch_progress(
     progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
 ) -> Plan:
-    """Return the plan, with a notice if a VM of the new template has exceeded the deadline.
+    """Return the plan, with a notice if a VM that blocks the rollout has exceeded the deadline.
 
     If no VM has reached the deadline yet, the returned plan asks for a new reconciliation at the deadline. `stuck` has
-    one entry for each VM of the new template that is not ready. Each entry has the time at which the VM became unready,
-    and the VM's name.
+    one entry for each VM that blocks the rollout, for example because it has the new template and is not ready. Each
+    entry has the time at which the VM became unready, and the VM's name.
     """
     if not stuck:
         return progress
@@ -71,7 +48,7 @@ def watch_progress(
     stalled = Notice(
         reason="RolloutStalled",
         message=(
-            f"{len(stuck)} virtual machines of the new template are not ready, {name} for longer than "
+            f"{len(stuck)} virtual machines block the rollout because they are not ready, {name} for longer than "
             f"{int(deadline.total_seconds())} seconds; no more are replaced until they are"
         ),
         once=f"stalled {template}",

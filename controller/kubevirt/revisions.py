@@ -20,7 +20,7 @@ from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.runtime.plan import Create, Delete, Stage
+from controller.runtime.plan import Cause, Create, Delete, Stage
 from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
 from informers.resource import Resource, T
 
@@ -164,4 +164,5 @@ def _delete(revision: ObjectMeta, why: str) -> Delete:
         version=revision.resource_version,
         owner_uid=owner.uid if owner is not None else "",
         why=why,
+        cause=Cause.PRUNING,
     )

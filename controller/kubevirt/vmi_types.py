@@ -25,7 +25,10 @@ POD_SCHEDULED: Final = "PodScheduled"
 VOLUMES_CHANGE: Final = "VolumesChange"
 CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
-KEPT_CONDITIONS: Final = frozenset({READY, SYNCHRONIZED, POD_SCHEDULED, VOLUMES_CHANGE, CPU_CHANGE, MEMORY_CHANGE})
+PAUSED: Final = "Paused"
+KEPT_CONDITIONS: Final = frozenset(
+    {READY, SYNCHRONIZED, POD_SCHEDULED, VOLUMES_CHANGE, CPU_CHANGE, MEMORY_CHANGE, PAUSED}
+)
 """The conditions of a VMI that vmherd reads."""
 
 
@@ -61,7 +64,7 @@ class PhaseTransition(Struct, frozen=True, gc=False, rename="camel"):
     phase_transition_timestamp: datetime | None = None
 
 
-TIMED_PHASES: Final = {phase: phase for phase in ("Running", "Failed")}
+TIMED_PHASES: Final = {phase: phase for phase in ("Running", "Succeeded", "Failed")}
 """The phases whose transition times the controller reads."""
 
 STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted", "MemoryDumpFailed"})

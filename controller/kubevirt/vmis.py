@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from controller.apimachinery.conditions import Condition, with_timezone
-from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.apimachinery.conditions import Condition, find_true, with_timezone
+from controller.kubevirt.vmi_types import PAUSED, VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
@@ -34,6 +34,10 @@ def ready_condition(vmi: VirtualMachineInstance) -> Condition | None:
 
 def is_deleting(vmi: VirtualMachineInstance) -> bool:
     return vmi.metadata.deletion_timestamp is not None
+
+
+def terminating_since(vmi: VirtualMachineInstance) -> datetime | None:
+    return with_timezone(vmi.metadata.deletion_timestamp)
 
 
 def is_final(vmi: VirtualMachineInstance) -> bool:
@@ -68,7 +72,7 @@ def is_running(vmi: VirtualMachineInstance) -> bool:
 
 
 def entered(vmi: VirtualMachineInstance, phase: str) -> datetime | None:
-    """Return the time when the VMI entered this phase ("Running" or "Failed"), or None if the time is unknown."""
+    """Return the time when the VMI entered this phase ("Running" or a final phase), or None if the time is unknown."""
     for transition in (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ():
         if transition.phase == phase:
             return with_timezone(transition.phase_transition_timestamp)
@@ -81,6 +85,11 @@ def is_migrating(vmi: VirtualMachineInstance) -> bool:
     return (
         migration is not None and not migration.completed and not migration.failed and migration.end_timestamp is None
     )
+
+
+def is_paused(vmi: VirtualMachineInstance) -> bool:
+    """Return True if a user or an I/O error has paused the guest."""
+    return vmi.status is not None and find_true(vmi.status.conditions, PAUSED) is not None
 
 
 def ready_since(vmi: VirtualMachineInstance) -> datetime | None:

@@ -19,7 +19,7 @@ from msgspec import Struct
 
 from controller.apimachinery.finalizers import owner_and_finalizer_removal_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.early_release import is_young, release_delay
+from controller.kubevirt.early_release import is_young
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
@@ -57,16 +57,18 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     kept = snapshot.members.where(stays)
     if len(kept) == len(snapshot.members):
         return Claims(kept, ())
-    # A released VM keeps its name. So each lost VM increases the ordinals of later VMs.
-    highest = max(snapshot.ordinal_of(vm) or 0 for vm in snapshot.members)
-    delay = release_delay(highest + 1 - len(snapshot.members), intent.wanted)
     strange = by_name(snapshot.members.where(lambda vm: not stays(vm)))
-    held = tuple(vm for vm in strange if is_young(vm.metadata, snapshot.now, delay))
-    released = tuple(vm for vm in strange if not is_young(vm.metadata, snapshot.now, delay))
+    held = tuple(vm for vm in strange if is_young(vm.metadata, snapshot.now))
+    released = tuple(vm for vm in strange if not is_young(vm.metadata, snapshot.now))
     return Claims(kept, released, held)
 
 
-def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Plan:
+def plan_releases(
+    snapshot: Snapshot,
+    released: Iterable[VirtualMachine],
+    *,
+    why: str = "its labels do not match the selector any more",
+) -> Plan:
     """Plan patches that remove the pool's owner reference and finalizer from the VMs in `released` (P2).
 
     One reconciliation releases at most `burst` VMs.
@@ -78,7 +80,7 @@ def plan_releases(snapshot: Snapshot, released: Iterable[VirtualMachine]) -> Pla
             key=vm.metadata.key,
             body=owner_and_finalizer_removal_patch(vm.metadata, POOL_FINALIZER, owner_uid),
             type=PatchType.JSON,
-            why="its labels do not match the selector any more",
+            why=why,
         )
         for vm in tuple(released)[: snapshot.limits.burst]
     )

@@ -11,6 +11,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.conditions import REPLICA_FAILURE, without_failures
+from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
@@ -18,9 +19,13 @@ from controller.pool.claims import by_name
 from controller.pool.snapshot import Snapshot
 from controller.runtime.plan import (
     Action,
+    Cause,
     Create,
     Delete,
+    ExpandClaim,
     Outcome,
+    Patch,
+    Postponed,
     Rejected,
     RemoveOwnerReference,
     Restart,
@@ -33,6 +38,8 @@ from informers.errors import Conflict, StatusError
 FAILED_SCALE_OUT: Final = "FailedScaleOut"
 FAILED_SCALE_IN: Final = "FailedScaleIn"
 FAILED_UPDATE: Final = "FailedUpdate"
+FAILED_POOL_UPDATE: Final = "FailedPoolUpdate"
+FAILED_HEALING: Final = "FailedHealing"
 FAILED_REVISION_PRUNING: Final = "FailedRevisionPruning"
 
 VIRTUAL_MACHINE_FAILURE: Final = "VirtualMachineFailure"
@@ -41,36 +48,46 @@ VIRTUAL_MACHINE_FAILURE: Final = "VirtualMachineFailure"
 KubeVirt's pool controller does not set this condition.
 """
 
+POSTPONED_FOR_LONG_S: Final = 10.0
+"""A create that waits for a disk for this time, in seconds, is a failure. A shorter wait is normal: the garbage
+collector deletes the disk of the VM's predecessor.
+"""
+
 LONGEST_CAUSE: Final = 300
 """The maximum length of a VM's message in the message of the condition `VirtualMachineFailure`."""
 
 
-def replica_failure(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
+def replica_failure(
+    current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool, refused: bool = False
+) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
     A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. The argument
     `current` is the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool
-    controller.
+    controller. `refused` is true if the next try of a refused write is not due yet. The condition then stays.
     """
     # A plan creates a revision before the write that needs the revision. If the reconciliation updates VMs, a failed
     # creation of a revision has the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
     for outcome in outcomes:
-        if isinstance(outcome, Rejected | Unknown | Unserved) and is_failure(outcome):
+        if isinstance(outcome, Rejected | Unknown | Unserved | Postponed) and is_failure(outcome):
             cause = _cause(outcome.action, is_update=is_update)
             if cause is not None:
                 reason, doing = cause
                 message = f"error {doing}: {outcome.message}"
                 return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=message)
-    return without_failures(current, outcomes, may_write=may_write)
+    return current if refused else without_failures(current, outcomes, may_write=may_write)
 
 
-def is_failure(outcome: Rejected | Unknown | Unserved) -> bool:
-    """Return True if the server rejected the write, does not serve the request, or answered with an error.
+def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
+    """Return True if the server rejected the write, does not serve the request, or answered with an error. Return True
+    also for a create that has waited for a disk for long.
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
     the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool.
     """
+    if isinstance(outcome, Postponed):
+        return outcome.waited_s >= POSTPONED_FOR_LONG_S
     if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
         return False
     return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
@@ -122,16 +139,22 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
 
     Return None if the failure sets no condition.
     """
+    if isinstance(action, Patch) and action.resource.kind == POOL_KIND and not action.is_note:
+        return FAILED_POOL_UPDATE, "while updating the metadata of the pool"
     is_revision = action.resource is CONTROLLER_REVISIONS
     if is_revision and isinstance(action, Delete):
         return FAILED_REVISION_PRUNING, "while pruning vmpool revisions"
     if action.resource is VMIS or isinstance(action, Restart):
         return FAILED_UPDATE, "during VMI update"
-    if isinstance(action, ThreeWayMerge) or (is_revision and is_update):
+    if isinstance(action, ThreeWayMerge | ExpandClaim) or (is_revision and is_update):
         return FAILED_UPDATE, "during VM update"
     match action:
         case Create():
             return FAILED_SCALE_OUT, "during scale out"
+        case Delete(cause=Cause.HEALING):
+            return FAILED_HEALING, "during healing"
+        case Delete(cause=Cause.UPDATE):
+            return FAILED_UPDATE, "during VM update"
         case Delete() | RemoveOwnerReference():
             return FAILED_SCALE_IN, "during scale in"
         case _:

@@ -14,19 +14,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
-
 from controller.apimachinery.finalizers import addition_patch, removal_patch
-from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
+from controller.kubevirt.delicate import reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.claims import by_name, remove_finalizers, remove_finalizers_of_strays
+from controller.pool.claims import by_name, plan_releases, remove_finalizers, remove_finalizers_of_strays
 from controller.pool.disks import add_finalizers, is_safe_to_delete, preserves_disks
 from controller.pool.revisions import delete_left_over
-from controller.pool.scale import delete_of
+from controller.pool.scale import MAX_NOTICES, delete_of
 from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import Patch, Plan, Stage
+from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.objects import PatchType
 
 ORPHAN: Final = "orphan"
@@ -55,68 +53,53 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     """Plan the next reconciliation of a pool that is being deleted.
 
     The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
-    `burst` in a reconciliation. With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The
-    garbage collector does not delete these revisions. If the plan writes nothing else, the plan removes the finalizer
-    from the pool.
+    `burst` in a reconciliation. A protected VM leaves the pool and stays. A delicate VM delays the deletion of the pool
+    (P20). With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The garbage collector does
+    not delete these revisions. If the plan writes nothing else, the plan removes the finalizer from the pool.
     """
     preserve = preserves_disks(snapshot)
     members = by_name(snapshot.members)
     orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
     deletes_vms = preserve and not orphans
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
-    to_delete = [vm for vm in members if deletes_vms and not is_deleting(vm)][: snapshot.limits.burst]
+    staying = [vm for vm in members if deletes_vms and not is_deleting(vm)]
+    protected = [vm for vm in staying if is_protected(vm.metadata)]
+    reasons = {vm.metadata.name: reason_to_keep(vm, snapshot.vmi_of(vm)) for vm in staying}
+    to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
+    held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
     stages = (
         *remove_finalizers(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
+        *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
-        *_deletes(snapshot, [vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
+        *_deletes([vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
         *(() if keeps_revisions else delete_left_over(snapshot, orphans=orphans)),
     )
     # Without stages, no VM has the finalizer any more, and no revision is left over.
-    if has_finalizer(snapshot) and not stages:
+    if has_finalizer(snapshot) and not stages and not held:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
-    return Plan(stages=stages, held="the pool is being deleted")
+    notices = tuple(_held_notice(vm, reason) for vm, reason in held[:MAX_NOTICES])
+    return Plan(stages=stages, notices=notices, held="the pool is being deleted")
 
 
-def _deletes(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
-    """Return a stage of patches, and a stage that deletes these VMs.
-
-    The patches change nothing. Each patch makes the server test whether the pool still owns the VM. If a test fails, no
-    VM is deleted.
-
-    The test is needed after a deletion with `--cascade=orphan`. The garbage collector then removes the owner
-    references, and the cache may not show the removal yet.
-    """
-    vms = tuple(vms)
-    if not vms:
-        return ()
-    why = "its pool is being deleted"
-    guards = tuple(
-        Patch(
-            resource=VMS,
-            key=vm.metadata.key,
-            body=_ownership_test(snapshot, vm),
-            type=PatchType.JSON,
-            why="tests that the pool still owns it",
-        )
-        for vm in vms
+def _held_notice(vm: VirtualMachine, reason: str) -> Notice:
+    return Notice(
+        reason="ScaleInHeld",
+        message=f"{vm.metadata.name} is not deleted with its pool now: {reason}",
+        once=f"deletion held {vm.metadata.uid} {reason}",
     )
-    deletes = tuple(delete_of(vm, why, keep_disks=True) for vm in vms)
-    return (Stage(guards), Stage(deletes, essential=False))
 
 
-def _ownership_test(snapshot: Snapshot, vm: VirtualMachine) -> bytes:
-    """Return a JSON patch that only tests the VM on the server, and changes nothing.
+def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+    """Return a stage that deletes these VMs.
 
-    The patch fails if the VM's UID or its owner reference to the pool has changed.
+    After a deletion with `--cascade=orphan`, the garbage collector removes the owner references, and the cache may not
+    show the removal yet. Each delete names the version in the cache, so such a VM is not deleted.
     """
-    uid = snapshot.owner.metadata.uid
-    owners = [reference.uid for reference in vm.metadata.owner_references or ()]
-    path = f"/metadata/ownerReferences/{owners.index(uid)}/uid"
-    tests = {"/metadata/uid": vm.metadata.uid, path: uid}
-    return msgspec.json.encode([{"op": "test", "path": key, "value": value} for key, value in tests.items()])
+    deletes = tuple(delete_of(vm, "its pool is being deleted", keep_disks=True) for vm in vms)
+    return (Stage(deletes, essential=False),) if deletes else ()
 
 
 def _remove_own_finalizer(snapshot: Snapshot) -> Patch:

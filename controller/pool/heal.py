@@ -6,9 +6,9 @@ time to see the failure. If the controller crashes, the next leader reads the he
 reconciliation creates a new VM with the same ordinal.
 
 If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
-is Offline or Online, the disks are kept, and the new VM uses them again. A VM whose kept disk causes the failure is not
-healed, because a new VM would use the same disk. While KubeVirt works on the VM or its disks, for example during a
-snapshot, the VM is not healed either. In both cases, an Event shows the reason.
+is Offline or Online, the disks are kept, and the new VM uses them again. Some failing VMs are not healed (see `holds`):
+for example a protected VM, a VM during a snapshot, or a VM whose failure a new disk does not cure. An Event shows the
+reason. A VM is deleted only if the server would accept its successor (P20).
 """
 
 from __future__ import annotations
@@ -19,14 +19,11 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.kubevirt.annotations import MAX_UNHEALTHY
-from controller.kubevirt.delicate import delicate_reason
-from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import printable_status_of
+from controller.kubevirt.wrong_annotations import setting
 from controller.pool.disks import add_finalizers, is_safe_to_delete
 from controller.pool.failing import FailingVM, failing_vms
 from controller.pool.heal_records import (
@@ -37,20 +34,18 @@ from controller.pool.heal_records import (
     read_records,
     record_patch,
 )
+from controller.pool.holds import healing_obstacle
 from controller.pool.intent import Intent
 from controller.pool.ordinal_notes import MAX_ENTRIES
-from controller.pool.scale import delete_of
+from controller.pool.revisions import Revisions
+from controller.pool.scale import delete_of, successor_of
 from controller.pool.snapshot import Snapshot
 from controller.pool.traits import VMs
 from controller.pool.unready import open_period
 from controller.runtime.plan import Cause, Notice, Plan, Stage, join
-from informers.meta import annotations_of
 
 MAX_NOTICES: Final = 10
 """The maximum number of Events about blocked healings in one reconciliation, for each kind of reason."""
-
-DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
-"""The values of `printableStatus` that report a failure of the VM's disk."""
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
@@ -73,7 +68,7 @@ class _Sorted(Struct, frozen=True):
     obstacles: Plan
 
 
-def plan_healing(snapshot: Snapshot, intent: Intent, members: VMs) -> HealingPlan:
+def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, members: VMs) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
     The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for
@@ -83,11 +78,11 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: VMs) -> HealingPla
     rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout
     counts healed VMs as unavailable.
     """
-    setting = replace_unready_after(snapshot.owner.metadata)
-    if intent.healing is None and setting.after is None:
-        return HealingPlan(Plan(notices=setting.notices))
+    unready_limit = replace_unready_after(snapshot.owner.metadata)
+    if intent.healing is None and unready_limit is None:
+        return HealingPlan()
     records = read_records(snapshot, intent)
-    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=setting.after)
+    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
     certain = [each for each in failing if each.is_certain]
     recovering = count_recovering(snapshot, intent, members, records, {each.vm.metadata.uid for each in certain})
     next_times = [each.due for each in failing if each.due > snapshot.now]
@@ -95,11 +90,10 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: VMs) -> HealingPla
         next_times.append(recovering.until)
     wake = _wake(snapshot, next_times)
     due = _sort_due(snapshot, intent, [each for each in failing if each.due <= snapshot.now])
-    parts = [Plan(notices=setting.notices), due.obstacles, wake]
+    parts = [due.obstacles, wake]
     if not due.curable:
         return HealingPlan(join(parts))
-    limit, notices = _max_unhealthy(snapshot, len(members) + recovering.absent)
-    parts.append(Plan(notices=notices))
+    limit = _max_unhealthy(snapshot, len(members) + recovering.absent)
     unhealthy = len(certain) + recovering.number
     if unhealthy > limit:
         notice = _too_many_notice(snapshot, members, unhealthy, limit)
@@ -109,7 +103,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, members: VMs) -> HealingPla
     chosen = due.curable[:slots]
     waiting = len(due.curable) - len(chosen)
     held = f"healing: {waiting} virtual machines wait until others are available" if waiting else ""
-    parts += [_heal(snapshot, chosen, records, preserve=intent.scale_in.preserve), Plan(held=held)]
+    parts += [_heal(snapshot, intent, revisions, chosen, records), Plan(held=held)]
     return HealingPlan(join(parts), frozenset(each.vm.metadata.uid for each in chosen))
 
 
@@ -123,38 +117,45 @@ def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sort
 
     VMs whose deletion was announced come first, then VMs with fewer healings.
     """
-    curable, with_failing_disk, delicate = [], [], []
+    curable, held = [], []
     for each in due:
-        reason = delicate_reason(each.vm, snapshot.vmi_of(each.vm))
-        if intent.scale_in.preserve and printable_status_of(each.vm) in DISK_STATES:
-            with_failing_disk.append(each)
-        elif reason:
-            delicate.append((each, reason))
+        reason = healing_obstacle(snapshot, intent, each.vm, _own_disks(each.vm))
+        if reason:
+            held.append((each.vm, reason))
         else:
             curable.append(each)
     curable.sort(key=lambda each: (each.announced is None, each.healed, each.due, each.ordinal))
-    held = []
-    if with_failing_disk:
-        held.append("healing is blocked: statePreservation keeps the disks that fail")
-    if delicate:
-        held.append(f"healing: {len(delicate)} virtual machines wait, because {delicate[0][1]}")
-    notices = (
-        *map(_disk_notice, with_failing_disk[:MAX_NOTICES]),
-        *(_delicate_notice(each.vm, reason) for each, reason in delicate[:MAX_NOTICES]),
-    )
-    return _Sorted(curable, Plan(notices=notices, held="; ".join(held)))
+    text = f"healing: {len(held)} virtual machines wait: {held[0][1]}" if held else ""
+    return _Sorted(curable, Plan(notices=tuple(_held_notice(*each) for each in held[:MAX_NOTICES]), held=text))
 
 
-def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Record], *, preserve: bool) -> Plan:
+def _own_disks(vm: VirtualMachine) -> list[str]:
+    """Return the disks that the VM's dataVolumeTemplates have made. They are deleted together with the VM."""
+    templates = (vm.spec.data_volume_templates if vm.spec is not None else None) or ()
+    return [name for each in templates if each.metadata is not None and (name := each.metadata.name)]
+
+
+def _heal(
+    snapshot: Snapshot, intent: Intent, revisions: Revisions, chosen: list[FailingVM], records: Mapping[int, Record]
+) -> Plan:
     """Plan the announcements and the deletions of the chosen VMs.
 
     If the controller crashes after an announcement, the next leader deletes the same VMs, and does not count the
-    healing again. With `preserve`, a VM without the pool finalizer gets the finalizer before the VM is deleted (P10).
+    healing again. If the pool keeps disks, a VM without the pool finalizer gets the finalizer before the VM is deleted
+    (P10).
     """
+    preserve = intent.scale_in.preserve
     unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
     announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
     deletes = tuple(
-        delete_of(each.vm, f"healing: {each.why}", foreground=not preserve, keep_disks=preserve, cause=Cause.HEALING)
+        delete_of(
+            each.vm,
+            f"healing: {each.why}",
+            foreground=not preserve,
+            keep_disks=preserve,
+            cause=Cause.HEALING,
+            successor=successor_of(snapshot, intent, revisions, each.vm),
+        )
         for each in chosen
         if each.announced is not None and each.announced <= snapshot.now and each.vm not in unsafe
     )
@@ -162,7 +163,7 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
     if announced:
         stages.append(Stage((record_patch(snapshot, records, announced),)))
     if deletes:
-        stages.append(Stage(deletes))
+        stages.append(Stage(deletes, essential=False))
     times = [each.announced for each in chosen if each.announced is not None and each.announced > snapshot.now]
     if announced:
         times.append(announcement_time(snapshot.now) + ANNOUNCEMENT)
@@ -171,20 +172,11 @@ def _heal(snapshot: Snapshot, chosen: list[FailingVM], records: Mapping[int, Rec
     return join([Plan(stages=tuple(stages), held=held), _wake(snapshot, times)])
 
 
-def _max_unhealthy(snapshot: Snapshot, members: int) -> tuple[int, tuple[Notice, ...]]:
-    """Return the number of VMs that may fail at the same time. Also return an Event if the annotation `MAX_UNHEALTHY`
-    cannot be parsed.
-    """
-    meta = snapshot.owner.metadata
-    text = annotations_of(meta).get(MAX_UNHEALTHY)
-    amount = parse_amount(text) if text is not None else MAX_UNHEALTHY_DEFAULT
-    if amount is not None:
-        return amount.of(members), ()
-    message = (
-        f"annotation {MAX_UNHEALTHY} is {quoted(text or '')}: it must be a number from 1, "
-        'or "1%" to "100%", so it counts as 50%'
-    )
-    return MAX_UNHEALTHY_DEFAULT.of(members), (invalid_annotation(MAX_UNHEALTHY, meta, message),)
+def _max_unhealthy(snapshot: Snapshot, members: int) -> int:
+    """Return the number of VMs that may fail at the same time. The default is used without a valid annotation."""
+    text = setting(snapshot.owner.metadata, MAX_UNHEALTHY)
+    amount = parse_amount(text) if text is not None else None
+    return (amount or MAX_UNHEALTHY_DEFAULT).of(members)
 
 
 def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
@@ -205,25 +197,10 @@ def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], fail
     )
 
 
-def _disk_notice(failing: FailingVM) -> Notice:
-    """Return an Event about a VM that is not healed because its disk fails and the pool keeps the disk."""
-    name, state = failing.vm.metadata.name, printable_status_of(failing.vm)
+def _held_notice(vm: VirtualMachine, reason: str) -> Notice:
+    """Return an Event about a failing VM that must not be healed now. Each reason is reported once for a VM."""
     return Notice(
         reason="HealingHeld",
-        message=(
-            f"{name} is not replaced: its disk fails ({state}), and statePreservation keeps the disk, so a new "
-            f"virtual machine would use the same disk; repair or delete the disk, or delete {name}"
-        ),
-        once=f"healing held {failing.vm.metadata.uid}",
-    )
-
-
-def _delicate_notice(vm: VirtualMachine, reason: str) -> Notice:
-    """Return an Event about a failing VM that must not be healed now. The argument `reason` is the text of
-    `delicate_reason`.
-    """
-    return Notice(
-        reason="HealingHeld",
-        message=f"{vm.metadata.name} fails, but is not replaced now: {reason}",
+        message=f"{vm.metadata.name} is not replaced: {reason}",
         once=f"healing held {vm.metadata.uid} {reason}",
     )

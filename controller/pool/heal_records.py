@@ -69,7 +69,7 @@ def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
     Old records and malformed records are left out. Times in the near future are valid, because the clock of an earlier
     leader may have been ahead.
     """
-    after = replace_unready_after(snapshot.owner.metadata).after
+    after = replace_unready_after(snapshot.owner.metadata)
     if intent.healing is None and after is None:
         return {}
     slowest = max(intent.healing.min_failing if intent.healing is not None else timedelta(), after or timedelta())
@@ -97,7 +97,7 @@ def count_recovering(
     if not records:
         return Recovering(0)
     by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
-    min_ready = min_ready_of(snapshot).number
+    min_ready = min_ready_of(snapshot)
     terminating, absent = 0, 0
     deadlines = []
     for ordinal, record in records.items():

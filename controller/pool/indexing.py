@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, TypeAlias
+from typing import TypeAlias
 
 import msgspec
 from msgspec import Raw
@@ -25,29 +25,12 @@ from controller.apimachinery.raw_json import (
 )
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.pool.naming import name_of
+from controller.pool.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, Path
 from controller.pool.template import Template
 from informers.meta import ObjectMeta, OwnerReference
 from informers.resource import Resource, T
 
-Path: TypeAlias = tuple[str, ...]
 Change: TypeAlias = Callable[[bytes], bytes]
-
-DISKS: Final[tuple[Path, ...]] = (("dataVolume", "name"), ("persistentVolumeClaim", "claimName"))
-CONFIG_MAPS: Final[tuple[Path, ...]] = (("configMap", "name"),)
-SECRETS: Final[tuple[Path, ...]] = (
-    ("secret", "secretName"),
-    ("cloudInitNoCloud", "secretRef", "name"),
-    ("cloudInitNoCloud", "networkDataSecretRef", "name"),
-    ("cloudInitConfigDrive", "secretRef", "name"),
-    ("cloudInitConfigDrive", "networkDataSecretRef", "name"),
-)
-"""The paths of Secret names inside a volume. `DISKS` and `CONFIG_MAPS` are the paths of disk names and ConfigMap names.
-"""
-SYSPREP_CONFIG_MAPS: Final[tuple[Path, ...]] = (("sysprep", "configMap", "name"),)
-SYSPREP_SECRETS: Final[tuple[Path, ...]] = (("sysprep", "secret", "name"),)
-"""The paths of Secret names in `sysprep` volumes (P5). The controller adds the ordinal at the `SYSPREP` paths only if
-the pool has the annotation `INDEX_SYSPREP`.
-"""
 
 
 def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:

@@ -7,7 +7,7 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
-from controller.kubevirt.annotations import INDEX_SYSPREP, is_marked
+from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, is_marked
 from controller.kubevirt.pool_types import Pool
 from controller.pool.policies import (
     Healing,
@@ -18,10 +18,14 @@ from controller.pool.policies import (
     parse_update,
 )
 from controller.pool.template import Template, parse_template
+from informers.meta import annotations_of
 
 
 class Intent(Struct, frozen=True, kw_only=True):
-    """A valid pool spec. The selector is not empty and matches the template's labels."""
+    """A valid pool spec. The selector is not empty and matches the template's labels.
+
+    `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
+    """
 
     wanted: int
     selector: Selector
@@ -30,6 +34,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     scale_in: ScaleIn
     update: Update
     healing: Healing | None
+    most_disruptive: str | None = None
 
     @property
     def most_unavailable(self) -> int:
@@ -83,6 +88,7 @@ def _with_policies(
         scale_in=scale_in,
         update=update,
         healing=healing,
+        most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
     )
 
 

@@ -21,7 +21,6 @@ earlier writes for this pool, the plan contains no writes.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from msgspec.structs import replace
 
@@ -31,6 +30,7 @@ from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, revision_of
+from controller.kubevirt.wrong_annotations import with_wrong_annotations
 from controller.pool.advice import plan_advice
 from controller.pool.claims import choose_claims, plan_finalizer_removals, plan_releases
 from controller.pool.disks import preserves_disks
@@ -39,12 +39,12 @@ from controller.pool.finalizer import plan_deletion, plan_own_finalizer
 from controller.pool.heal import plan_healing
 from controller.pool.intent import Intent, parse_intent
 from controller.pool.member_finalizers import plan_member_finalizers
-from controller.pool.revisions import plan_pruning, read_revisions
+from controller.pool.recreations import count_missing
+from controller.pool.revisions import plan_pruning, plan_revision, read_revisions
 from controller.pool.rollout import plan_partition_note
 from controller.pool.scale import plan_scale
 from controller.pool.snapshot import Snapshot
 from controller.pool.state import plan_progress
-from controller.pool.steps import vmi_revision_of
 from controller.pool.takeover import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.traits import VMs
 from controller.pool.unready_note import plan_unready_note
@@ -52,14 +52,15 @@ from controller.pool.update import pending_steps, plan_update
 from controller.runtime.members import grouped
 from controller.runtime.plan import Notice, Plan, join
 
-NAMES_PER_READ: Final = 16
-"""The number of names that a scale-out compares in the time of one read VM."""
-
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
 
 def plan(snapshot: Snapshot) -> Plan:
     """Return the writes and Events of the next reconciliation of this pool."""
+    return with_wrong_annotations(_plan(snapshot), snapshot.wrong_annotations)
+
+
+def _plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return plan_deletion(snapshot) if snapshot.settled else UNSETTLED
@@ -98,21 +99,23 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     wanted = wanted_beside(len(claims.held), intent.wanted, len(members))
     intent = replace(intent, wanted=limited(wanted, len(members), snapshot.limits.max_replicas))
     revisions = read_revisions(snapshot, intent.template)
-    healing = plan_healing(snapshot, intent, members)
+    healing = plan_healing(snapshot, intent, revisions, members)
     scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=healing.uids)
     parts = [
         _finalizer_removals(snapshot),
         plan_releases(snapshot, claims.released),
-        plan_held(snapshot.owner.metadata, claims.held),
+        plan_held(snapshot.owner.metadata, claims.held, snapshot.now),
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(snapshot, revisions),
         plan_unready_note(snapshot, intent, revisions),
         plan_progress(snapshot, intent, revisions),
         Plan(notices=_undecodable_notices(snapshot, members)),
+        _wake_for_refused(snapshot),
         healing.plan,
         scaling,
     ]
+    missing = count_missing(snapshot, intent.wanted, members)
     is_refused = bool(scaling.stages) and len(members) < intent.wanted and is_scale_out_refused(snapshot)
     if is_refused:
         # The next creates will probably fail as well, so their failure must not stop the update.
@@ -121,13 +124,22 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     updates = (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members)
     if updates:
         pending = pending_steps(snapshot, intent, revisions, members, deleted_uids=healing.uids)
-        update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids)
+        update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids, missing=missing)
         parts.append(plan_takeover(snapshot, revisions, update, pending))
     # Disks are safe as early as possible, so this stage is one of the first. A failed create does not skip it.
     parts.insert(1, _member_finalizers(snapshot, intent, members + _alone(claims.held), parts))
     if updates and not any(part.stages for part in parts):
+        # A user may have deleted the revision of the VMs.
+        is_used = members.some(lambda vm: revision_of(vm) == revisions.current)
+        parts.append(Plan(stages=plan_revision(snapshot, revisions)) if is_used else Plan())
+    if updates and not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, revisions))
     return join((*parts, limit_notice, plan_advice(intent)))
+
+
+def _wake_for_refused(snapshot: Snapshot) -> Plan:
+    first = min((each.until for each in snapshot.refused.values()), default=None)
+    return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
 
 
 def _alone(vms: Iterable[VirtualMachine]) -> VMs:
@@ -139,29 +151,6 @@ def _undecodable_notices(snapshot: Snapshot, members: VMs) -> tuple[Notice, ...]
     strange = snapshot.members.where(lambda vm: bool((vmi := snapshot.vmi_of(vm)) and vmi.undecodable))
     vmis = (vmi for vm in strange if (vmi := snapshot.vmi_of(vm)) is not None)
     return undecodable_notices((*members.where(lambda vm: bool(vm.undecodable)), *vmis), snapshot.now)
-
-
-def reads(snapshot: Snapshot) -> int:
-    """Return about how many VMs the plan or the status reads one by one.
-
-    If all VMs have the current revision, the plan reads one VM of each group that is not steady. For a scale-in, an
-    update or a new spec, it reads all VMs. A scale-out only compares the names of all VMs.
-    """
-    owner, members = snapshot.owner, snapshot.members
-    status = owner.status
-    if status is None or status.observed_generation != owner.metadata.generation:
-        return len(members)
-    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
-
-    def is_outdated(vm: VirtualMachine) -> bool:
-        vmi = snapshot.vmi_of(vm)
-        names = {revision_of(vm), vmi_revision_of(vmi) if vmi is not None else revision_of(vm)}
-        return names != {status.update_revision}
-
-    if len(members) > wanted or members.some(is_outdated):
-        return len(members)
-    compared_names = len(members) if len(members) < wanted else 0
-    return len(snapshot.restless.groups) + compared_names // NAMES_PER_READ
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:

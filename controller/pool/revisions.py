@@ -74,7 +74,10 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
             templates[name] = past
             if past.digest == template.digest:
                 matching.append((revision.revision, name))
-    current = max(matching)[1] if matching else _new_name(snapshot, template)
+    current = max(matching)[1] if matching else _deleted_name(snapshot)
+    if current and not matching:
+        templates[current] = template
+    current = current or _new_name(snapshot, template)
     return Revisions(current=current, template=template, current_exists=bool(matching), templates=templates)
 
 
@@ -156,6 +159,20 @@ def template_of(revision: ControllerRevision) -> Template | None:
 
 def _indexes_sysprep(revision: ControllerRevision) -> bool:
     return is_marked(revision.metadata, INDEX_SYSPREP)
+
+
+def _deleted_name(snapshot: Snapshot) -> str:
+    """Return the name of the current revision if a user has deleted this revision, or "".
+
+    The status has the name. It belongs to the present template only if the status is of the present generation. The
+    revision is created again with the same name. So the VMs of this revision stay current.
+    """
+    owner = snapshot.owner
+    status = owner.status
+    if status is None or status.observed_generation != owner.metadata.generation:
+        return ""
+    name = status.update_revision or ""
+    return "" if name in snapshot.revision_names else name
 
 
 def _new_name(snapshot: Snapshot, template: Template) -> str:

@@ -18,18 +18,17 @@ from typing import Final
 import msgspec
 from msgspec import Struct
 
-from controller.apimachinery.field_error import quoted
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION, parse_integer
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION
 from controller.kubevirt.pool_types import Pool, UpdateStrategy
-from controller.kubevirt.progress import invalid_annotation
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
+from controller.kubevirt.wrong_annotations import setting
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.template import Template
 from controller.pool.unready_periods import STEADY
-from controller.runtime.plan import Notice, Patch, Plan, Stage
+from controller.runtime.plan import Patch, Plan, Stage
 from informers.meta import annotations_of
 from informers.objects import PatchType
 
@@ -37,13 +36,6 @@ ALL_ORDINALS: Final = 2**31
 """A partition above every ordinal. With this partition, no VM is updated."""
 
 LONG_AGO: Final = timedelta(seconds=2**31)
-
-
-class Setting(Struct, frozen=True):
-    """The number in an annotation of the pool. `notices` has an Event if the annotation cannot be parsed."""
-
-    number: int
-    notices: tuple[Notice, ...] = ()
 
 
 class Availability(Struct, frozen=True):
@@ -68,33 +60,32 @@ def rolls_out(owner: Pool) -> bool:
     return policy is None or policy.selectors is None
 
 
-def partition_of(snapshot: Snapshot) -> Setting:
+def partition_of(snapshot: Snapshot) -> int:
     """Return the partition. VMs with an ordinal below the partition keep their revision.
 
-    If the annotation cannot be parsed, all VMs keep their revision.
+    If the value of the annotation is not valid, all VMs keep their revision.
     """
-    return _setting(snapshot, PARTITION, default=ALL_ORDINALS, consequence="nothing is rolled out")
+    meta = snapshot.owner.metadata
+    return int(setting(meta, PARTITION) or ALL_ORDINALS) if PARTITION in annotations_of(meta) else 0
 
 
-def min_ready_of(snapshot: Snapshot) -> Setting:
+def min_ready_of(snapshot: Snapshot) -> int:
     """Return the minimum number of seconds that a VMI must be ready to count as available."""
-    return _setting(snapshot, MIN_READY, default=0, consequence="it counts as 0")
+    return int(setting(snapshot.owner.metadata, MIN_READY) or 0)
 
 
-def template_for(snapshot: Snapshot, revisions: Revisions, ordinal: int, partition: int) -> tuple[str, Template]:
-    """Return the revision and the template for a new VM.
+def template_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> tuple[str, Template]:
+    """Return the revision and the template for new VMs with an ordinal below the partition.
 
-    A new VM with an ordinal below the partition gets the revision of the other VMs below the partition. If this
-    revision is not known, or if the ordinal is not below the partition, the VM gets the current revision.
+    They get the revision of the other VMs below the partition, or the current revision if that one is not known.
     """
-    if ordinal < partition:
-        owner = snapshot.owner
-        noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
-        reported = owner.status.current_revision if owner.status is not None else None
-        name = _revision_below(snapshot, revisions, partition) or noted or reported or ""
-        past = revisions.templates.get(name)
-        if past is not None and not revisions.is_current(name):
-            return name, past
+    owner = snapshot.owner
+    noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
+    reported = owner.status.current_revision if owner.status is not None else None
+    name = _revision_below(snapshot, revisions, partition) or noted or reported or ""
+    past = revisions.templates.get(name)
+    if past is not None and not revisions.is_current(name):
+        return name, past
     return revisions.current, revisions.template
 
 
@@ -104,13 +95,13 @@ def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
     The stored revision is used for new VMs after all VMs below the partition were deleted.
     """
     meta, partition = snapshot.owner.metadata, partition_of(snapshot)
-    name = "" if partition.notices else _revision_below(snapshot, revisions, partition.number)
+    name = _revision_below(snapshot, revisions, partition) if partition < ALL_ORDINALS else ""
     if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
         return Plan()
     body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {PARTITION_REVISION: name}}})
     why = "notes the revision of the VMs below the partition"
     note = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
-    return Plan(stages=(Stage((note,)),))
+    return Plan(stages=(Stage((note,), essential=False),))
 
 
 def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
@@ -121,12 +112,13 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
     if not partition:
         return ""
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    names = {
-        revision_of(vm)
-        for vm in snapshot.members
-        if (ordinal := snapshot.ordinal_of(vm)) is not None and ordinal < partition
-    }
-    return min(names & revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name), default="")
+    known = sorted(revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
+
+    def has_vm_below(name: str) -> bool:
+        vms = snapshot.members.where(lambda vm: revision_of(vm) == name)
+        return any((ordinal := snapshot.ordinal_of(vm)) is not None and ordinal < partition for vm in vms)
+
+    return next(filter(has_vm_below, known), "")
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
@@ -188,19 +180,3 @@ def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
         return None
     # If the Ready condition has no transition time, the VMI counts as ready for a very long time.
     return vmis.ready_since(vmi) or (snapshot.now - LONG_AGO if vmis.is_ready(vmi) else None)
-
-
-def _setting(snapshot: Snapshot, annotation: str, *, default: int, consequence: str) -> Setting:
-    """Return the number in an annotation of the pool.
-
-    The number is 0 if the annotation is absent, and `default` if the annotation cannot be parsed.
-    """
-    meta = snapshot.owner.metadata
-    text = annotations_of(meta).get(annotation)
-    if text is None:
-        return Setting(0)
-    number = parse_integer(text)
-    if number is not None and number >= 0:
-        return Setting(number)
-    message = f"annotation {annotation} is {quoted(text)}: it must be 0 or more, so {consequence}"
-    return Setting(default, (invalid_annotation(annotation, meta, message),))

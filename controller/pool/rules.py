@@ -10,12 +10,15 @@ from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.pool import revisions
 from controller.pool.claims import plan_left_behind
 from controller.pool.intent import max_unavailable
-from controller.pool.plan import plan, reads
+from controller.pool.judge import JUDGE
+from controller.pool.plan import plan
 from controller.pool.rollout import rolls_out
 from controller.pool.rosters import PoolRosters
 from controller.pool.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
 from controller.pool.status import next_status, outcome_notices, transition_notices
+from controller.runtime.deletes import Judge
 from controller.runtime.plan import Notice, Outcome, Plan
+from controller.runtime.refusals import Refusals
 from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
@@ -28,10 +31,15 @@ class PoolRules(NamedTuple):
     resource: Resource[Pool]
     limits: Limits
     rosters: PoolRosters
+    refusals: Refusals
 
     @property
     def owners(self) -> StoreView[Pool]:
         return self.stores.pools
+
+    @property
+    def judge(self) -> Judge:
+        return JUDGE
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -46,20 +54,22 @@ class PoolRules(NamedTuple):
             limits=self.limits,
             pools=self.resource,
             rosters=self.rosters,
+            refused=self.refusals.waiting(key, now),
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
-    def reads(self, snapshot: Snapshot) -> int:
-        return reads(snapshot)
-
     def plan_absent(self, key: ObjectKey) -> Plan:
         self.rosters.forget(key)
+        self.refusals.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
         of_revisions = revisions.plan_left_behind(revisions_left_behind(key, self.stores), burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions.stages))
+
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+        self.refusals.observe(key, outcomes, now)
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> PoolStatus:
         return next_status(snapshot, outcomes)

@@ -23,9 +23,10 @@ from controller.pool.intent import Intent
 from controller.pool.naming import free_ordinals, name_of
 from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions, plan_revision
-from controller.pool.rollout import partition_of, template_for
+from controller.pool.rollout import partition_of, template_below
 from controller.pool.select import Candidates, choose_for_removal
 from controller.pool.snapshot import Snapshot
+from controller.pool.template import Template
 from controller.pool.traits import VMs
 from controller.runtime.plan import Cause, Confirm, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey, controller_of
@@ -66,9 +67,13 @@ def delete_of(
     foreground: bool = False,
     keep_disks: bool = False,
     cause: Cause = Cause.UNSPECIFIED,
+    successor: bytes = b"",
 ) -> Delete:
     """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
     finalizer (P10).
+
+    If `successor` is not empty, the VM is deleted to be replaced. The reason for that is in its status. So after any
+    change of the VM, the action gives up, and a new plan judges the VM again (P20).
 
     A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
     or no ordinal.
@@ -79,26 +84,44 @@ def delete_of(
         key=meta.key,
         uid=meta.uid,
         version=meta.resource_version,
-        owner_uid=pool.uid if pool is not None else "",
+        owner_uid=pool.uid if pool is not None and not successor else "",
         why=why,
         foreground=foreground,
         finalizer=POOL_FINALIZER if keep_disks and has_pool_finalizer(vm) else "",
         cause=cause,
+        successor=successor,
     )
+
+
+def body_of(snapshot: Snapshot, intent: Intent, ordinal: int, revision: str, template: Template) -> bytes:
+    """Return the request body that creates the VM of this ordinal."""
+    owner = snapshot.owner.metadata
+    # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
+    finalizers = (POOL_FINALIZER,) if intent.scale_in.preserve else ()
+    reference = controller_reference(snapshot.pools, owner)
+    return encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference, finalizers=finalizers)
+
+
+def successor_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bytes:
+    """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal."""
+    ordinal = snapshot.ordinal_of(vm) or 0
+    partition = partition_of(snapshot)
+    newest = revisions.current, revisions.template
+    chosen = template_below(snapshot, revisions, partition) if ordinal < partition else newest
+    return body_of(snapshot, intent, ordinal, *chosen)
 
 
 def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing: int) -> Plan:
     owner = snapshot.owner.metadata
-    reference = controller_reference(snapshot.pools, owner)
-    partition = partition_of(snapshot).number
+    partition = partition_of(snapshot)
     why = f"{intent.wanted - missing} of {intent.wanted} VMs exist"
-    # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
-    finalizers = (POOL_FINALIZER,) if intent.scale_in.preserve else ()
     creates = []
     slots = _free_slots(snapshot, min(missing, snapshot.limits.burst))
+    newest = revisions.current, revisions.template
+    below = template_below(snapshot, revisions, partition)
     for ordinal in slots.ordinals:
-        revision, template = template_for(snapshot, revisions, ordinal, partition)
-        body = encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference, finalizers=finalizers)
+        revision, template = below if ordinal < partition else newest
+        body = body_of(snapshot, intent, ordinal, revision, template)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
         # delete this disk. The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its
@@ -178,7 +201,6 @@ def _scale_in(snapshot: Snapshot, intent: Intent, staying: VMs, surplus: int) ->
     return Plan(
         stages=(*add_finalizers(unsafe), *((Stage(deletes),) if deletes else ())),
         notices=(
-            *candidates.notices,
             *((_surplus_notice(snapshot, intent, candidates, undeletable),) if undeletable > 0 else ()),
             *(_delicate_notice(vm, candidates.delicate[vm.metadata.uid]) for vm in delicate[:MAX_NOTICES]),
         ),

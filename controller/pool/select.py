@@ -14,16 +14,14 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
-from controller.kubevirt.costs import malformed_costs
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.costs import deletion_cost
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
 from controller.pool.policies import Selection, Sort
 from controller.pool.snapshot import Snapshot
 from controller.pool.traits import VMs
-from controller.runtime.plan import Notice
 
 SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
 
@@ -36,7 +34,6 @@ class Candidates(Struct, frozen=True):
     - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.
     - `protected`: the number of VMs with a protecting annotation.
     - `unselected`: the number of VMs that the selectors do not match.
-    - `notices`: warnings about invalid deletion costs.
     """
 
     ranked: tuple[VirtualMachine, ...]
@@ -44,7 +41,6 @@ class Candidates(Struct, frozen=True):
     delicate: Mapping[str, str]
     protected: int
     unselected: int
-    notices: tuple[Notice, ...] = ()
 
 
 def allows(selection: Selection, vm: VirtualMachine) -> bool:
@@ -65,12 +61,17 @@ def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMach
 def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, most: int | None = None) -> Candidates:
     """Return the candidates for a deletion, in the order of deletion (P8). With `most`, only the first are ranked.
 
-    Protected VMs and VMs that the selectors do not match are left out. VMs that a user marked for removal come first.
-    The other VMs are sorted by deletion cost, lowest first. The sort policy orders VMs with the same cost. VMs whose
-    deletion must wait come last (see `delicate_reason`), even if a user marked these VMs.
+    Protected VMs and VMs that the selectors do not match are left out. The criteria are, in this order:
+
+    1. VMs that a user marked for removal come first.
+    2. VMs whose deletion must wait come last (see `delicate_reason`).
+    3. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
+    4. VMs with a lower deletion cost come first.
+    5. The sort policy.
     """
+    prefers_unready = selection.sort is Sort.UNSTATED
     allowed = vms.where(lambda vm: allows(selection, vm))
-    unprotected = allowed.where(lambda vm: not is_marked(vm.metadata, PROTECT))
+    unprotected = allowed.where(lambda vm: not is_protected(vm.metadata))
     delicate: dict[str, str] = {}
     ranks: defaultdict[tuple[Any, ...], list[VirtualMachine]] = defaultdict(list)
     for group in unprotected.groups:
@@ -78,14 +79,14 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, mo
         reason = delicate_reason(vm, snapshot.vmi_of(vm))
         if reason:
             delicate.update((vm.metadata.uid, reason) for vm in group)
-        ranks[bool(reason), not is_marked(vm.metadata, REMOVE), _cost(vm)] += group
+        cost = deletion_cost(vm.metadata)
+        ranks[not is_marked(vm.metadata, REMOVE), bool(reason), prefers_unready and is_ready(vm), cost] += group
     return Candidates(
         ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),
         deletable=len(unprotected),
         delicate=delicate,
         protected=len(allowed) - len(unprotected),
         unselected=len(vms) - len(allowed),
-        notices=malformed_costs(unprotected.examples()),
     )
 
 
@@ -99,11 +100,6 @@ def _first(
         first = sorted(vms, key=key) if left is None else nsmallest(left, vms, key=key)
         left = None if left is None else left - len(first)
         yield from first
-
-
-def _cost(vm: VirtualMachine) -> int:
-    cost = deletion_cost(vm.metadata)
-    return 0 if isinstance(cost, FieldError) else cost
 
 
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:

@@ -6,7 +6,7 @@ so no reconciliation reads all objects of a namespace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -14,15 +14,19 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
 from controller.kubevirt.annotations import POOL_UID
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.revisions import by_former_pool_uid
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
+from controller.kubevirt.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.pool.naming import ordinal_of, parse_name
 from controller.pool.rosters import MemberCaches, PoolRosters, read_all
-from controller.pool.traits import VMs, is_steady
+from controller.pool.traits import VMs
 from controller.pool.unready_periods import UnreadyPeriod
+from controller.runtime.members import Group
+from controller.runtime.refusals import Refusal
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -96,6 +100,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `unready`: the unready periods of the members, by the name of the VM (P15).
+    - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     """
 
@@ -112,15 +117,25 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     limits: Limits
     pools: Resource[Pool]
     unready: Mapping[str, UnreadyPeriod] = {}
+    refused: Mapping[str, Refusal] = {}
 
     @property
     def key(self) -> ObjectKey:
         return self.owner.metadata.key
 
     @property
-    def restless(self) -> VMs:
-        """The members that are not steady or have an unready period (see `traits`)."""
-        return self.members.where(lambda vm: vm.metadata.name in self.unready or not is_steady(vm, self.vmi_of(vm)))
+    def wrong_annotations(self) -> tuple[Wrong, ...]:
+        """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
+
+        def found() -> Iterator[tuple[str, Group[VirtualMachine], tuple[str, ...]]]:
+            for group in self.members.groups:
+                vm, vmi = group.example, self.vmi_of(group.example)
+                if vm.metadata.annotations:
+                    yield "VM", group, wrong_on(vm.metadata, Place.VM)
+                if vmi is not None and vmi.metadata.annotations:
+                    yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
+
+        return all_wrong(self.owner.metadata, Place.POOL, found())
 
     def ordinal_of(self, vm: VirtualMachine) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
@@ -145,6 +160,7 @@ def take_snapshot(
     pools: Resource[Pool],
     unready_before: Mapping[str, UnreadyPeriod] = {},
     rosters: PoolRosters | None = None,
+    refused: Mapping[str, Refusal] = {},
 ) -> Snapshot | None:
     """Return the snapshot of the pool with this key, or None if the cache has no such pool.
 
@@ -174,6 +190,7 @@ def take_snapshot(
         limits=limits,
         pools=pools,
         unready=unready,
+        refused=refused,
     )
 
 

@@ -11,9 +11,9 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
+from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PROTECT, TAKEOVER, is_marked, is_takeover_held
+from controller.kubevirt.annotations import TAKEOVER, is_protected, is_takeover_held
 from controller.kubevirt.kstatus import (
     Health,
     Stall,
@@ -27,7 +27,16 @@ from controller.kubevirt.kstatus import (
     word_of,
 )
 from controller.kubevirt.pool_types import PoolStatus
-from controller.kubevirt.problems import CRASH_LOOP, NOT_READY, Problem, cause_of_vm, is_booting, problem_state, text_of
+from controller.kubevirt.problems import (
+    CRASH_LOOP,
+    NOT_READY,
+    Problem,
+    cause_of_vm,
+    is_booting,
+    problem_state,
+    terminating_problem,
+    text_of,
+)
 from controller.kubevirt.progress import parse_deadline
 from controller.kubevirt.replica_limit import limit_stall
 from controller.kubevirt.vm_types import VirtualMachine
@@ -39,6 +48,7 @@ from controller.kubevirt.vms import (
     printable_status_of,
     start_failures_of,
 )
+from controller.pool.claims import by_name
 from controller.pool.disks import is_safe_to_delete
 from controller.pool.failures import start_failure_of
 from controller.pool.heal_records import count_recovering, read_records
@@ -48,7 +58,7 @@ from controller.pool.revisions import Revisions
 from controller.pool.rollout import partition_of
 from controller.pool.select import allows
 from controller.pool.snapshot import Snapshot
-from controller.pool.steps import is_updated, pending_step
+from controller.pool.steps import PendingStep, is_updated, pending_step
 from controller.pool.takeover import PROCEED, is_taken_over
 from controller.pool.traits import VMs
 from controller.pool.unready import stuck_since, unready_since
@@ -63,7 +73,7 @@ def health_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, failure:
     old = snapshot.owner.status or PoolStatus()
     if snapshot.owner.spec.paused:
         return Health(Word.PAUSED)
-    deadline = parse_deadline(snapshot.owner.metadata).after
+    deadline = parse_deadline(snapshot.owner.metadata)
     updates = _will_update(snapshot, intent, revisions)
     waits = find_waits(snapshot, intent, revisions, deadline)
     problem = waits.problems[0].text_after(texts_of(old.conditions)) if waits.problems else ""
@@ -80,9 +90,10 @@ def health_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, failure:
 
 def plan_progress(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
-    deadline = parse_deadline(snapshot.owner.metadata).after
-    staying = (part for part in _unready_parts(snapshot, intent, revisions) if not part.will_be_updated)
-    return plan_deadline((stuck_since(snapshot, part.example) for part in staying), snapshot.now, deadline)
+    deadline = parse_deadline(snapshot.owner.metadata)
+    starts = [part.deadline_start for part in _unready_parts(snapshot, intent, revisions)]
+    starts += [with_timezone(vm.metadata.deletion_timestamp) for vm in snapshot.members.where(is_deleting)]
+    return plan_deadline(starts, snapshot.now, deadline)
 
 
 def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bool:
@@ -90,12 +101,12 @@ def will_be_updated(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm
 
     A VM that the update strategy, the selectors or the partition leave out stays outdated.
     """
-    return _needs_update(snapshot, intent, revisions, vm) and _is_above(vm, snapshot, partition_of(snapshot).number)
+    return _needs_update(snapshot, intent, revisions, vm) and _is_above(vm, snapshot, partition_of(snapshot))
 
 
 def _will_update(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
     """Return True if `will_be_updated` is true for a member."""
-    partition = partition_of(snapshot).number
+    partition = partition_of(snapshot)
     needy = snapshot.members.where(lambda vm: _needs_update(snapshot, intent, revisions, vm))
     return any(_is_above(vm, snapshot, partition) for vm in needy)
 
@@ -112,16 +123,13 @@ def _needs_update(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: 
     if not allows(intent.update.selection, vm):
         return False
     vmi = snapshot.vmi_of(vm)
-    restarts = intent.update.strategy is Strategy.PROACTIVE
-    is_restarting = restarts and vmi is not None and not vmis.is_active(vmi)
-    return is_restarting or pending_step(snapshot, revisions, vm, restarts=restarts) is not None
+    is_restarting = intent.update.strategy is Strategy.PROACTIVE and vmi is not None and not vmis.is_active(vmi)
+    return is_restarting or pending_step(snapshot, intent, revisions, vm) is not None
 
 
 def find_waits(snapshot: Snapshot, intent: Intent, revisions: Revisions, deadline: timedelta) -> Waits:
     """Return the problems of the pool's VMs, in the order of their names. If several VMs have equal traits, the result
-    has only the first of them.
-
-    The VMs that the controller will update have no deadline, because the update may solve their problem.
+    has only the first of them. VMs that stay Terminating come last.
     """
 
     def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
@@ -130,17 +138,19 @@ def find_waits(snapshot: Snapshot, intent: Intent, revisions: Revisions, deadlin
             problem = _problem(snapshot, part.example, since, overdue=is_overdue(since, snapshot.now, deadline))
             if problem is not None:
                 ordinal, name = min(map(snapshot.rank_of, part.vms))
-                yield (ordinal, name), replace(problem, name=name), None if part.will_be_updated else since
+                yield (ordinal, name), replace(problem, name=name), part.deadline_start
 
     in_order = sorted(found(), key=lambda each: each[0])
-    return sort_waits(((problem, since) for _, problem, since in in_order), snapshot.now, deadline)
+    stuck = [terminating_problem(vm.metadata) for vm in by_name(snapshot.members.where(is_deleting))]
+    overdue = [(problem, problem.since) for problem in stuck if is_overdue(problem.since, snapshot.now, deadline)]
+    return sort_waits([*((problem, since) for _, problem, since in in_order), *overdue], snapshot.now, deadline)
 
 
 class _Part(Struct, frozen=True):
-    """VMs with equal traits that are not ready. `will_be_updated` is the same for all of them."""
+    """VMs with equal traits that are not ready. `deadline_start` is the start of their progress deadline, or None."""
 
     vms: Iterable[VirtualMachine]
-    will_be_updated: bool
+    deadline_start: datetime | None
 
     @property
     def example(self) -> VirtualMachine:
@@ -148,16 +158,34 @@ class _Part(Struct, frozen=True):
 
 
 def _unready_parts(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Iterator[_Part]:
-    partition = partition_of(snapshot).number
+    partition = partition_of(snapshot)
     for group in _unready(snapshot).groups:
+        since = stuck_since(snapshot, group.example)
         if not _needs_update(snapshot, intent, revisions, group.example):
-            yield _Part(group, will_be_updated=False)
-        elif not partition:
-            yield _Part(group, will_be_updated=_is_above(group.example, snapshot, partition))
-        else:
-            above = [vm for vm in group if _is_above(vm, snapshot, partition)]
-            below = [vm for vm in group if not _is_above(vm, snapshot, partition)]
-            yield from (_Part(part, part is above) for part in (above, below) if part)
+            yield _Part(group, since)
+            continue
+        above = [vm for vm in group if _is_above(vm, snapshot, partition)] if partition else list(group)
+        below = [vm for vm in group if not _is_above(vm, snapshot, partition)] if partition else []
+        if above:
+            yield _Part(above, _start_of_outdated(snapshot, intent, revisions, above[0], since))
+        if below:
+            yield _Part(below, since)
+
+
+def _start_of_outdated(
+    snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine, since: datetime | None
+) -> datetime | None:
+    """Return the start of the progress deadline of an unready VM that the controller will update.
+
+    Usually the update solves the VM's problem, so there is no deadline. But if the update of the VM is held, or if its
+    old VMI stays Terminating, the VM blocks the update of other VMs (P22).
+    """
+    vmi = snapshot.vmi_of(vm)
+    terminating = vmis.terminating_since(vmi) if vmi is not None else None
+    if terminating is not None:
+        return since or terminating
+    step = pending_step(snapshot, intent, revisions, vm)
+    return since if step is not None and step.reason else None
 
 
 def _should_be_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
@@ -180,6 +208,8 @@ def is_fully_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
 def _problem(snapshot: Snapshot, vm: VirtualMachine, since: datetime | None, *, overdue: bool) -> Problem | None:
     """Return the problem of a VM that is not ready, or None if the VM starts in a normal way."""
     name, state, vmi = vm.metadata.name, printable_status_of(vm), snapshot.vmi_of(vm)
+    if overdue and vmi is not None and vmis.is_deleting(vmi):
+        return terminating_problem(vmi.metadata)
     failure = start_failure_of(snapshot, vm)
     if failure is not None:
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
@@ -199,7 +229,24 @@ def _blocked(snapshot: Snapshot, intent: Intent, revisions: Revisions, *, update
     meta = snapshot.owner.metadata
     if updates and is_takeover_held(meta) and not is_taken_over(snapshot, revisions.template):
         return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")
+    lost = _held_recreation(snapshot, intent, revisions) if updates else None
+    if lost is not None:
+        return Stall("UpdateHeld", f"{lost.vm.metadata.name} is not updated: {lost.reason}")
     return limit_stall(intent.wanted, len(snapshot.members), snapshot.limits.max_replicas)
+
+
+def _held_recreation(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> PendingStep | None:
+    """Return the step of the first VM that needs new disks and waits for a user, or None."""
+    partition = partition_of(snapshot)
+
+    def step_of(vm: VirtualMachine) -> PendingStep | None:
+        step = pending_step(snapshot, intent, revisions, vm) if not is_deleting(vm) else None
+        return step if step is not None and step.needs_user else None
+
+    waiting = snapshot.members.where(lambda vm: allows(intent.update.selection, vm) and step_of(vm) is not None)
+    above = (vm for vm in waiting if _is_above(vm, snapshot, partition))
+    first = min(above, key=snapshot.rank_of, default=None)
+    return step_of(first) if first is not None else None
 
 
 def _word(snapshot: Snapshot, intent: Intent, *, updates: bool, has_problem: bool) -> Word:
@@ -233,4 +280,4 @@ def _has_deletable_surplus(snapshot: Snapshot, intent: Intent) -> bool:
     if len(snapshot.members) <= intent.wanted or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return False
     selection = intent.scale_in.selection
-    return snapshot.members.some(lambda vm: allows(selection, vm) and not is_marked(vm.metadata, PROTECT))
+    return snapshot.members.some(lambda vm: allows(selection, vm) and not is_protected(vm.metadata))

@@ -17,6 +17,7 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready
+from controller.kubevirt.wrong_annotations import problem_of
 from controller.pool.failures import (
     VIRTUAL_MACHINE_FAILURE,
     is_failure,
@@ -31,14 +32,17 @@ from controller.pool.steps import is_updated
 from controller.pool.traits import VMs
 from controller.runtime.plan import (
     AlreadyThere,
+    Cause,
     Create,
     Delete,
     Done,
     Notice,
     Outcome,
     Patch,
+    Postponed,
     Rejected,
     Restart,
+    SuccessorRefused,
     ThreeWayMerge,
     Unknown,
     Unserved,
@@ -67,7 +71,9 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     revisions = read_revisions(snapshot, intent.template) if intent else None
     terminating = owner.metadata.deletion_timestamp is not None
     may_write = snapshot.settled and intent is not None and not owner.spec.paused and not terminating
-    failure = replica_failure(find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write)
+    failure = replica_failure(
+        find_true(old.conditions, REPLICA_FAILURE), tuple(outcomes), may_write=may_write, refused=bool(snapshot.refused)
+    )
     health = _health(snapshot, parsed, revisions, failure)
     updated = len(_updated(snapshot, revisions)) if revisions else 0
     ours = {
@@ -86,7 +92,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         current_revision=oldest_in_use(snapshot, revisions) if revisions else old.current_revision,
         update_revision=revisions.current if revisions else old.update_revision,
         printable_status=str(health.word),
-        problem=health.problem or None,
+        problem=health.problem or problem_of(snapshot.wrong_annotations) or None,
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
 
@@ -146,7 +152,15 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     match outcome:
         case Done() | AlreadyThere():
             why = f": {action.why}" if isinstance(action, Delete | Restart) else ""
-            return Notice(reason=success, message=f"{done} {subject}{why}", warning=False)
+            # A delete in the foreground also deletes the disks of the VM.
+            warning = isinstance(action, Delete) and action.foreground
+            return Notice(reason=success, message=f"{done} {subject}{why}", warning=warning)
+        case SuccessorRefused(action=Delete(cause=cause, uid=uid)):
+            held = "HealingHeld" if cause is Cause.HEALING else "UpdateHeld"
+            message = f"{action.key.name} is not replaced: {outcome.message}"
+            return Notice(reason=held, message=message, once=f"{uid} successor refused")
+        case Postponed() if is_failure(outcome):
+            return Notice(reason="FailedCreate", message=outcome.message, once=f"postponed {outcome.reason}")
         case Unserved():
             message = f"{subject} waits for a restart, and so do others of its run strategy: {outcome.message}"
             return Notice(reason="FailedUpdate", message=message, once=f"unserved: {outcome.action.why}")

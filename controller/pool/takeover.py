@@ -24,7 +24,7 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import PendingStep, Step, vmi_revision_of
-from controller.pool.template import Template, describe_difference
+from controller.pool.template import DiskChange, Template, describe_difference, disk_change
 from controller.runtime.plan import Notice, Patch, Plan, Stage
 from informers.meta import annotations_of
 from informers.objects import PatchType
@@ -32,7 +32,7 @@ from informers.objects import PatchType
 PROCEED: Final = "proceed"
 DONE: Final = "done"
 
-_DIGEST_VERSION: Final = "1"
+_DIGEST_VERSION: Final = "2"
 """The version of the digest method.
 
 Change this number if the method changes. Otherwise a new digest looks like a changed template, and the controller
@@ -109,7 +109,7 @@ def _consequence(revision: str, revisions: Revisions) -> str:
     past, current = revisions.templates.get(revision), revisions.template
     if past is None:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"
-    if past.disks != current.disks:
+    if disk_change(past, current) not in (DiskChange.NONE, DiskChange.LARGER):
         effect = "deleted with their disks"
     elif past.machine != current.machine:
         effect = "restarted"
@@ -132,7 +132,7 @@ def _note(snapshot: Snapshot, mark: str, why: str) -> Stage:
     note = Patch(
         resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=f"takeover: {why}", is_note=True
     )
-    return Stage((note,))
+    return Stage((note,), essential=False)
 
 
 def _with_first_stage(plan: Plan, stage: Stage) -> Plan:

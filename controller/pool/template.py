@@ -1,14 +1,16 @@
 """The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration` in parsed form, with digests.
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
-`normal_form`). A template has three digests, because a change of each part needs a different update step (P13).
-`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks`
-covers the names and specs of the dataVolumeTemplates.
+`normal_form`). A template has several digests, because a change of each part needs a different update step (P13).
+`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks` has
+a digest of each dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum, auto
+from fractions import Fraction
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import islice
@@ -18,6 +20,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.quantities import parse_quantity
 from controller.kubevirt.normal_form import (
     DISKS,
     TEMPLATE_LIMIT,
@@ -25,6 +28,7 @@ from controller.kubevirt.normal_form import (
     VM_SPEC,
     VMI_TEMPLATE,
     Fields,
+    Json,
     differences,
     encoded,
     normal_form,
@@ -32,6 +36,7 @@ from controller.kubevirt.normal_form import (
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta
+from controller.pool.references import CONFIG_MAPS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, Path, refer, value_at
 
 REMEMBERED: Final = 512
 """The number of remembered templates. Each reconciliation needs the templates of the pool and of its revisions."""
@@ -57,7 +62,46 @@ class Template(Struct, frozen=True, kw_only=True):
     index_sysprep: bool
     digest: str
     machine: str
-    disks: str
+    disks: Mapping[str, str]
+    disk_sizes: Mapping[str, str]
+
+
+class DiskChange(Enum):
+    """The difference between the dataVolumeTemplates of two templates.
+
+    With LARGER, only sizes differ, and these disks are larger. With SMALLER, a disk is smaller. With NAMES, disks are
+    added or removed, and all other disks are the same or larger. With OTHER, a disk has changed in another way.
+    """
+
+    NONE = auto()
+    LARGER = auto()
+    SMALLER = auto()
+    NAMES = auto()
+    OTHER = auto()
+
+
+def disk_change(past: Template, current: Template) -> DiskChange:
+    """Compare the dataVolumeTemplates of two templates (P21)."""
+    common = past.disks.keys() & current.disks.keys()
+    if any(past.disks[name] != current.disks[name] for name in common):
+        return DiskChange.OTHER
+    sized = common & current.disk_sizes.keys()
+    differences = [_bytes(current.disk_sizes[name]) - _bytes(past.disk_sizes[name]) for name in sized]
+    if any(difference < 0 for difference in differences):
+        return DiskChange.SMALLER
+    if past.disks.keys() != current.disks.keys():
+        return DiskChange.NAMES
+    return DiskChange.LARGER if any(differences) else DiskChange.NONE
+
+
+def larger_disks(past: Template, current: Template) -> Mapping[str, str]:
+    """Return the new sizes of the disks that are larger in the current template, by name of the dataVolumeTemplate."""
+    before = past.disk_sizes
+    return {
+        name: size
+        for name, size in current.disk_sizes.items()
+        if name in before and _bytes(size) > _bytes(before[name])
+    }
 
 
 def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template | FieldError:
@@ -96,7 +140,13 @@ def _parse(
         if not isinstance(fields.get("template"), dict):
             return FieldError("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
         config_maps, secrets = index_rules
-        sysprep = index_sysprep and _has_indexed_sysprep(fields, config_maps=config_maps, secrets=secrets)
+        # A flag without a reference that gets the ordinal changes no VM, so it must not change the digests.
+        volumes = _volumes_of(fields)
+        in_sysprep = [index_sysprep and refer(volumes, paths) for paths in (SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS)]
+        sysprep = (config_maps and in_sysprep[0]) or (secrets and in_sysprep[1])
+        config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
+        secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
+        disks, sizes = _disks_of(fields)
         # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
         rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
         return Template(
@@ -109,7 +159,8 @@ def _parse(
             index_sysprep=sysprep,
             digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), *rules),
             machine=_digest(_parts_of_vmi(fields), *rules),
-            disks=_digest(_names_and_specs(fields)),
+            disks=disks,
+            disk_sizes=sizes,
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
@@ -136,15 +187,44 @@ def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
     return ", ".join(paths[:most]) + (" and more" if len(paths) > most else "")
 
 
-def _names_and_specs(vm_spec: Fields) -> list[tuple[object, object]]:
-    """Return the name and the spec of each dataVolumeTemplate. KubeVirt creates a DataVolume from these two fields
-    only.
+def _disks_of(vm_spec: Fields) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return a digest of each dataVolumeTemplate without its size, and the sizes. The keys are the names.
+
+    KubeVirt creates a DataVolume from the name and the spec only.
     """
-    disks = normal_form(vm_spec.get("dataVolumeTemplates"), DISKS)
-    if not isinstance(disks, list):
-        return []
-    named = [disk if isinstance(disk, dict) else {} for disk in disks]
-    return [((disk.get("metadata") or {}).get("name"), disk.get("spec")) for disk in named]
+    written = vm_spec.get("dataVolumeTemplates")
+    split = [_split_size(disk) for disk in written] if isinstance(written, list) else []
+    sizes = {name: size for disk, size in split if size and (name := _name_of(disk))}
+    disks = normal_form([disk for disk, _ in split], DISKS)
+    named = [disk if isinstance(disk, dict) else {} for disk in disks] if isinstance(disks, list) else []
+    return {(name := _name_of(disk)): _digest(disk.get("spec"), name in sizes) for disk in named}, sizes
+
+
+def _split_size(disk: Json) -> tuple[Json, str]:
+    """Return the dataVolumeTemplate without its size, and the size. The size is "" if it cannot be parsed."""
+    for source in ("storage", "pvc"):
+        path = ("spec", source, "resources", "requests", "storage")
+        size = value_at(disk, path)
+        if isinstance(size, str) and _name_of(disk) and parse_quantity(size) is not None:
+            return _without(disk, path), size
+    return disk, ""
+
+
+def _without(value: Json, path: Path) -> Json:
+    if not isinstance(value, dict):
+        return value
+    first, *rest = path
+    others = {name: inner for name, inner in value.items() if name != first}
+    return {**others, first: _without(value[first], tuple(rest))} if rest else others
+
+
+def _name_of(disk: Json) -> str:
+    name = value_at(disk, ("metadata", "name"))
+    return name if isinstance(name, str) else ""
+
+
+def _bytes(size: str) -> Fraction:
+    return parse_quantity(size) or Fraction()
 
 
 def _parts_of_vmi(vm_spec: Fields) -> list[object]:
@@ -186,16 +266,10 @@ def _machine_labels(vm_spec: Fields) -> Mapping[str, str]:
     return labels if isinstance(labels, dict) else {}
 
 
-def _has_indexed_sysprep(vm_spec: Fields, *, config_maps: bool, secrets: bool) -> bool:
-    """Return True if a `sysprep` volume refers to a ConfigMap or a Secret whose name gets the ordinal as a suffix."""
+def _volumes_of(vm_spec: Fields) -> object:
     template = vm_spec["template"]
     machine = template.get("spec") if isinstance(template, dict) else None
-    volumes = machine.get("volumes") if isinstance(machine, dict) else None
-    sources = [each.get("sysprep") for each in volumes if isinstance(each, dict)] if isinstance(volumes, list) else []
-    return any(
-        isinstance(source, dict) and ((config_maps and source.get("configMap")) or (secrets and source.get("secret")))
-        for source in sources
-    )
+    return machine.get("volumes") if isinstance(machine, dict) else None
 
 
 def _digest(*content: object) -> str:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PREFIX, REVISION_NAME
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -28,6 +29,7 @@ from controller.kubevirt.vms import (
     start_failures_of,
     template_labels_of,
 )
+from controller.kubevirt.wrong_annotations import wrong_on
 from controller.pool.naming import parse_name
 from controller.pool.unready_periods import UnreadyPeriod
 from controller.runtime.members import Members
@@ -50,6 +52,7 @@ def traits_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, period: Un
         vm.spec.running,
         has_pool_finalizer(vm),
         labels_of(vmi.metadata).get(REVISION_NAME) if vmi is not None else None,
+        wrong_on(vmi.metadata, Place.VMI_OF_VM) if vmi is not None else (),
         period.traits if period is not None and period.uid == vm.metadata.uid else None,
         None if is_steady(vm, vmi) else (vm.status, vm.metadata.creation_timestamp, _state_of(vmi)),
     )

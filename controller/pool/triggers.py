@@ -7,27 +7,11 @@ VMI triggers the pools of the VM with the same name.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final
 
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import (
-    DELETION_COST,
-    HEALED,
-    INDEX_SYSPREP,
-    MAX_UNHEALTHY,
-    MIN_READY,
-    PARTITION,
-    PARTITION_REVISION,
-    POOL_UID,
-    PROGRESS_DEADLINE,
-    PROTECT,
-    REMOVE,
-    REPLACE_UNREADY_AFTER,
-    REVISION_NAME,
-    TAKEOVER,
-    UNREADY,
-)
+from controller.kubevirt.annotations import POOL_UID, REVISION_NAME, own_annotations
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.pool_types import POOL_KIND, Pool
@@ -41,23 +25,11 @@ from controller.kubevirt.vms import (
     ready_condition,
     start_failures_of,
 )
+from controller.kubevirt.wrong_annotations import wrong_on
 from controller.pool.naming import parse_name
 from controller.runtime.triggers import Wake, itself, wakes_of
-from informers.meta import ObjectKey, ObjectMeta, annotations_of, controller_of, labels_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
 from informers.store import Change, StoreView
-
-POOL_ANNOTATIONS: Final = (
-    PARTITION,
-    PARTITION_REVISION,
-    MIN_READY,
-    MAX_UNHEALTHY,
-    PROGRESS_DEADLINE,
-    REPLACE_UNREADY_AFTER,
-    HEALED,
-    UNREADY,
-    TAKEOVER,
-    INDEX_SYSPREP,
-)
 
 
 def pools_of_vm(change: Change[VirtualMachine]) -> Iterable[Wake]:
@@ -121,14 +93,14 @@ def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
     """Return the fields of a VM that can affect a plan. A change of these fields starts a reconciliation at once."""
-    meta, annotations = vm.metadata, annotations_of(vm.metadata)
+    meta = vm.metadata
     return (
         is_deleting(vm),
         meta.uid,
         meta.owner_references,
         meta.finalizers,
         labels_of(meta),
-        [annotations.get(mark) for mark in (REMOVE, PROTECT, DELETION_COST)],
+        own_annotations(meta),
         vm.spec,
         start_failures_of(vm),
         printable_status_of(vm),
@@ -171,6 +143,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         labels_of(vmi.metadata).get(REVISION_NAME),
         delicate_reason_of_vmi(vmi),
         problem_state_of_vmi(vmi),
+        wrong_on(vmi.metadata, Place.VMI_OF_VM),
     )
 
 
@@ -181,12 +154,11 @@ def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
 
 def _pool_fields(owner: Pool) -> tuple[object, ...]:
     meta = owner.metadata
-    annotations = annotations_of(meta)
     return (
         meta.uid,
         meta.generation,
         meta.deletion_timestamp is None,
         meta.finalizers,
-        [annotations.get(name) for name in POOL_ANNOTATIONS],
+        own_annotations(meta),
         owner.spec,
     )

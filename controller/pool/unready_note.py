@@ -13,8 +13,7 @@ periods from the annotation. These rules limit the number of writes:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
-from typing import Final
+from datetime import UTC, datetime
 
 from msgspec import Struct
 
@@ -28,12 +27,9 @@ from controller.pool.policies import Strategy
 from controller.pool.revisions import Revisions
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import is_updated
-from controller.pool.unready_periods import STEADY, UnreadyNote, UnreadyPeriod, read_notes
+from controller.pool.unready_periods import NOTE_AFTER, STEADY, UnreadyNote, UnreadyPeriod, read_notes
 from controller.runtime.plan import Plan, Stage
 from informers.meta import annotations_of
-
-NOTE_AFTER: Final = timedelta(seconds=30)
-"""The age at which an unready period needs an entry in the annotation."""
 
 
 def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
@@ -47,7 +43,7 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
         return Plan()
     periods = _read_periods(snapshot, notes) if _has_reader(snapshot, intent, revisions) else _Periods()
     current = periods.by_ordinal
-    noted = {ordinal for ordinal, note in notes.items() if ordinal in current and current[ordinal].uid == note.uid}
+    noted = {ordinal for ordinal, note in notes.items() if ordinal in current and _note_of(current[ordinal]) == note}
     old_enough = [
         ordinal for ordinal, period in current.items() if ordinal in noted or _is_old_enough(period, snapshot.now)
     ]
@@ -58,14 +54,14 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
     if is_short or is_stale:
         entries = {ordinal: _note_of(current[ordinal]) for ordinal in listed}
         patch = note_patch(snapshot.pools, meta, UNREADY, entries, "notes since when virtual machines are not ready")
-        return Plan(stages=(Stage((patch,)),))
+        return Plan(stages=(Stage((patch,), essential=False),))
     unnoted = [*periods.young, *(current[ordinal] for ordinal in current.keys() - noted)]
     return _wake(snapshot.now, unnoted, [current[ordinal] for ordinal in noted])
 
 
 def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
     """Return True if a later plan can depend on the annotation with the unready periods."""
-    if intent.healing is not None or replace_unready_after(snapshot.owner.metadata).after is not None:
+    if intent.healing is not None or replace_unready_after(snapshot.owner.metadata) is not None:
         return True
     rolls_out = intent.update.strategy is Strategy.PROACTIVE
     return rolls_out and snapshot.members.some(lambda vm: not is_updated(snapshot, revisions, vm))
@@ -88,7 +84,7 @@ def _read_periods(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> _Peri
     entry.
     """
     by_ordinal, young = {}, []
-    for group in snapshot.restless.groups:
+    for group in snapshot.members.groups:
         period = _present_period(snapshot, group.example)
         if period is None:
             continue

@@ -24,7 +24,7 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, revision_of, start_failures_of
 from controller.pool.ordinal_notes import read_note
 from informers.meta import ObjectMeta
 
@@ -35,6 +35,9 @@ ABSENCE: Final = timedelta(minutes=5)
 """The controller keeps the unready period of a deleted VM for this time. A new VM with the same name and the same
 revision continues the time of the deleted VM.
 """
+
+NOTE_AFTER: Final = timedelta(seconds=30)
+"""The age at which an unready period needs an entry in the annotation."""
 
 CLOCK_SKEW: Final = timedelta(minutes=5)
 """The maximum difference between the clocks of two leaders. An entry further in the future is invalid."""
@@ -127,7 +130,7 @@ def next_period(
     if is_up or not is_meant_to_run(vm):
         if same is None and note is not None:
             ready_at = (vmis.ready_since(vmi) if vmi is not None else None) or now
-            same = UnreadyPeriod(uid, _noted_since(vm, note, now), revision, now, min(ready_at, now))
+            same = UnreadyPeriod(uid, _noted_since(vm, vmi, note, now), revision, now, min(ready_at, now))
         if same is None:
             return None
         same = replace(same, ready_at=same.ready_at or now, was_ready=same.was_ready or is_up, gone_at=None)
@@ -142,7 +145,7 @@ def next_period(
             crashes=same.was_ready,
             gone_at=None,
         )
-    since = _noted_since(vm, note, now) if note is not None and same is None else now
+    since = _noted_since(vm, vmi, note, now) if note is not None and same is None else now
     template_since = since
     # A recreated VM with the same template continues the time of its predecessor.
     if previous is not None and same is None and previous.revision == revision and not previous.has_ended(now):
@@ -158,11 +161,23 @@ def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineIn
     return is_stopped or period.revision != revision_of(vm)
 
 
-def _noted_since(vm: VirtualMachine, note: UnreadyNote, now: datetime) -> datetime:
+def _noted_since(vm: VirtualMachine, vmi: VirtualMachineInstance | None, note: UnreadyNote, now: datetime) -> datetime:
     """Return the start of the VM's unready period from the annotation.
 
     If the time in the annotation is in the future, return `now`. If the time is before the creation of the VM, return
-    the creation time.
+    the creation time. If the VM was restarted since the entry was written, the VM may have been ready in the meantime,
+    because the annotation can have entries of ended periods. Then return `now`.
     """
     created = with_timezone(vm.metadata.creation_timestamp)
-    return min(note.since if created is None else max(note.since, created), now)
+    since = min(note.since if created is None else max(note.since, created), now)
+    return now if _is_restarted(vm, vmi, since) else since
+
+
+def _is_restarted(vm: VirtualMachine, vmi: VirtualMachineInstance | None, since: datetime) -> bool:
+    """Return True if the VM has another VMI than at the time of the entry, although KubeVirt counts no failed starts.
+
+    KubeVirt sets the count to 0 when a VMI runs.
+    """
+    started = with_timezone(vmi.metadata.creation_timestamp) if vmi is not None else None
+    has_same_vmi = started is not None and started - since <= NOTE_AFTER
+    return not has_same_vmi and not start_failures_of(vm)

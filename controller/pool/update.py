@@ -8,31 +8,46 @@ until its VMI runs with the new template and is available.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
 from typing import Final
 
 import msgspec
 from msgspec import Struct
 
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.delicate import needs_manual_recovery
 from controller.kubevirt.progress import parse_deadline, watch_progress
-from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.indexing import encode_shape
 from controller.pool.intent import Intent
 from controller.pool.policies import Strategy
+from controller.pool.recreations import note_recreations
 from controller.pool.revisions import Revisions, plan_revision
-from controller.pool.rollout import Setting, count_unavailable, min_ready_of, partition_of
-from controller.pool.scale import delete_of
+from controller.pool.rollout import count_unavailable, min_ready_of, partition_of
+from controller.pool.scale import delete_of, successor_of
 from controller.pool.select import allows, in_order
 from controller.pool.snapshot import Snapshot
 from controller.pool.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.traits import VMs
 from controller.pool.unready import stuck_since
-from controller.runtime.plan import Delete, Member, Notice, Patch, Plan, Restart, Stage, ThreeWayMerge
-from informers.meta import controller_of
+from controller.runtime.plan import (
+    Cause,
+    Delete,
+    ExpandClaim,
+    Member,
+    Notice,
+    Patch,
+    Plan,
+    Restart,
+    Stage,
+    ThreeWayMerge,
+)
+from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
 
 MAX_NOTICES: Final = 10
@@ -78,13 +93,12 @@ def pending_steps(
     """
     if intent.update.strategy is Strategy.UNMANAGED:
         return []
-    partition = partition_of(snapshot).number
-    restarts = intent.update.strategy is Strategy.PROACTIVE
+    partition = partition_of(snapshot)
 
     def needs_step(vm: VirtualMachine) -> bool:
         if is_deleting(vm) or not allows(intent.update.selection, vm):
             return False
-        return pending_step(snapshot, revisions, vm, restarts=restarts) is not None
+        return pending_step(snapshot, intent, revisions, vm) is not None
 
     eligible = [
         vm
@@ -94,7 +108,7 @@ def pending_steps(
         and ordinal >= partition
     ]
     ordered = in_order(snapshot, intent.update.selection, eligible)
-    steps = (pending_step(snapshot, revisions, vm, restarts=restarts) for vm in ordered)
+    steps = (pending_step(snapshot, intent, revisions, vm) for vm in ordered)
     return [step for step in steps if step is not None]
 
 
@@ -106,27 +120,25 @@ def plan_update(
     pending: list[PendingStep],
     *,
     deleted_uids: Collection[str] = (),
+    missing: int = 0,
 ) -> Plan:
     """Plan the pending update steps that come next, within the limits of one reconciliation.
 
     The caller checks first that no VM has to be created or deleted. `deleted_uids` are the UIDs of the VMs that healing
-    deletes in the same plan.
+    deletes in the same plan. `missing` is the number of VMs that the controller has deleted and that the server does
+    not let it create again. They count as unavailable (P20).
     """
-    if intent.update.strategy is Strategy.UNMANAGED:
+    if not pending or intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
-    partition_notices = partition_of(snapshot).notices
-    if not pending:
-        return Plan(notices=partition_notices)
     min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
     staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
     begun = sum(each.begun and each.costly for each in pending)
-    leaving = len(members) - len(staying)
+    leaving = len(members) - len(staying) + missing
     allowance = _allowance(snapshot, intent, revisions, staying, min_ready, begun=begun, leaving=leaving)
     choice = _choose(pending, allowance, burst=snapshot.limits.burst)
-    limits = min_ready.notices + deadline.notices if any(each.step is not Step.UPDATE for each in pending) else ()
     progress = Plan(
-        stages=_stages(snapshot, revisions, choice.steps),
-        notices=partition_notices + limits + _held_notices(choice.held),
+        stages=_stages(snapshot, intent, revisions, choice.steps),
+        notices=_held_notices(choice.held),
         held=_held_text(choice),
         requeue_after_s=allowance.waits_s if choice.waiting else None,
     )
@@ -137,7 +149,27 @@ def plan_update(
         for vm in members
         if is_updated(snapshot, revisions, vm) and (since := stuck_since(snapshot, vm)) is not None
     ]
-    return watch_progress(progress, stuck, deadline.after, now=snapshot.now, template=revisions.template.digest)
+    stuck += _blocking(snapshot, members, choice.held)
+    return watch_progress(progress, stuck, deadline, now=snapshot.now, template=revisions.template.digest)
+
+
+def _blocking(snapshot: Snapshot, members: VMs, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
+    """Yield the VMs that take a turn without being updated: VMs that are terminating or whose VMI is terminating, and
+    unready VMs whose step is held (P22).
+
+    Each entry has the time since when the VM blocks the others, and its name.
+    """
+    for vm in members.where(is_deleting):
+        if (since := with_timezone(vm.metadata.deletion_timestamp)) is not None:
+            yield since, vm.metadata.name
+    stopping = members.where(lambda vm: (vmi := snapshot.vmi_of(vm)) is not None and vmis.is_deleting(vmi))
+    for vm in stopping:
+        vmi = snapshot.vmi_of(vm)
+        if vmi is not None and (since := vmis.terminating_since(vmi)) is not None:
+            yield since, vm.metadata.name
+    for each in held:
+        if (since := stuck_since(snapshot, each.vm)) is not None:
+            yield since, each.vm.metadata.name
 
 
 def _allowance(
@@ -145,7 +177,7 @@ def _allowance(
     intent: Intent,
     revisions: Revisions,
     staying: tuple[VirtualMachine, ...],
-    min_ready: Setting,
+    min_ready: int,
     *,
     begun: int,
     leaving: int,
@@ -153,12 +185,12 @@ def _allowance(
     """Return the limits of this reconciliation.
 
     `begun` is the number of ready VMs that have the current spec and must restart. `leaving` is the number of VMs that
-    the same plan heals.
+    the same plan heals, and of missing VMs.
     """
     most = intent.most_unavailable
-    availability = count_unavailable(snapshot, staying, min_ready.number)
+    availability = count_unavailable(snapshot, staying, min_ready)
     on_current = [vm for vm in staying if revisions.is_current(revision_of(vm))]
-    unproven = count_unavailable(snapshot, on_current, min_ready.number).unavailable
+    unproven = count_unavailable(snapshot, on_current, min_ready).unavailable
     next_at = availability.next_at
     return Allowance(
         ready=most - availability.unavailable - leaving,
@@ -191,12 +223,47 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
     return Choice(chosen, waiting, held)
 
 
-def _stages(snapshot: Snapshot, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
+def _stages(snapshot: Snapshot, intent: Intent, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
+    """Return the stages of these steps. No stage is essential but the note of the recreations: a VM that cannot be
+    patched or deleted must not delay other VMs.
+    """
     merges = tuple(_spec_update(snapshot, revisions, each.vm) for each in steps if each.step is Step.UPDATE)
-    actions = tuple(_action(each, revisions) for each in steps if each.step is not Step.UPDATE)
-    # The stage is not essential: a VM that cannot be patched must not delay other VMs.
-    updates = (*plan_revision(snapshot, revisions), Stage(merges, essential=False)) if merges else ()
-    return (*updates, Stage(actions)) if actions else updates
+    expansions = tuple(expansion for each in steps for expansion in _expansions(each))
+    changes = tuple(_change_of_vmi(each, revisions) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
+    recreated = [each for each in steps if each.step is Step.RECREATE]
+    deletes = tuple(_recreation(snapshot, intent, revisions, each) for each in recreated)
+    return (
+        *(plan_revision(snapshot, revisions) if merges else ()),
+        *(Stage(actions, essential=False) for actions in (expansions, merges, changes) if actions),
+        *(note_recreations(snapshot, [each.vm for each in recreated]) if recreated else ()),
+        *((Stage(deletes, essential=False),) if deletes else ()),
+    )
+
+
+def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
+    vm = pending.vm.metadata
+    for name, (old_size, size) in pending.sizes.items():
+        yield ExpandClaim(
+            resource=PVCS,
+            key=ObjectKey(vm.namespace, name),
+            size=size,
+            old_size=old_size,
+            owner=vm.key,
+            owner_uid=vm.uid,
+            source=DATA_VOLUMES,
+            why=f"the pool's template has the size {size}, the size before was {old_size}",
+        )
+
+
+def _recreation(snapshot: Snapshot, intent: Intent, revisions: Revisions, pending: PendingStep) -> Delete:
+    disks = ", ".join(pending.lost_disks) or "none"
+    return delete_of(
+        pending.vm,
+        f"its dataVolumeTemplates differ from revision {revisions.current}; its disks are deleted with it: {disks}",
+        foreground=True,
+        cause=Cause.UPDATE,
+        successor=successor_of(snapshot, intent, revisions, pending.vm),
+    )
 
 
 def _held_text(choice: Choice) -> str:
@@ -236,12 +303,10 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
     )
 
 
-def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
-    vm, revision = pending.vm.metadata, revisions.current
-    if pending.step is Step.RECREATE:
-        return delete_of(pending.vm, f"its dataVolumeTemplates differ from revision {revision}", foreground=True)
+def _change_of_vmi(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
+    vm, revision = pending.vm.metadata, revision_of(pending.vm)
     assert pending.vmi is not None, "only a VM with a VMI needs such a step"
-    vmi, revision = pending.vmi.metadata, revision_of(pending.vm)
+    vmi = pending.vmi.metadata
     if pending.step is Step.RELABEL:
         body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
         why = "the VMI template did not change"
@@ -250,10 +315,8 @@ def _action(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Rest
     owner = controller_of(vm)
     member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner.uid if owner is not None else "")
     if after_stop(pending.vm) is AfterStop.STARTS:
-        version = vmi.resource_version
-        return Delete(
-            resource=VMIS, key=vmi.key, uid=vmi.uid, version=version, owner_uid=vm.uid, why=why, member=member
-        )
+        # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
+        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=vmi.resource_version, why=why, member=member)
     return Restart(
         resource=VMS,
         key=vm.key,

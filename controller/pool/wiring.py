@@ -21,6 +21,7 @@ from controller.pool.rules import PoolRules
 from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.runtime.plan import AnyResource
+from controller.runtime.refusals import Refusals
 from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
 from controller.runtime.wiring import assemble as assemble_kind
 from informers.resource import Resource
@@ -43,7 +44,7 @@ def rules_of(
     )
     vms, vmis = stores[VMS], stores[VMIS]
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
-    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis))
+    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals())
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -53,8 +54,8 @@ def assemble(parts: Parts) -> Assembly:
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, POOLS)
     pools.add_handler(wakes(queue, pools_of_pool))
-    vms.add_handler(wakes(queue, pools_of_vm, parts.pace))
-    vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store), parts.pace))
+    vms.add_handler(wakes(queue, pools_of_vm))
+    vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
 
     def ready_at(vm: VirtualMachine) -> datetime | None:

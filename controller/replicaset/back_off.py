@@ -1,6 +1,7 @@
 """The back-off of replacements: VMIs with early failures are replaced with a growing delay (R4a).
 
-An *early failure* is a VMI of the present template that failed within ten minutes after its start. The replacement of
+An *early failure* is a VMI of the present template that failed within ten minutes after its start. A guest that shut
+down within one minute after its start (phase Succeeded) counts as an early failure, too. The replacement of
 the first early failure is created at once. If the replacement fails early too, the next replacement waits for 10
 seconds. The delay doubles with each further failure, up to 5 minutes. The kubelet uses the same delays for containers.
 
@@ -28,8 +29,8 @@ from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.annotations import EARLY_FAILURES
 from controller.kubevirt.conditions import REPLICA_BACK_OFF
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_final, is_ready, phase_of, ready_since, unready_since
-from controller.replicaset.template import is_updated
+from controller.kubevirt.vmis import entered, is_ready, phase_of, ready_since, unready_since
+from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
 from informers.meta import annotations_of
 
@@ -37,6 +38,9 @@ FIRST_DELAY: Final = timedelta(seconds=10)
 LONGEST_DELAY: Final = timedelta(minutes=5)
 PROVEN_AFTER: Final = timedelta(minutes=10)
 """A VMI that fails before it has run for this time is an early failure."""
+
+DONE_AFTER: Final = timedelta(minutes=1)
+"""A VMI that ends with the phase Succeeded before it has run for this time is an early failure."""
 
 FORGOTTEN_AFTER: Final = timedelta(minutes=30)
 """If a replacement is older than this time, its failure does not count as an early failure."""
@@ -118,7 +122,7 @@ class Creates(Struct, frozen=True):
 
 def find_back_off(
     now: datetime,
-    template_hash: str,
+    template: Template,
     active: VMIs,
     spent: VMIs,
 ) -> BackOff:
@@ -126,14 +130,16 @@ def find_back_off(
 
     The argument `spent` contains the finished and unknown VMIs of the set.
     """
-    spent = spent.where(lambda vmi: is_updated(vmi, template_hash))
+    spent = spent.where(lambda vmi: is_updated(vmi, template))
     failures = [_early_failure(vmi, now) for vmi in spent if _failed_early(vmi, now)]
     failures.sort(key=lambda each: (-each.failures, -each.due.timestamp(), each.vmi.metadata.name))
-    current = active.where(lambda vmi: is_updated(vmi, template_hash))
+    current = active.where(lambda vmi: is_updated(vmi, template))
     starting = [vmi for vmi in _replacements(current).examples() if trial_of(vmi).failures]
     rows = [*(each.since for each in failures), *(failing_since(vmi, now) for vmi in starting)]
     back_off = BackOff(tuple(failures), min(rows, default=None))
-    if current.some(is_ready) or spent.some(lambda vmi: phase_of(vmi) == "Succeeded"):
+    early = {failure.vmi.metadata.uid for failure in failures}
+    is_done = any(phase_of(vmi) == "Succeeded" and vmi.metadata.uid not in early for vmi in spent)
+    if is_done or current.some(is_ready):
         return back_off
     trials = [trial_of(vmi) for vmi in starting]
     if max((*(trial.failures for trial in trials), *(each.failures for each in failures)), default=0) < 2:
@@ -205,7 +211,7 @@ def failing_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     return min(trial_of(vmi).since or _created(vmi), _created(vmi), now)
 
 
-def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template_hash: str) -> Condition | None:
+def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template: Template) -> Condition | None:
     """Return the condition `ReplicaBackOff`, or None.
 
     The condition is true while a replacement waits. It is also true while a replacement starts after at least two
@@ -213,7 +219,7 @@ def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template_has
     """
     starting = [
         (-trial.failures, vmi.metadata.name)
-        for vmi in _replacements(active.where(lambda vmi: is_updated(vmi, template_hash))).firsts()
+        for vmi in _replacements(active.where(lambda vmi: is_updated(vmi, template))).firsts()
         if (trial := trial_of(vmi)).failures >= 2
     ]
     if starting:
@@ -227,8 +233,9 @@ def condition_of(back_off: BackOff, creates: Creates, active: VMIs, template_has
 
 
 def message_of(failure: EarlyFailure) -> str:
+    verb = "ended" if phase_of(failure.vmi) == "Succeeded" else "failed"
     return (
-        f"virtual machine {failure.vmi.metadata.name} failed soon after it started; failures in a row: "
+        f"virtual machine {failure.vmi.metadata.name} {verb} soon after it started; failures in a row: "
         f"{failure.failures}; the next virtual machine is created at {failure.due.astimezone(UTC):%H:%M:%S} UTC"
     )
 
@@ -265,7 +272,8 @@ def _early_failure(vmi: VirtualMachineInstance, now: datetime) -> EarlyFailure:
 
 
 def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
-    """Return True if a finished or unknown VMI failed less than `PROVEN_AFTER` after its start.
+    """Return True if a finished or unknown VMI failed less than `PROVEN_AFTER` after its start, or succeeded less than
+    `DONE_AFTER` after its start.
 
     A VMI with a terminating launcher Pod counts as failed, because KubeVirt sets the phase Failed later. A VMI that was
     lost with its node does not count. A replacement that is older than `FORGOTTEN_AFTER` does not count either.
@@ -274,7 +282,7 @@ def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
     if at is not None and now - at > FORGOTTEN_AFTER:
         return False
     phase = phase_of(vmi)
-    if phase == "Unknown" or (is_final(vmi) and phase != "Failed"):
+    if phase == "Unknown":
         return False
     status = vmi.status
     if status is None or status.reason == NODE_UNRESPONSIVE:
@@ -282,11 +290,12 @@ def _failed_early(vmi: VirtualMachineInstance, now: datetime) -> bool:
     started = entered(vmi, "Running")
     if started is None and status.phase_transition_timestamps is not None:
         return True
-    return (_ended(vmi) or now) - (started or _created(vmi)) < PROVEN_AFTER
+    expected = DONE_AFTER if phase == "Succeeded" else PROVEN_AFTER
+    return (_ended(vmi) or now) - (started or _created(vmi)) < expected
 
 
 def _ended(vmi: VirtualMachineInstance) -> datetime | None:
-    return entered(vmi, "Failed") or unready_since(vmi)
+    return entered(vmi, phase_of(vmi)) or unready_since(vmi)
 
 
 def _created(vmi: VirtualMachineInstance) -> datetime:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
-from controller.kubevirt.early_release import is_young, plan_held, release_delay
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE
+from controller.kubevirt.early_release import is_young, plan_held
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_deleting
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import is_updated
+from controller.replicaset.template import has_hash, is_created_from
 from controller.replicaset.traits import VMIs, split_by_selector
 from controller.runtime.plan import Confirm, Patch, Plan, Stage, join
-from informers.meta import ObjectMeta, labels_of
+from informers.meta import ObjectMeta, annotations_of, labels_of
 from informers.objects import PatchType
 
 
@@ -32,11 +35,9 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     """
     selector = intent.selector
     released, held = [], []
-    lost = sum(is_updated(vmi, intent.template.hash) for vmi in snapshot.orphans)
-    delay = release_delay(lost, intent.wanted)
     kept, strange = split_by_selector(snapshot.members, selector)
     for vmi in strange:
-        if is_updated(vmi, intent.template.hash) and is_young(vmi.metadata, snapshot.now, delay):
+        if is_created_from(vmi, intent.template) and is_young(vmi.metadata, snapshot.now):
             held.append(vmi)
         else:
             released.append(vmi)
@@ -75,7 +76,24 @@ def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
         stages.append(Stage(tuple(patches)))
     left = len(claims.adopted) - snapshot.burst
     claimed = Plan(stages=tuple(stages), held=f"{left} more adoptions wait" if left > 0 else "")
-    return join((claimed, plan_held(owner, claims.held)))
+    return join((claimed, plan_held(owner, claims.held, snapshot.now)))
+
+
+def plan_adopted_template(snapshot: Snapshot, intent: Intent, kept: VMIs) -> Plan:
+    """Plan to store the hash of the present template on the set, if a VMI in `kept` has no hash. Such VMIs belong to
+    this template (R14).
+
+    The stage is not essential. Until the hash is stored, these VMIs belong to each new template.
+    """
+    meta = snapshot.owner.metadata
+    if ADOPTED_TEMPLATE in annotations_of(meta) or not kept.some(
+        lambda vmi: not is_deleting(vmi) and not has_hash(vmi)
+    ):
+        return Plan()
+    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {ADOPTED_TEMPLATE: intent.template.hash}}})
+    why = "notes the template of the VMIs that have no hash"
+    note = Patch(resource=snapshot.replicasets, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return Plan(stages=(Stage((note,), essential=False),))
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

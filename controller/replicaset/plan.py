@@ -14,7 +14,8 @@ The stages of a plan run in this order:
 Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
 are deleted.
 
-A paused set only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
+Before the first stage, the set notes the template of members that have no hash (R14). A paused set notes it too, and
+otherwise only adopts and releases VMIs (R8). If the set is being deleted or invalid, the plan has no stages. The
 plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
 """
 
@@ -26,8 +27,7 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.early_release import wanted_beside
 from controller.kubevirt.replica_limit import limited, plan_limit
 from controller.kubevirt.undecodable import undecodable_notices
-from controller.kubevirt.unready_setting import replace_unready_after
-from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_running
+from controller.kubevirt.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import (
     BackOff,
     Creates,
@@ -36,22 +36,24 @@ from controller.replicaset.back_off import (
     kept_as_evidence,
     message_of,
 )
-from controller.replicaset.claims import choose_claims, plan_claims
+from controller.replicaset.claims import choose_claims, plan_adopted_template, plan_claims
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.revisions import plan_pruning, plan_revision
-from controller.replicaset.rollout import plan_rollout, rolls_out
+from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.state import plan_progress, with_problems
-from controller.replicaset.template import is_updated
-from controller.replicaset.traits import group_vmis, split_by_selector
+from controller.replicaset.state import plan_progress
+from controller.replicaset.traits import VMIs, group_vmis
 from controller.replicaset.unready import plan_unready
-from controller.runtime.plan import Delete, Notice, Plan, join
-from controller.runtime.side_thread import LARGE
+from controller.runtime.plan import Cause, Delete, Notice, Plan, join
 
 
 def plan(snapshot: Snapshot) -> Plan:
     """Return the plan of the next reconciliation of this set."""
+    return with_wrong_annotations(_plan(snapshot), snapshot.wrong_annotations)
+
+
+def _plan(snapshot: Snapshot) -> Plan:
     owner = snapshot.owner
     if owner.metadata.deletion_timestamp is not None:
         return Plan(held="being deleted")
@@ -62,34 +64,10 @@ def plan(snapshot: Snapshot) -> Plan:
     if not snapshot.settled:
         return Plan(held="the cache does not show all of our own writes yet")
     if owner.spec.paused:
-        claims = plan_claims(snapshot, choose_claims(snapshot, intent))
-        return replace(claims, held="paused")
+        claims = choose_claims(snapshot, intent)
+        parts = (plan_adopted_template(snapshot, intent, claims.kept), plan_claims(snapshot, claims))
+        return replace(join(parts), held="paused")
     return _plan_changes(snapshot, intent)
-
-
-def reads(snapshot: Snapshot) -> int:
-    """Return about the number of VMIs that the plan and the status read one by one. For a small set, this is the number
-    of its VMIs.
-
-    A scale-in or a rollout reads all VMIs. Otherwise, the plan reads one VMI of each group. The plan also reads the
-    outdated, spent and released VMIs. The status reads the names of the VMIs with problems.
-    """
-    number, groups = len(snapshot.members), len(snapshot.members.groups)
-    if number < LARGE or groups >= LARGE:
-        return number
-    intent = parse_intent(snapshot.owner)
-    if isinstance(intent, FieldError):
-        return 0
-    active = snapshot.members.where(is_active)
-    updated = active.where(lambda vmi: is_updated(vmi, intent.template.hash))
-    is_rollout = rolls_out(snapshot.owner) and len(updated) < len(active)
-    if is_rollout or len(active) > intent.wanted:
-        return number
-    kept, _ = split_by_selector(updated, intent.selector)
-    replaces_unready = replace_unready_after(snapshot.owner.metadata).after is not None
-    quiet = kept.where(lambda vmi: is_ready(vmi) or not (replaces_unready and is_running(vmi)))
-    terminating = snapshot.members.where(is_deleting)
-    return number - len(terminating) - len(quiet) + len(with_problems(snapshot, quiet)) + groups
 
 
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
@@ -102,7 +80,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     wanted = wanted_beside(len(claims.held), intent.wanted, len(active))
     intent = replace(intent, wanted=limited(wanted, len(active), snapshot.max_replicas))
     missing = intent.wanted - len(active)
-    back_off = find_back_off(snapshot.now, intent.template.hash, active, kept.spent)
+    back_off = find_back_off(snapshot.now, intent.template, active, kept.spent)
     creates = choose_creates(back_off, missing, burst=snapshot.burst, now=snapshot.now)
     adopted_uids = frozenset(vmi.metadata.uid for vmi in adopted.active)
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
@@ -114,6 +92,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
     undecodable = Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now))
     parts = [
+        plan_adopted_template(snapshot, intent, claims.kept),
         plan_revision(snapshot, intent, creates=missing > 0 and bool(scaling.stages)),
         plan_claims(snapshot, claims),
         scaling,
@@ -126,10 +105,28 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     if not claims.adopted and not claims.released and not scaling.stages:
         limit -= _deletes_of(cleanup)
         rollout = plan_rollout(snapshot, intent, active, back_off.failures, limit=limit)
-        parts += [rollout, plan_unready(snapshot, intent, active, limit=limit - _deletes_of(rollout))]
+        unready = plan_unready(snapshot, intent, active, limit=limit - _deletes_of(rollout))
+        parts += [_unless_limited(snapshot, active, rollout, Cause.UPDATE)]
+        parts += [_unless_limited(snapshot, active, unready, Cause.HEALING)]
     if not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, intent))
     return join(parts)
+
+
+def _unless_limited(snapshot: Snapshot, active: VMIs, part: Plan, cause: Cause) -> Plan:
+    """Return the plan that replaces VMIs. If more VMIs are active than the limit allows, the plan is held, because no
+    VMI would come back (P20). `cause` is the cause of the deletes in the plan.
+    """
+    most = snapshot.max_replicas
+    if not part.stages or not 0 < most < len(active):
+        return part
+    held = f"no VMI is replaced: {len(active)} are active, and --max-replicas {most} would not let a new one in"
+    notice = Notice(
+        reason="HealingHeld" if cause is Cause.HEALING else "UpdateHeld",
+        message=held,
+        once=f"limit {most} {snapshot.owner.metadata.generation}",
+    )
+    return Plan(held=held, notices=(notice,), requeue_after_s=part.requeue_after_s)
 
 
 def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:

@@ -12,11 +12,11 @@ from heapq import heapify, heappop, heapreplace
 from itertools import groupby, islice
 from typing import TypeAlias
 
-from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.annotations import REMOVE, deletion_cost, is_marked
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.costs import deletion_cost
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_migrating, is_ready, is_running, node_of, ready_since
-from controller.replicaset.traits import VMIs, is_protected
+from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
+from controller.replicaset.traits import VMIs
 from controller.runtime.members import Group, Members
 
 StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
@@ -57,7 +57,12 @@ def _without_last_waiting(active: VMIs, number: int) -> VMIs:
 
 
 def _waits_for_node(vmi: VirtualMachineInstance) -> bool:
-    return node_of(vmi) == "" and not is_ready(vmi) and not is_protected(vmi)
+    return node_of(vmi) == "" and not _ranks_as_ready(vmi) and not is_protected(vmi.metadata)
+
+
+def _ranks_as_ready(vmi: VirtualMachineInstance) -> bool:
+    """Return True if the VMI is ready or paused. A paused VMI is not deleted first, although it is not ready (P20)."""
+    return is_ready(vmi) or is_paused(vmi)
 
 
 def _rank_in_groups(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
@@ -69,7 +74,7 @@ def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
     nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
     vmis_per_node: Counter[str] = Counter()
     for group in active.groups:
-        protected = is_protected(group.example)
+        protected = is_protected(group.example.metadata)
         for vmi, state_rank in _with_state_ranks(group):
             node = node_of(vmi)
             vmis_per_node[node] += 1
@@ -109,14 +114,13 @@ def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
 
     The VMI with the smaller key is deleted first.
     """
-    cost = deletion_cost(vmi.metadata)
     return (
         not is_marked(vmi.metadata, REMOVE),
         node_of(vmi) != "",
         is_running(vmi),
-        is_ready(vmi),
+        _ranks_as_ready(vmi),
         not is_migrating(vmi),
-        0 if isinstance(cost, FieldError) else cost,
+        deletion_cost(vmi.metadata),
     )
 
 

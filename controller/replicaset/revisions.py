@@ -25,7 +25,7 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
 from controller.runtime.plan import Plan, Stage
-from informers.meta import ObjectMeta, labels_of
+from informers.meta import ObjectMeta
 
 SPREAD_S: Final = 300
 """The time, in seconds, over which the first revisions of existing sets are spread after a start of the controller."""
@@ -74,7 +74,7 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
     unused: list[ControllerRevision] = []
     if has_unused:
         examples = snapshot.members.examples()
-        hashes = {labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in examples} | {intent.template.hash}
+        hashes = {intent.template.hash_of(vmi) for vmi in examples} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (

@@ -12,56 +12,44 @@ VMI.
 
 from __future__ import annotations
 
-import re
 from datetime import datetime, timedelta
 
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.int_or_percent import parse_amount
-from controller.kubevirt.annotations import ROLLING_UPDATE
-from controller.kubevirt.costs import malformed_costs
-from controller.kubevirt.progress import invalid_annotation, parse_deadline, watch_progress
+from controller.kubevirt.annotations import ROLLING_UPDATE, is_protected
+from controller.kubevirt.progress import parse_deadline, watch_progress
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
+from controller.kubevirt.vmis import entered, is_paused, is_ready, ready_since, unready_since
+from controller.kubevirt.wrong_annotations import setting
 from controller.replicaset.back_off import PROVEN_AFTER, EarlyFailure, failing_since, is_proven, trial_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
-from controller.replicaset.scale import delete_of
+from controller.replicaset.scale import delete_of, hold_paused, successor_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
-from controller.replicaset.traits import VMIs, has_deletion_cost, is_protected, replaces_failure
-from controller.runtime.plan import Notice, Plan, Stage
-from informers.meta import annotations_of
-
-_MAX_UNAVAILABLE = re.compile(r"\s*maxUnavailable\s*=\s*(?P<amount>[0-9]{1,9}%?)\s*", re.ASCII)
+from controller.replicaset.traits import VMIs, replaces_failure
+from controller.runtime.plan import Cause, Plan, Stage, join
+from informers.meta import ObjectMeta, annotations_of
 
 
 class Rollout(Struct, frozen=True):
     """The settings of a rolling update.
 
-    The rollout deletes ready VMIs only while fewer than `max_unavailable` VMIs are not ready. `notices` contains a
-    notice if the progress deadline of the set is malformed.
+    The rollout deletes ready VMIs only while fewer than `max_unavailable` VMIs are not ready.
     """
 
     max_unavailable: int
     progress_deadline: timedelta
-    notices: tuple[Notice, ...] = ()
 
 
-def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | FieldError | None:
-    """Parse the rolling-update annotation of the set, or return None if the set does not have this annotation."""
-    annotations = annotations_of(snapshot.owner.metadata)
-    text = annotations.get(ROLLING_UPDATE)
-    if text is None:
-        return None
-    allowance = _parse_max_unavailable(text, wanted)
-    if isinstance(allowance, FieldError):
-        return allowance
-    deadline = parse_deadline(snapshot.owner.metadata)
-    return Rollout(allowance, deadline.after, deadline.notices)
+def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | None:
+    """Parse the rolling-update annotation of the set, or return None if it is absent or invalid."""
+    meta = snapshot.owner.metadata
+    allowance = _parse_max_unavailable(meta, wanted)
+    return Rollout(allowance, parse_deadline(meta)) if allowance is not None else None
 
 
 def rolls_out(owner: ReplicaSet) -> bool:
@@ -72,8 +60,7 @@ def rolls_out(owner: ReplicaSet) -> bool:
 def max_unavailable(owner: ReplicaSet) -> int | None:
     """Return the `maxUnavailable` of the rolling-update annotation, or None if it is absent or invalid."""
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
-    amount = _parse_max_unavailable(annotations_of(owner.metadata).get(ROLLING_UPDATE, ""), wanted)
-    return None if isinstance(amount, FieldError) else amount
+    return _parse_max_unavailable(owner.metadata, wanted)
 
 
 def plan_rollout(
@@ -86,18 +73,19 @@ def plan_rollout(
 ) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
 
-    While VMIs are missing, the plan deletes no VMI. `failures` are the early failures of the set.
+    While VMIs are missing, the plan deletes no VMI. Paused VMIs are not deleted. `failures` are the early failures of
+    the set.
     """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
         return Plan()
-    if isinstance(rollout, FieldError):
-        return Plan(notices=(invalid_annotation(ROLLING_UPDATE, snapshot.owner.metadata, rollout.message),))
     now = snapshot.now
-    updated = active.where(lambda vmi: is_updated(vmi, intent.template.hash))
+    updated = active.where(lambda vmi: is_updated(vmi, intent.template))
     if len(updated) == len(active):
-        return Plan(notices=rollout.notices)
-    outdated = active.where(lambda vmi: not is_updated(vmi, intent.template.hash) and not is_protected(vmi))
+        return Plan()
+    unprotected = active.where(lambda vmi: not is_updated(vmi, intent.template) and not is_protected(vmi.metadata))
+    outdated = unprotected.where(lambda vmi: not is_paused(vmi))
+    paused = hold_paused(tuple(unprotected.where(is_paused)), Cause.UPDATE)
     # Only a replacement of an early failure can be ready and unproven.
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
@@ -105,17 +93,16 @@ def plan_rollout(
     unavailable = max(intent.wanted - len(active.where(is_ready)) + sum(map(is_ready, unproven)), 0)
     allowance = rollout.max_unavailable - unavailable
     if len(active) >= intent.wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
-        hashed = intent.template.hash
-        ranked = [vmi for vmi in rank_for_removal(active) if not is_updated(vmi, hashed)]
+        template = intent.template
+        ranked = [vmi for vmi in rank_for_removal(active) if not is_updated(vmi, template) and not is_paused(vmi)]
         replaced, waiting = _choose(ranked, allowance)
     else:
         replaced, waiting = [], len(outdated)
-    deletes = tuple(delete_of(snapshot, vmi, "created from an older template") for vmi in replaced[: max(limit, 0)])
     progress = Plan(
-        stages=(Stage(deletes),) if deletes else (),
-        notices=rollout.notices + malformed_costs(active.where(has_deletion_cost)),
+        stages=_stages(snapshot, intent, replaced[: max(limit, 0)]),
         held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
     )
+    progress = join((progress, paused))
     if replaced or not waiting:
         return progress
     unproven_uids = {vmi.metadata.uid for vmi in unproven}
@@ -126,6 +113,14 @@ def plan_rollout(
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
     return _with_proofs(progress, unproven, now)
+
+
+def _stages(snapshot: Snapshot, intent: Intent, replaced: list[VirtualMachineInstance]) -> tuple[Stage, ...]:
+    if not replaced:
+        return ()
+    why, successor = "created from an older template", successor_of(snapshot, intent)
+    deletes = (delete_of(snapshot, vmi, why, cause=Cause.UPDATE, successor=successor) for vmi in replaced)
+    return (Stage(tuple(deletes)),)
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
@@ -173,12 +168,7 @@ def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[lis
     return replaced, waiting
 
 
-def _parse_max_unavailable(text: str, wanted: int) -> int | FieldError:
-    match = _MAX_UNAVAILABLE.fullmatch(text)
-    amount = parse_amount(match["amount"]) if match else None
-    if amount is None:
-        return FieldError(
-            f"annotation {ROLLING_UPDATE} is {quoted(text)}: it must be maxUnavailable=N with N at least 1, "
-            "or maxUnavailable=P% with P from 1 to 100; outdated VMIs are not replaced"
-        )
-    return amount.of(wanted)
+def _parse_max_unavailable(owner: ObjectMeta, wanted: int) -> int | None:
+    text = setting(owner, ROLLING_UPDATE)
+    amount = parse_amount(text.partition("=")[2].strip()) if text is not None else None
+    return amount.of(wanted) if amount is not None else None

@@ -11,11 +11,13 @@ from msgspec.structs import replace
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import RevisionCache
-from controller.replicaset.plan import plan, reads
+from controller.replicaset.judge import JUDGE
+from controller.replicaset.plan import plan
 from controller.replicaset.revisions import delete_left_over
 from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.snapshot import Snapshot, VMIRosters, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
+from controller.runtime.deletes import Judge
 from controller.runtime.plan import Notice, Outcome, Plan
 from informers.meta import ObjectKey
 from informers.resource import Resource
@@ -37,6 +39,10 @@ class ReplicaSetRules(NamedTuple):
     max_replicas: int = 0
     revisions: RevisionCache | None = None
     rosters: VMIRosters | None = None
+
+    @property
+    def judge(self) -> Judge:
+        return JUDGE
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -62,9 +68,6 @@ class ReplicaSetRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
-    def reads(self, snapshot: Snapshot) -> int:
-        return reads(snapshot)
-
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return a plan that deletes revisions without an owner (R17). The plan changes nothing else, because the
         garbage collector deletes the VMIs (R15).
@@ -73,6 +76,9 @@ class ReplicaSetRules(NamedTuple):
             self.rosters.forget(key)
         left_over = self.revisions.left_over(key) if self.revisions is not None else ()
         return delete_left_over(left_over, burst=self.burst)
+
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+        pass  # A set changes no VMI. It creates and deletes VMIs.
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:
         return next_status(snapshot, outcomes)

@@ -6,23 +6,27 @@ A VMI is spent if it has finished or if its state is unknown.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from typing import Final
 
 from msgspec import Struct
 
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_marked
-from controller.kubevirt.costs import malformed_costs
+from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_protected
+from controller.kubevirt.delicate import IS_PAUSED, reason_to_keep_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_active, is_deleting, is_final, is_spent, phase_of
+from controller.kubevirt.vmis import is_active, is_deleting, is_final, is_paused, is_spent, phase_of
 from controller.replicaset.back_off import Creates, annotation_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
-from controller.replicaset.traits import VMIs, has_deletion_cost, is_protected
-from controller.runtime.plan import Create, Delete, Notice, Plan, Stage
+from controller.replicaset.traits import VMIs, name_of
+from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage, join
 from informers.meta import NO_LABELS, ObjectKey
+
+MAX_NOTICES: Final = 10
+"""The maximum number of Events about paused VMIs in one reconciliation."""
 
 
 class ActiveAndSpent(Struct, frozen=True):
@@ -66,27 +70,64 @@ def plan_scale(
 
 def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *, limit: int) -> Plan:
     """Plan to delete at most `limit` spent VMIs (finished or unknown). Protected VMIs stay, so that users can inspect
-    them.
+    them. Paused VMIs stay too.
     """
-    deletable = [vmi for vmi in spent if not is_marked(vmi.metadata, PROTECT)]
+    unprotected = [vmi for vmi in spent if not is_protected(vmi.metadata)]
+    deletable = [vmi for vmi in unprotected if not reason_to_keep_vmi(vmi)]
+    paused = [vmi for vmi in unprotected if reason_to_keep_vmi(vmi)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(
         delete_of(snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
         for vmi in deletable[: max(limit, 0)]
     )
-    return Plan(stages=(Stage(deletes, essential=False),) if deletes else ())
+    return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_paused(paused)))
 
 
-def delete_of(snapshot: Snapshot, vmi: VirtualMachineInstance, why: str) -> Delete:
+def hold_paused(paused: Collection[VirtualMachineInstance], cause: Cause = Cause.UNSPECIFIED) -> Plan:
+    """Return a plan that says why these VMIs are not deleted now. `cause` is the cause of the deletes (`delete_of`)."""
+    if not paused:
+        return Plan()
+    notices = (
+        Notice(
+            reason="UpdateHeld" if cause is Cause.UPDATE else "ScaleInHeld",
+            message=f"virtual machine {vmi.metadata.name} is not deleted now: {IS_PAUSED}",
+            once=f"{vmi.metadata.uid} {IS_PAUSED}",
+        )
+        for vmi in sorted(paused, key=name_of)[:MAX_NOTICES]
+    )
+    return Plan(held=f"{len(paused)} VMIs are not deleted while they are paused", notices=tuple(notices))
+
+
+def delete_of(
+    snapshot: Snapshot,
+    vmi: VirtualMachineInstance,
+    why: str,
+    *,
+    cause: Cause = Cause.UNSPECIFIED,
+    successor: bytes = b"",
+) -> Delete:
+    """Return the action that deletes the VMI.
+
+    A scale-in or clean-up has no `cause`, and deletes the VMI also if it has changed. The reason of any other delete
+    depends on the state of the VMI. So if the VMI has changed, it is not deleted, and a new plan judges it again.
+    """
     meta, owner_uid = vmi.metadata, snapshot.owner.metadata.uid
     return Delete(
         resource=snapshot.vmis,
         key=meta.key,
         uid=meta.uid,
         version=meta.resource_version,
-        owner_uid=owner_uid,
+        owner_uid="" if cause else owner_uid,
         why=why,
+        cause=cause,
+        successor=successor,
     )
+
+
+def successor_of(snapshot: Snapshot, intent: Intent) -> bytes:
+    """Return an encoded VMI such as the set creates after the deletion of an outdated VMI."""
+    (create,) = creates_of(snapshot, intent, Creates(fresh=1), "")
+    return create.body
 
 
 def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:
@@ -136,19 +177,22 @@ def _scale_in(
     surplus: int,
     adopted_uids: Collection[str],
 ) -> Plan:
-    deletable = len(active.where(lambda vmi: not is_protected(vmi)))
-    chosen = first_for_removal(active, min(surplus, snapshot.burst))
+    deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
+    paused = active.where(lambda vmi: reason_to_keep_vmi(vmi) == IS_PAUSED)
+    chosen = first_for_removal(active, min(surplus, snapshot.burst + len(paused)))
+    held_paused = hold_paused([vmi for vmi in chosen if is_paused(vmi)])
     why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
-    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in chosen if vmi.metadata.uid not in adopted_uids)
-    held, notices = "", malformed_costs(active.where(has_deletion_cost))
+    unpaused = [vmi for vmi in chosen if not is_paused(vmi)][: snapshot.burst]
+    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in unpaused if vmi.metadata.uid not in adopted_uids)
+    held, notices = "", tuple[Notice, ...]()
     if surplus > deletable:
         held = f"{surplus - deletable} surplus VMIs are protected"
-        notices += (_protected_notice(snapshot, intent, surplus - deletable),)
-    elif len(deletes) < surplus:
+        notices = (_protected_notice(snapshot, intent, surplus - deletable),)
+    elif len(deletes) < surplus and not held_paused.held:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
-    return Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held)
+    return join((Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held), held_paused))
 
 
 def _protected_notice(snapshot: Snapshot, intent: Intent, protected: int) -> Notice:

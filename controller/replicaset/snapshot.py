@@ -15,10 +15,12 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import NamesInUse
 from controller.apimachinery.label_selectors import LabelSelector, Operator
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.wrong_annotations import Wrong, all_wrong
 from controller.replicaset.history import History
-from controller.replicaset.traits import VMIs, group_vmis, traits_of
+from controller.replicaset.traits import VMIs, group_vmis, traits_of, wrong_on_vmi
 from controller.runtime.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
@@ -104,6 +106,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def key(self) -> ObjectKey:
         return self.owner.metadata.key
+
+    @property
+    def wrong_annotations(self) -> tuple[Wrong, ...]:
+        """The wrong annotations of the set and of its VMIs (P23)."""
+        members = (("VMI", group, wrong_on_vmi(group.example)) for group in self.members.groups)
+        return all_wrong(self.owner.metadata, Place.SET, members)
 
 
 def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:

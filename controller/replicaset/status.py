@@ -7,7 +7,8 @@ controllers and are not changed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.apimachinery.field_error import FieldError
@@ -17,14 +18,29 @@ from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
+from controller.kubevirt.wrong_annotations import problem_of
 from controller.replicaset.back_off import BackOff, choose_creates, condition_of, find_back_off
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.state import health_of, revision_in_use
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import VMIs
-from controller.runtime.plan import AlreadyThere, Create, Delete, Done, Notice, Outcome, Rejected, Unknown
+from controller.runtime.plan import (
+    AlreadyThere,
+    Cause,
+    Create,
+    Delete,
+    Done,
+    Notice,
+    Outcome,
+    Patch,
+    Rejected,
+    SuccessorRefused,
+    Unknown,
+)
 from informers.errors import Conflict, StatusError
+
+_VERBS: Final[Mapping[type, str]] = {Create: "creating", Delete: "deleting"}
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
@@ -61,10 +77,10 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         updated_replicas=len(_updated(active, intent)) if intent else 0,
         observed_generation=owner.metadata.generation,
         label_selector=str(intent.selector) if intent else old.label_selector,
-        current_revision=revision_in_use(active, intent.template.hash) if intent else old.current_revision,
+        current_revision=revision_in_use(active, intent.template) if intent else old.current_revision,
         update_revision=intent.template.hash if intent else old.update_revision,
         printable_status=str(health.word),
-        problem=health.problem or None,
+        problem=health.problem or problem_of(snapshot.wrong_annotations) or None,
         conditions=merge_conditions(old.conditions, ours, snapshot.now),
     )
 
@@ -101,11 +117,20 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-    """Return the notices about created and deleted VMIs (R12), and about revisions that could not be written (R17).
+    """Return the notices about created, deleted and replaced VMIs (R12), and about revisions that could not be written
+    (R17).
 
     The reasons and messages about VMIs are similar to KubeVirt's.
     """
-    return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
+    return tuple(notice for outcome in outcomes for notice in (_unready_notice(outcome), _notice_of(outcome)) if notice)
+
+
+def _unready_notice(outcome: Outcome) -> Notice | None:
+    match outcome:
+        case Done(action=Delete(cause=Cause.HEALING, key=key, why=why)):
+            return Notice(reason="UnreadyReplaced", message=f"virtual machine {key.name} is replaced: it is {why}")
+        case _:
+            return None
 
 
 def _notice_of(outcome: Outcome) -> Notice | None:
@@ -116,27 +141,41 @@ def _notice_of(outcome: Outcome) -> Notice | None:
             return None
         noun = "revision"
     match outcome:
+        case SuccessorRefused(action=Delete(cause=cause, uid=uid)):
+            return Notice(
+                reason="HealingHeld" if cause is Cause.HEALING else "UpdateHeld",
+                message=f"virtual machine {name} is not deleted: {outcome.message}",
+                once=f"{uid} successor refused",
+            )
         case Done(action=Create()) | AlreadyThere():
             # AlreadyThere means that an earlier create succeeded, but its answer was lost.
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
         case Rejected(action=action) | Unknown(action=action) if reason := _failure_reason(outcome):
-            verb = "creating" if isinstance(action, Create) else "deleting"
+            verb = _VERBS.get(type(action), "updating")
+            noun = "replica set" if isinstance(action, Patch) and action.is_note else noun
             return Notice(reason=reason, message=f"Error {verb} {noun} {name}: {outcome.message}")
         case _:
             return None
 
 
 def _failure_reason(outcome: Outcome) -> str:
-    """Return `FailedCreate` or `FailedDelete` if the server answered a create or delete request with an error.
+    """Return `FailedCreate`, `FailedDelete` or `FailedUpdate` if the server answered a create, a delete or a patch with
+    an error.
 
-    For other actions and for connection errors, return "". If a user changed the VMI since the plan was made, the VMI
-    is not deleted. That is no failure.
+    Return `FailedCreate` also if the server would refuse the successor of a VMI. This VMI was not deleted.
+
+    For other actions and for connection errors, return "". If a user changed the object since the plan was made, the
+    object is not deleted and not patched. That is no failure.
     """
     match outcome:
-        case Rejected(action=Delete(), error=Conflict()):
+        case SuccessorRefused(error=StatusError()):
+            return "FailedCreate"
+        case Rejected(action=Delete() | Patch(), error=Conflict()):
             return ""
+        case Rejected(action=Patch(), error=StatusError()) | Unknown(action=Patch(), error=StatusError()):
+            return "FailedUpdate"
         case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
             return "FailedCreate"
         case Rejected(action=Delete(), error=StatusError()) | Unknown(action=Delete(), error=StatusError()):
@@ -146,12 +185,12 @@ def _failure_reason(outcome: Outcome) -> str:
 
 
 def _updated(active: VMIs, intent: Intent) -> VMIs:
-    return active.where(lambda vmi: is_updated(vmi, intent.template.hash))
+    return active.where(lambda vmi: is_updated(vmi, intent.template))
 
 
 def _find_back_off(snapshot: Snapshot, intent: Intent, active: VMIs) -> BackOff:
     spent = snapshot.members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
-    return find_back_off(snapshot.now, intent.template.hash, active, spent)
+    return find_back_off(snapshot.now, intent.template, active, spent)
 
 
 def _back_off_condition(snapshot: Snapshot, intent: Intent | None, active: VMIs, back_off: BackOff) -> Condition | None:
@@ -165,7 +204,7 @@ def _back_off_condition(snapshot: Snapshot, intent: Intent | None, active: VMIs,
         return find_true((snapshot.owner.status or ReplicaSetStatus()).conditions, REPLICA_BACK_OFF)
     wanted = limited(intent.wanted, len(active), snapshot.max_replicas)
     creates = choose_creates(back_off, wanted - len(active), burst=snapshot.burst, now=snapshot.now)
-    return condition_of(back_off, creates, active, intent.template.hash)
+    return condition_of(back_off, creates, active, intent.template)
 
 
 def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:

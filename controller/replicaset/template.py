@@ -16,12 +16,12 @@ from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SAFE_ALPHABET, name_base
-from controller.kubevirt.annotations import TEMPLATE_HASH
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.normal_form import TEMPLATE_LIMIT, VMI_SPEC, encoded, normal_form, too_large
+from controller.kubevirt.normal_form import HASHED_SPEC, TEMPLATE_LIMIT, encoded, normal_form, too_large
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance
-from informers.meta import NO_LABELS, OwnerReference, labels_of
+from informers.meta import NO_LABELS, OwnerReference, annotations_of, labels_of
 from informers.resource import Resource, T
 
 HASH_LENGTH = 10
@@ -36,6 +36,9 @@ Items: TypeAlias = tuple[tuple[str, str], ...]
 class Template(Struct, frozen=True, kw_only=True):
     """A parsed and valid template. Old spellings of fields are converted (R13). `base` is the start of each VMI name.
 
+    `adopted` is the hash of the template of VMIs without the template-hash label: the value of the annotation
+    `ADOPTED_TEMPLATE`, or else the hash of this template.
+
     The hash identifies the template. The hash depends only on the labels, the annotations, the finalizers and the spec
     of a new VMI. The order of fields and the spelling of values (see `normal_form`) do not change the hash. So if a set
     is deleted with `--cascade=orphan` and created again, its VMIs count as up to date.
@@ -43,18 +46,29 @@ class Template(Struct, frozen=True, kw_only=True):
 
     base: str
     hash: str
+    adopted: str
     labels: Mapping[str, str]
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     spec: bytes
 
+    def hash_of(self, vmi: VirtualMachineInstance) -> str:
+        """Return the hash of the template to which the VMI belongs."""
+        return labels_of(vmi.metadata).get(TEMPLATE_HASH, self.adopted)
 
-def is_updated(vmi: VirtualMachineInstance, template_hash: str) -> bool:
-    """Return True if the VMI was created from the template with this hash.
 
-    A VMI without the template-hash label, for example an adopted VMI, counts as outdated.
-    """
-    return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template_hash
+def is_updated(vmi: VirtualMachineInstance, template: Template) -> bool:
+    """Return True if the VMI belongs to the template."""
+    return template.hash_of(vmi) == template.hash
+
+
+def is_created_from(vmi: VirtualMachineInstance, template: Template) -> bool:
+    """Return True if this controller created the VMI from the template. Then the VMI has the template-hash label."""
+    return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template.hash
+
+
+def has_hash(vmi: VirtualMachineInstance) -> bool:
+    return TEMPLATE_HASH in labels_of(vmi.metadata)
 
 
 class EncodedTemplate(Struct, frozen=True):
@@ -87,7 +101,16 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
     if isinstance(digest, FieldError):
         return digest
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
-    return Template(base=base, hash=digest, labels=labels, annotations=annotations, finalizers=finalizers, spec=spec)
+    adopted = annotations_of(owner.metadata).get(ADOPTED_TEMPLATE, digest)
+    return Template(
+        base=base,
+        hash=digest,
+        adopted=adopted,
+        labels=labels,
+        annotations=annotations,
+        finalizers=finalizers,
+        spec=spec,
+    )
 
 
 def encode_template(
@@ -127,7 +150,7 @@ def _hash_of(labels: Items, annotations: Items, finalizers: tuple[str, ...], spe
     Different spellings of the same content have the same hash.
     """
     try:
-        content = (dict(labels), dict(annotations), normal_form(msgspec.json.decode(spec), VMI_SPEC))
+        content = (dict(labels), dict(annotations), normal_form(msgspec.json.decode(spec), HASHED_SPEC))
         # Earlier hashes did not include finalizers. Without finalizers, the hash is the same as before.
         canonical = encoded((*content, finalizers) if finalizers else content)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -1,8 +1,9 @@
 """The traits of the VMIs of a set. VMIs with equal traits are in one group of `Members`.
 
-The traits contain no names, because each VMI would have its own group. Only the traits of an active VMI that is not
-ready contain times. The times have whole seconds, so the VMIs of a burst have few groups. Ready VMIs of all ages have
-one group. So a decision that depends on a name, or on the age of a ready VMI, must read each VMI of a group.
+The traits contain no names, because each VMI would have its own group. Only the traits of a terminating VMI, and of an
+active VMI that is not ready, contain times. The times have whole seconds, so the VMIs of a burst have few groups. Ready
+VMIs of all ages have one group. So a decision that depends on a name, or on the age of a ready VMI, must read each VMI
+of a group.
 """
 
 from __future__ import annotations
@@ -12,10 +13,12 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, PROTECT, REMOVE, is_marked
+from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, REMOVE, is_protected
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.problems import is_booting, obstacle_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_migrating, is_ready, is_spent, node_of, unready_since
+from controller.kubevirt.vmis import entered, is_migrating, is_paused, is_ready, is_spent, node_of, unready_since
+from controller.kubevirt.wrong_annotations import wrong_on
 from controller.runtime.members import Members, grouped
 from informers.meta import annotations_of, labels_of
 
@@ -29,16 +32,17 @@ def traits_of(vmi: VirtualMachineInstance) -> Hashable:
     """Return the labels without `NODE_LABELS`, the state, and the annotations that decisions need."""
     labels = tuple([item for item in labels_of(vmi.metadata).items() if item[0] not in NODE_LABELS])
     status, annotations = vmi.status, vmi.metadata.annotations
-    stays, ready, spent = vmi.metadata.deletion_timestamp is None, is_ready(vmi), is_spent(vmi)
+    deleted, ready, spent = vmi.metadata.deletion_timestamp, is_ready(vmi), is_spent(vmi)
     return (
         labels,
-        stays,
+        deleted,
         status.phase if status is not None else None,
         ready,
         spent,
+        is_paused(vmi),
         not vmi.undecodable,
-        None if not annotations else (is_protected(vmi), replaces_failure(vmi), has_deletion_cost(vmi)),
-        _wait_of(vmi) if stays and not ready and not spent else None,
+        None if not annotations else (is_protected(vmi.metadata), replaces_failure(vmi), wrong_on_vmi(vmi)),
+        _wait_of(vmi) if deleted is None and not ready and not spent else None,
     )
 
 
@@ -85,14 +89,11 @@ def name_of(vmi: VirtualMachineInstance) -> str:
     return vmi.metadata.name
 
 
-def is_protected(vmi: VirtualMachineInstance) -> bool:
-    return is_marked(vmi.metadata, PROTECT)
-
-
 def replaces_failure(vmi: VirtualMachineInstance) -> bool:
     """Return True if the VMI has the annotation of a replacement of an early failure (R4a)."""
     return EARLY_FAILURES in annotations_of(vmi.metadata)
 
 
-def has_deletion_cost(vmi: VirtualMachineInstance) -> bool:
-    return DELETION_COST in annotations_of(vmi.metadata)
+def wrong_on_vmi(vmi: VirtualMachineInstance) -> tuple[str, ...]:
+    """Return the messages about the wrong annotations of the VMI (P23)."""
+    return wrong_on(vmi.metadata, Place.VMI)

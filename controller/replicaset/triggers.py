@@ -6,24 +6,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
-from controller.kubevirt.annotations import (
-    PROGRESS_DEADLINE,
-    PROTECT,
-    REMOVE,
-    REPLACE_UNREADY_AFTER,
-    ROLLING_UPDATE,
-    is_marked,
-)
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected, own_annotations
 from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.revisions import former_set_of
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_deleting, is_ready, is_spent, node_of, phase_of
+from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, is_spent, node_of, phase_of
 from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
+from controller.replicaset.traits import wrong_on_vmi
 from controller.runtime.triggers import Wake, itself, wakes_of
-from informers.meta import ObjectKey, annotations_of, controller_of, labels_of
+from informers.meta import ObjectKey, controller_of, labels_of
 from informers.store import Change, StoreView
 
 NO_SELECTOR = LabelSelector()
@@ -100,8 +94,8 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 
     - For a VMI that no owner controls, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
-    - For any other VMI, the result contains the UID of the controller, the labels, the state, and the marks for removal
-      and protection.
+    - For any other VMI, the result contains the UID of the controller, the labels, the state, the marks for removal and
+      protection, and whether the VMI is paused.
     """
     meta = vmi.metadata
     owner = controller_of(meta)
@@ -109,7 +103,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         return (None, labels_of(meta))
     if is_deleting(vmi):
         return (owner.uid, None)
-    return (owner.uid, labels_of(meta), is_spent(vmi), is_marked(meta, REMOVE), is_marked(meta, PROTECT))
+    return (owner.uid, labels_of(meta), is_spent(vmi), is_marked(meta, REMOVE), is_protected(meta), is_paused(vmi))
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
@@ -120,18 +114,15 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     """
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
-    return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable, problem_state_of_vmi(vmi))
+    return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable, problem_state_of_vmi(vmi), wrong_on_vmi(vmi))
 
 
 def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
     meta = owner.metadata
-    annotations = annotations_of(meta)
     return (
         meta.uid,
         meta.generation,
         meta.deletion_timestamp is None,
-        annotations.get(ROLLING_UPDATE),
-        annotations.get(PROGRESS_DEADLINE),
-        annotations.get(REPLACE_UNREADY_AFTER),
+        own_annotations(meta),
         owner.spec,
     )

@@ -14,9 +14,9 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.unready_setting import replace_unready_after
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
@@ -25,13 +25,11 @@ from controller.replicaset.rollout import rolls_out
 from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
-from controller.replicaset.traits import VMIs, is_protected, replaces_failure
-from controller.runtime.plan import Notice, Plan, Stage
+from controller.replicaset.traits import VMIs, replaces_failure
+from controller.runtime.plan import Cause, Plan, Stage
 
 SHARE: Final = 4
 """At most a quarter of the wanted VMIs may be replaced at the same time. One VMI may always be replaced."""
-
-_NO_VM: Final = VirtualMachine()
 
 
 class UnreadyVMI(Struct, frozen=True):
@@ -49,18 +47,17 @@ def plan_unready(snapshot: Snapshot, intent: Intent, active: VMIs, *, limit: int
 
     The plan deletes VMIs before it creates VMIs, so the number of active VMIs does not grow.
     """
-    setting = replace_unready_after(snapshot.owner.metadata)
-    if setting.after is None:
-        return Plan(notices=setting.notices)
-    seconds = int(setting.after.total_seconds())
-    unready = _unready_vmis(snapshot, intent, active, setting.after)
+    after = replace_unready_after(snapshot.owner.metadata)
+    if after is None:
+        return Plan()
+    seconds = int(after.total_seconds())
+    unready = _unready_vmis(snapshot, intent, active, after)
     overdue = [each for each in unready if each.due <= snapshot.now]
     chosen = overdue[: max(min(_slots(intent, active, overdue), limit), 0)]
     waiting = len(overdue) - len(chosen)
     next_times = [(each.due - snapshot.now).total_seconds() for each in unready if each.due > snapshot.now]
     return Plan(
         stages=_stages(snapshot, intent, active, chosen, seconds) if chosen else (),
-        notices=tuple(_notice(each.vmi, seconds) for each in chosen),
         held=f"{waiting} VMIs that are not ready wait until the replacements of others are ready" if waiting else "",
         requeue_after_s=min(next_times, default=None),
     )
@@ -69,10 +66,10 @@ def plan_unready(snapshot: Snapshot, intent: Intent, active: VMIs, *, limit: int
 def _unready_vmis(snapshot: Snapshot, intent: Intent, active: VMIs, after: timedelta) -> list[UnreadyVMI]:
     """Return the VMIs that run and are not ready. VMIs that replaced fewer failed VMIs come first."""
     found = []
-    for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi)):
-        if delicate_reason(_NO_VM, vmi):
+    for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi.metadata)):
+        if delicate_reason_of_vmi(vmi):
             continue
-        if rolls_out(snapshot.owner) and not is_updated(vmi, intent.template.hash):
+        if rolls_out(snapshot.owner) and not is_updated(vmi, intent.template):
             continue  # The rollout replaces this VMI.
         failures = trial_of(vmi).failures + 1
         since = min(_unready_since(vmi) or snapshot.now, snapshot.now)
@@ -110,21 +107,14 @@ def _stages(
     seconds: int,
 ) -> tuple[Stage, ...]:
     why = f"not ready for longer than {seconds} s"
-    deletes = Stage(tuple(delete_of(snapshot, each.vmi, why) for each in chosen))
     missing = max(intent.wanted - len(active) + len(chosen), 0)
     replaced = tuple(
         EarlyFailure(each.vmi, each.failures, failing_since(each.vmi, snapshot.now), snapshot.now)
         for each in chosen
-        if is_updated(each.vmi, intent.template.hash)
+        if is_updated(each.vmi, intent.template)
     )[:missing]
     fresh = min(len(chosen), missing) - len(replaced)
     creates = creates_of(snapshot, intent, Creates(replaced, fresh), "replaces a VMI that was not ready")
-    return (deletes, Stage(creates)) if creates else (deletes,)
-
-
-def _notice(vmi: VirtualMachineInstance, seconds: int) -> Notice:
-    return Notice(
-        reason="UnreadyReplaced",
-        message=f"virtual machine {vmi.metadata.name} is replaced: it runs and is not ready for more than {seconds} s",
-        once=f"unready {vmi.metadata.uid}",
-    )
+    successor = creates[0].body if creates else b""
+    deletes = (delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor) for each in chosen)
+    return (Stage(tuple(deletes)), *((Stage(creates),) if creates else ()))

@@ -19,7 +19,6 @@ from structlog.contextvars import bound_contextvars
 
 from controller.runtime.loop_share import LoopShare
 from controller.runtime.outage import Outage
-from controller.runtime.pace import Pace
 from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
 from informers.errors import ApiError
 from informers.fairness import FLOW
@@ -54,18 +53,15 @@ class Controller:
         workers: int,
         instruments: ReconcileInstruments,
         share: LoopShare | None = None,
-        pace: Pace | None = None,
     ) -> None:
         """Create the controller of a kind. `share` limits the time that each namespace may use on the event loop. All
-        kinds have the same `share`. If `share` is None, there is no limit. `pace` records the cost of each
-        reconciliation.
+        kinds have the same `share`. If `share` is None, there is no limit.
         """
         self.name = name
         self.queue = queue
         self._reconciler = reconciler
         self._outage = Outage(queue)
         self._share = share
-        self._pace = pace
         self._workers = workers
         self._instruments = instruments
         self._passes = 0
@@ -112,8 +108,6 @@ class Controller:
     def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
         if self._share is not None:
             self._share.spend(key.namespace, report.blocked_s)
-        if self._pace is not None:
-            self._pace.note(key, report.blocked_s)
         if not isinstance(report.result, Retry) or not report.result.outage:
             self._outage.end(key, served=bool(report.facts))
         match report.result:

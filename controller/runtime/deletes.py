@@ -1,18 +1,21 @@
-"""Deletes an object only if the object still belongs to its owner (G3).
+"""Deletes an object only if the reason to delete it still holds on the server (G3, P20).
 
-The plan is made from the cache. In the meantime, a user may have detached the object, to keep it. So a delete request
-has the resourceVersion in the cache as a precondition. If the object has changed, the executor reads it from the
-server. The executor deletes the new version only if the object still has its owner.
+The plan is made from the cache. In the meantime, a user may have detached or protected the object, or its snapshot may
+have begun. So a delete request has the resourceVersion in the cache as a precondition. If the object has changed, the
+executor reads it from the server. The executor deletes the new version only if the object still has its owner, and if
+the judge of the kind finds no obstacle.
 """
 
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
 
-from controller.runtime.plan import Delete, Done, Member, Missing, Outcome, Rejected
+from controller.runtime.plan import AnyResource, Delete, Done, Missing, Outcome, Rejected, Restart, SuccessorRefused
+from controller.runtime.successors import successor_error
 from informers.errors import ApiError, Conflict, NotFound
-from informers.meta import ObjectMeta, controller_of
+from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
@@ -22,16 +25,39 @@ read.
 
 _UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
 
+Found: TypeAlias = Mapping[AnyResource, bytes]
+"""Objects of the same name as the server has them now. A resource without such an object is absent."""
 
-async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
+
+class Judge(NamedTuple):
+    """Judges a delete or a restart again, from the objects that the server has now.
+
+    `resources` are the resources whose objects the function `obstacle` reads. They have the key of the action's object.
+    The function `obstacle` returns the reason why the action must not happen, or "". The function is pure.
+    """
+
+    resources: tuple[AnyResource, ...] = ()
+    obstacle: Callable[[Delete | Restart, Found], str] = lambda _action, _found: ""
+
+
+NO_JUDGE: Final = Judge()
+"""A judge that finds no obstacle."""
+
+
+async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO_JUDGE) -> Outcome:
     """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
 
-    Return `Rejected` if the object has lost the finalizer of the action. If the object has changed in another way, the
-    delete request is sent again. Raise ApiError if a delete request fails for another reason, or if the last attempt
-    fails.
+    Return `SuccessorRefused` if the server would refuse the successor. Return `Rejected` if the object has lost the
+    finalizer of the action, or if the judge finds an obstacle. If the object has changed in another way, the delete
+    request is sent again. Raise ApiError if a delete request fails for another reason, or if the last attempt fails.
     """
-    if action.member is not None and (problem := await membership_error(client, action.member)) is not None:
+    if action.member is not None and (problem := await member_error(client, action, {}, judge)) is not None:
         return Rejected(action, problem)
+    if action.successor:
+        if (problem := await successor_error(client, action)) is not None:
+            return SuccessorRefused(action, problem)
+        if (problem := await _neighbour_error(client, action, judge)) is not None:
+            return Rejected(action, problem)
     version = action.version
     for attempts_left in reversed(range(ATTEMPTS)):
         try:
@@ -42,35 +68,67 @@ async def perform_delete(client: ObjectClient, action: Delete) -> Outcome:
             if not (action.owner_uid and version and attempts_left):
                 raise
         try:
-            found = read_meta(await client.get(action.resource, action.key))
-        except NotFound:
-            return Missing(action)
+            found = await _read(client, action.key, {action.resource, *judge.resources})
+            meta = read_meta(found[action.resource]) if action.resource in found else None
         except ApiError as error:
             # Only the read failed, so nothing was deleted, even if the answer was lost.
             return Rejected(action, error)
-        if not _is_deletable(found, action):
+        if meta is None or not _is_deletable(meta, action):
             return Missing(action)
-        if action.finalizer and action.finalizer not in (found.finalizers or ()):
+        if action.finalizer and action.finalizer not in (meta.finalizers or ()):
             return Rejected(action, Conflict(f"{action.key} has no finalizer {action.finalizer} any more", code=409))
-        version = found.resource_version
+        if obstacle := judge.obstacle(action, found):
+            return Rejected(action, Conflict(f"{action.key} is not deleted now: {obstacle}", code=409))
+        version = meta.resource_version
     raise AssertionError("the last attempt returns or raises")
 
 
-async def membership_error(client: ObjectClient, member: Member) -> ApiError | None:
-    """Return a Conflict if the VM has left its pool, or the error if the VM cannot be read. Otherwise return None.
+async def member_error(client: ObjectClient, action: Delete | Restart, found: Found, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the VM of the action has left its pool, or if the judge finds an obstacle in the VM and in
+    the objects `found`. Return the error if the VM cannot be read. Otherwise return None.
 
     A user may have just detached the VM, to keep its VMI running.
     """
+    member = action.member
+    if member is None:
+        return None
     try:
-        found = read_meta(await client.get(member.resource, member.key))
+        answer = await client.get(member.resource, member.key)
+        meta = read_meta(answer)
     except NotFound:
         return Conflict(f"{member.key} was deleted", code=409)
     except ApiError as error:
         return error
-    owner = controller_of(found)
-    if found.uid != member.uid or owner is None or owner.uid != member.owner_uid:
+    owner = controller_of(meta)
+    if meta.uid != member.uid or owner is None or owner.uid != member.owner_uid:
         return Conflict(f"{member.key} has left its pool", code=409)
+    if obstacle := judge.obstacle(action, {**found, member.resource: answer}):
+        return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
     return None
+
+
+async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the judge finds an obstacle in the other objects of the same name, or the error of a read.
+
+    The precondition of the delete covers only the object itself. For example, a VMI may be paused without a change of
+    its VM.
+    """
+    try:
+        found = await _read(client, action.key, {*judge.resources} - {action.resource})
+    except ApiError as error:
+        return error
+    obstacle = judge.obstacle(action, found) if found else ""
+    return Conflict(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
+
+
+async def _read(client: ObjectClient, key: ObjectKey, resources: set[AnyResource]) -> Found:
+    found = {}
+    for resource in resources:
+        try:
+            found[resource] = await client.get(resource, key)
+        except NotFound:
+            continue
+    return found
 
 
 async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:

@@ -1,8 +1,9 @@
-"""The disks of earlier objects: a create waits until they are gone or have no owner (P3, P10).
+"""The disks of other objects: a create waits until they are gone or have no owner (P3, P10, P21).
 
 A new VM uses its disks by name. An earlier VM of the same name may have left such a disk. If the disk still belongs to
-the earlier VM, the garbage collector will delete the disk. So the new VM must wait. No cache contains disks, so the
-server is asked before each create.
+the earlier VM, the garbage collector will delete the disk. So the new VM must wait. The disk can also belong to another
+VM, for example if two pools have dataVolumeTemplates of the same name. Two VMs must never use one disk, so the new VM
+must wait, too. No cache contains disks, so the server is asked before each create.
 
 The first create of a stage reads its disks one by one. A full quota rejects this create, and then no further request is
 needed. The later creates share one list for each kind of disk, if the list is cheaper than single reads. A list has
@@ -52,11 +53,11 @@ class _Page(Struct, frozen=True):
     items: tuple[_Item, ...] | None = None
 
 
-_decode_page: Final = msgspec.json.Decoder(_Page).decode
+decode_page: Final = msgspec.json.Decoder(_Page).decode
 
 
 class DiskCheck:
-    """Tells for each create of one stage whether the create must wait."""
+    """Tells for each create of one stage whether the create must wait, and why."""
 
     def __init__(self, client: ObjectClient, creates: Iterable[Create]) -> None:
         self._client = client
@@ -68,20 +69,27 @@ class DiskCheck:
         self._locks: dict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
         self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
 
-    async def must_wait(self, create: Create) -> bool:
-        """Return True if an earlier object of the same name still owns a disk of the new object.
+    async def obstacle(self, create: Create) -> str:
+        """Return the reason why the create must wait, or "".
 
-        Return True also if a disk is being deleted. Raise ApiError if a disk cannot be read.
+        The create waits if a disk of the new object belongs to an object of the same kind, or if a disk is being
+        deleted. Raise ApiError if a disk cannot be read.
         """
         lists, self._is_first = not self._is_first, False
         for resource, key in create.reusable_disks:
             disk = await self._find(resource, key, lists=lists)
             if disk is None:
                 continue
-            owners = {(owner.kind, owner.name) for owner in disk.owner_references or ()}
-            if (create.resource.kind, create.key.name) in owners or disk.deletion_timestamp is not None:
-                return True
-        return False
+            if disk.deletion_timestamp is not None:
+                return f"the disk {key.name} is being deleted"
+            owners = [each.name for each in disk.owner_references or () if each.kind == create.resource.kind]
+            if create.key.name in owners:
+                return f"the disk {key.name} still belongs to an earlier {create.key.name}, and will be deleted with it"
+            if owners:
+                return (
+                    f"the disk {key.name} belongs to {owners[0]}; give the dataVolumeTemplates of each pool own names"
+                )
+        return ""
 
     async def _find(self, resource: AnyResource, key: ObjectKey, *, lists: bool) -> ObjectMeta | None:
         place = resource, key.namespace
@@ -106,7 +114,7 @@ class DiskCheck:
         try:
             while True:
                 answer = await self._client.list_metadata(resource, namespace, limit=PAGE, continue_=token)
-                page = _decode_page(answer)
+                page = decode_page(answer)
                 found |= {each.metadata.name: each.metadata for each in page.items or () if each.metadata.name in names}
                 token = page.metadata.continue_
                 if not token:

@@ -87,9 +87,9 @@ class DryRunReconciler(Generic[S]):
             plan = self._rules.plan_absent(key)
             report = dry_run_report(plan, status=False)
         else:
-            reads = self._rules.reads(snapshot)
-            plan, _ = await self._thread.call(self._rules.plan, snapshot, reads=reads)
-            status, _ = await self._thread.call(self._rules.next_status, snapshot, (), reads=reads)
+            members = len(snapshot.members)
+            plan, _ = await self._thread.call(self._rules.plan, snapshot, members=members)
+            status, _ = await self._thread.call(self._rules.next_status, snapshot, (), members=members)
             patch = status_patch(snapshot.owner, status, known=self._known_status)
             report = dry_run_report(plan, status=patch is not None)
         result = AwaitChange() if plan.requeue_after_s is None else After(max(plan.requeue_after_s, LOOK_AGAIN_S))

@@ -26,10 +26,10 @@ from msgspec.structs import replace
 
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.runtime.cache_check import CacheCheck
-from controller.runtime.deletes import perform_delete
+from controller.runtime.deletes import NO_JUDGE, Judge, perform_delete
 from controller.runtime.disk_check import DiskCheck
 from controller.runtime.expectations import Expectations, Write
-from controller.runtime.patches import Merge, owner_removal, template_change, without_content
+from controller.runtime.patches import Merge, without_content
 from controller.runtime.plan import (
     Action,
     AlreadyThere,
@@ -37,6 +37,7 @@ from controller.runtime.plan import (
     Create,
     Delete,
     Done,
+    ExpandClaim,
     Missing,
     Outcome,
     Patch,
@@ -47,16 +48,18 @@ from controller.runtime.plan import (
     Restart,
     Skipped,
     Stage,
+    SuccessorRefused,
     ThreeWayMerge,
     Unknown,
     Unserved,
     label_of,
 )
+from controller.runtime.read_and_patch import read_and_patch
 from controller.runtime.restarts import Restarts
 from controller.runtime.result import is_outage
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, ObjectMeta, controller_of
-from informers.objects import ObjectClient, PatchType, read_meta, read_version
+from informers.objects import ObjectClient, read_meta, read_version
 
 PARALLEL = 50
 """The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
@@ -64,8 +67,8 @@ PARALLEL = 50
 LOOKUPS = 10
 """The maximum number of parallel requests for writes whose answers were lost."""
 
-ATTEMPTS = 4
-"""The maximum number of attempts to read and patch an object. Another writer may change the object after each read."""
+FORGOTTEN_AFTER_S = 300.0
+"""A create that was not tried again for this time, in seconds, counts as never postponed."""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions of one stage, each with its index in the stage."""
@@ -87,14 +90,18 @@ class Executor:
         instruments: ActionInstruments,
         report: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
         merge: Merge = PLAIN.merge,
+        judge: Judge = NO_JUDGE,
         check: CacheCheck | None = None,
     ) -> None:
         """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
 
-        `check` receives all outcomes.
+        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes.
         """
         self._client = client
-        self._restarts = Restarts(client)
+        self._judge = judge
+        self._restarts = Restarts(client, judge)
+        self._postponed: dict[ObjectKey, tuple[float, float]] = {}
+        """For each postponed create: the times of the first and of the last try."""
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
@@ -188,6 +195,7 @@ class Executor:
 
         An action that was not tried has no outcome. The first action runs alone, so an outage costs one request instead
         of PARALLEL. After the first error that shows an outage or overload of the server, no further action is started.
+        The same is true if the server would refuse a successor, because it will probably refuse the others too.
         """
         outcomes: dict[int, Outcome] = {}
         todo = iter(actions)
@@ -197,7 +205,7 @@ class Executor:
             nonlocal serving
             for number, action in actions:
                 outcomes[number] = outcome = await self._perform(action)
-                serving = serving and not _shows_outage(outcome)
+                serving = serving and not (_shows_outage(outcome) or isinstance(outcome, SuccessorRefused))
                 if not serving:
                     return
 
@@ -242,14 +250,14 @@ class Executor:
                 case Create():
                     return await self._create(action, disks)
                 case Delete():
-                    return await perform_delete(self._client, action)
+                    return await perform_delete(self._client, action, self._judge)
                 case Patch():
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )
                     return Done(action, read_version(answer))
-                case RemoveOwnerReference() | ThreeWayMerge():
-                    return await self._read_and_patch(action)
+                case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
+                    return await read_and_patch(self._client, action, self._merge)
                 case Confirm():
                     return await self._confirm(action)
                 case Restart():
@@ -260,8 +268,9 @@ class Executor:
             return _outcome_of(action, without_content(action, error))
 
     async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
-        if disks is not None and await disks.must_wait(action):
-            return Postponed(action)
+        if disks is not None and (reason := await disks.obstacle(action)):
+            return self._postpone(action, reason)
+        self._postponed.pop(action.key, None)
         before = self._check.version(action)
         try:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
@@ -270,6 +279,13 @@ class Executor:
         version = read_version(answer)
         self._check.created(action, version, before=before)
         return Done(action, version)
+
+    def _postpone(self, action: Create, reason: str) -> Postponed:
+        now = asyncio.get_running_loop().time()
+        recent = {key: times for key, times in self._postponed.items() if now - times[1] < FORGOTTEN_AFTER_S}
+        since, _ = recent.get(action.key, (now, now))
+        self._postponed = {**recent, action.key: (since, now)}
+        return Postponed(action, reason, now - since)
 
     async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
         """Return the outcome of a create request whose name is already in use.
@@ -296,37 +312,6 @@ class Executor:
             return Rejected(action, Conflict(f"{action.key} is being deleted", code=409))
         return Done(action)
 
-    async def _read_and_patch(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
-        """Read the object and patch it. If another writer changed the object in between, read and patch again.
-
-        After ATTEMPTS conflicts, raise Conflict.
-        """
-        for _ in range(ATTEMPTS - 1):
-            try:
-                return await self._read_and_patch_once(action)
-            except Conflict:
-                continue
-        return await self._read_and_patch_once(action)
-
-    async def _read_and_patch_once(self, action: RemoveOwnerReference | ThreeWayMerge) -> Outcome:
-        try:
-            current = await self._client.get(action.resource, action.key)
-            meta = read_meta(current)
-        except NotFound:
-            return Missing(action)
-        except ApiError as error:
-            # Only the read failed, so nothing was written. The outcome is `Rejected` even if the answer to the read was
-            # lost.
-            return Rejected(action, error)
-        if isinstance(action, RemoveOwnerReference):
-            patch = owner_removal(action, meta)
-        else:
-            patch = template_change(self._merge, action, meta, current)
-        if not isinstance(patch, bytes):
-            return patch
-        answer = await self._client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
-        return Done(action, read_version(answer))
-
 
 def failed(outcome: Outcome) -> bool:
     """Return True if the outcome is a failure. After a failure in an essential stage, later stages do not run."""
@@ -339,7 +324,9 @@ def _shows_outage(outcome: Outcome) -> bool:
 
 def _outcome_of(action: Action, error: ApiError) -> Outcome:
     match action, error:
-        case (Delete() | Patch() | RemoveOwnerReference() | ThreeWayMerge() | Restart()) as write, NotFound():
+        case (
+            Delete() | Patch() | RemoveOwnerReference() | ExpandClaim() | ThreeWayMerge() | Restart()
+        ) as write, NotFound():
             return Missing(write)
         case (Confirm(), _):
             return Rejected(action, error)
@@ -352,18 +339,20 @@ def _outcome_of(action: Action, error: ApiError) -> Outcome:
 
 
 def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
-    """Return the UIDs of the owners whose ownerReference could not be removed.
+    """Return the UIDs of the VMs whose disks could not be kept (P10) or expanded (P21).
 
-    A patch with one of these UIDs as `after_owner` is skipped (P10).
+    A patch with one of these UIDs as `after_owner` is skipped, and so is a `ThreeWayMerge` of such a VM.
     """
     return frozenset(
         outcome.action.owner_uid
         for outcome in outcomes
-        if isinstance(outcome.action, RemoveOwnerReference) and failed(outcome)
+        if isinstance(outcome.action, RemoveOwnerReference | ExpandClaim) and failed(outcome)
     )
 
 
 def _waits(action: Action, blocked: frozenset[str]) -> bool:
+    if isinstance(action, ThreeWayMerge):
+        return action.uid in blocked
     return isinstance(action, Patch) and action.after_owner in blocked
 
 

@@ -35,6 +35,12 @@ class Cause(StrEnum):
     HEALING = "healing"
     """The VM is deleted because it is failing (P15)."""
 
+    PRUNING = "pruning"
+    """An unused revision is deleted (P11, R17)."""
+
+    UPDATE = "update"
+    """The VM is deleted because its template needs new disks (P13)."""
+
 
 class Create(Struct, frozen=True, kw_only=True):
     """An action that creates the object `key`. `body` is the complete, encoded object.
@@ -76,6 +82,9 @@ class Delete(Struct, frozen=True, kw_only=True):
     dependents that block the deletion.
 
     If `member` is not None, the action fails if this VM has left its pool.
+
+    If `successor` is not empty, it is the encoded object that takes the place of the deleted object. The object is
+    deleted only if the server would accept the successor now (P20).
     """
 
     resource: AnyResource
@@ -88,6 +97,7 @@ class Delete(Struct, frozen=True, kw_only=True):
     finalizer: str = ""
     cause: Cause = Cause.UNSPECIFIED
     member: Member | None = None
+    successor: bytes = b""
 
 
 class Patch(Struct, frozen=True, kw_only=True):
@@ -130,13 +140,33 @@ class RemoveOwnerReference(Struct, frozen=True, kw_only=True):
     why: str
 
 
+class ExpandClaim(Struct, frozen=True, kw_only=True):
+    """An action that gives the PersistentVolumeClaim `key` the size `size`, if the claim is smaller (P21).
+
+    `old_size` is the size before the change of the template. CDI makes a claim with a file system a few percent larger
+    than the template says. The expanded claim keeps this share.
+
+    The VM with the key `owner` and the UID `owner_uid` uses the claim. If the claim does not exist and `source` exists,
+    the action fails: the claim of the DataVolume `source` is not created yet. If neither exists, the action succeeds.
+    """
+
+    resource: AnyResource
+    key: ObjectKey
+    size: str
+    old_size: str
+    owner: ObjectKey
+    owner_uid: str
+    source: AnyResource
+    why: str
+
+
 class ThreeWayMerge(Struct, frozen=True, kw_only=True):
     """An action that applies a template change to the object `key` (P12).
 
     `old` and `new` are the objects that the old and the new template describe. Only the values that differ between
     `old` and `new` change in the object `key`. The executor first reads the whole object from the server, because no
     cache contains all fields of the object. If `owner_uid` is not empty, the object changes only if its controller has
-    this UID.
+    this UID. If a disk of the object could not be expanded in an earlier stage, the action is skipped.
     """
 
     resource: AnyResource
@@ -182,7 +212,7 @@ class Confirm(Struct, frozen=True, kw_only=True):
     why: str
 
 
-Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ThreeWayMerge | Restart
+Action: TypeAlias = Create | Delete | Patch | Confirm | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart
 
 
 @cache
@@ -278,7 +308,7 @@ class Missing(Struct, frozen=True):
     `Missing` does not count as a failure.
     """
 
-    action: Delete | Patch | RemoveOwnerReference | ThreeWayMerge | Restart
+    action: Delete | Patch | RemoveOwnerReference | ExpandClaim | ThreeWayMerge | Restart
 
 
 class Rejected(Struct, frozen=True):
@@ -293,6 +323,14 @@ class Rejected(Struct, frozen=True):
     @property
     def message(self) -> str:
         return str(self.error)
+
+
+class SuccessorRefused(Rejected, frozen=True):
+    """The outcome of a delete action that was not tried, because the server would refuse the successor (P20)."""
+
+    @property
+    def message(self) -> str:
+        return f"the successor of {self.action.key.name} would be refused: {self.error}"
 
 
 class Unknown(Struct, frozen=True):
@@ -310,13 +348,20 @@ class Unknown(Struct, frozen=True):
 
 
 class Postponed(Struct, frozen=True):
-    """The outcome of a create action that was not tried, because a disk with a needed name will be deleted.
+    """The outcome of a create action that was not tried, because a disk with a needed name belongs to another object or
+    is being deleted.
 
-    The disk belongs to an earlier object of the same name. The next reconciliation starts after `result.POSTPONED_S`
-    seconds and tries to create the object again.
+    `reason` names the disk. `waited_s` is the time, in seconds, since the create was first postponed by this process.
+    The delay until the next try grows with this time (see `result.postponed_s`).
     """
 
     action: Create
+    reason: str
+    waited_s: float = 0.0
+
+    @property
+    def message(self) -> str:
+        return f"{self.action.key} waits: {self.reason}"
 
 
 class Unserved(Struct, frozen=True):

@@ -14,7 +14,7 @@ A reconciliation has these steps:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Sized
 from datetime import datetime
 from typing import Any, Generic, Protocol, TypeVar
 
@@ -23,8 +23,10 @@ import structlog
 from controller.apimachinery.field_error import INVALID_SPEC
 from controller.events.recorder import EventRecorder, ObjectRef
 from controller.kinds import Kind
+from controller.runtime.deletes import Judge
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
+from controller.runtime.first_deletes import LATE, FirstDeletes
 from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
 from controller.runtime.result import After, Report, facts_of, result_of
 from controller.runtime.side_thread import SideThread
@@ -43,12 +45,15 @@ GONE = ""
 class Snapshot(Protocol):
     """The input of a plan: the set or pool and the related objects, as the caches show them.
 
-    `settled` is true if the caches show all writes of this controller
-    for the set or pool (R9).
+    `members` are the VMs or VMIs that the set or pool controls. `settled` is true if the caches show all writes of this
+    controller for the set or pool (R9).
     """
 
     @property
     def owner(self) -> KubeObject: ...
+
+    @property
+    def members(self) -> Sized: ...
 
     @property
     def settled(self) -> bool: ...
@@ -66,6 +71,10 @@ class Rules(Protocol[S]):
     @property
     def owners(self) -> StoreView[KubeObject]: ...
 
+    @property
+    def judge(self) -> Judge:
+        """The judge of deletes and restarts whose object has changed since the plan was made."""
+
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         """Do a part of the work of `take_snapshot` in slices of a few milliseconds. Other tasks run after each slice.
 
@@ -77,14 +86,14 @@ class Rules(Protocol[S]):
 
     def plan(self, snapshot: S) -> Plan: ...
 
-    def reads(self, snapshot: S) -> int:
-        """Return the number of members that the plan or the status of this snapshot reads one by one."""
-
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return the plan for a key whose set or pool was deleted."""
 
     def next_status(self, snapshot: S, outcomes: tuple[Outcome, ...]) -> Any:
         """Return the complete status after a reconciliation with these outcomes, as a Struct."""
+
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+        """Remember what the next snapshots need to know of these outcomes."""
 
     def transition_notices(self, old: Any, new: Any) -> tuple[Notice, ...]:
         """Return the notices about a change from the status `old` to the status `new`.
@@ -126,6 +135,7 @@ class RulesReconciler(Generic[S]):
         *,
         executor: Executor,
         expectations: Expectations,
+        first_deletes: FirstDeletes,
         status_writer: StatusWriter,
         recorder: EventRecorder,
         now: Callable[[], datetime],
@@ -137,6 +147,7 @@ class RulesReconciler(Generic[S]):
         self._rules = rules
         self._executor = executor
         self._expectations = expectations
+        self._first_deletes = first_deletes
         self._status_writer = status_writer
         self._recorder = recorder
         self._now = now
@@ -155,12 +166,19 @@ class RulesReconciler(Generic[S]):
         if absent_s := self._status_writer.absent_s(key, snapshot.owner.metadata.uid):
             return Report(After(absent_s), facts_of(Plan(), (), other_error=other_error))
         snapshot_s = clock() - started
-        plan, plan_s = await self._thread.call(self._rules.plan, snapshot, reads=self._rules.reads(snapshot))
+        plan, plan_s = await self._thread.call(self._rules.plan, snapshot, members=len(snapshot.members))
         # The event loop waits for the snapshot. It waits for the plan too, or shares its time with the plan. The status
         # takes about as long as the plan.
         blocked_s = 2 * (snapshot_s + plan_s)
         self._report_plan(snapshot, plan)
+        settled = snapshot.settled
+        try:
+            if await self._first_deletes.must_wait(plan):
+                plan, settled = Plan(held=LATE, notices=plan.notices), False
+        except ApiError as error:
+            plan, other_error = Plan(held=str(error), notices=plan.notices), other_error or error
         outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
+        self._rules.observe(key, outcomes, now=self._now())
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
         # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
@@ -169,7 +187,7 @@ class RulesReconciler(Generic[S]):
             written = latest is None or await self._write_status(key, latest, outcomes)
         except ApiError as error:
             other_error = other_error or error
-        result = result_of(plan, outcomes, settled=snapshot.settled and written, other_error=other_error)
+        result = result_of(plan, outcomes, settled=settled and written, other_error=other_error)
         return Report(result, facts_of(plan, outcomes, other_error=other_error), blocked_s)
 
     async def _reconcile_absent(self, key: ObjectKey, other_error: ApiError | None) -> Report:
@@ -228,8 +246,8 @@ class RulesReconciler(Generic[S]):
         owner: Any = snapshot.owner
         if owner.metadata.deletion_timestamp is not None and not snapshot.settled:
             return True  # the last write may have removed the last finalizer, so the object may be gone
-        meta, reads = snapshot.owner.metadata, self._rules.reads(snapshot)
-        status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, reads=reads)
+        meta, members = snapshot.owner.metadata, len(snapshot.members)
+        status, _ = await self._thread.call(self._rules.next_status, snapshot, outcomes, members=members)
         body = status_patch(owner, status, known=self._known_status)
         if body is None:
             return True

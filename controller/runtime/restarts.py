@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
-from controller.runtime.deletes import membership_error
+from controller.runtime.deletes import NO_JUDGE, Judge, member_error
 from controller.runtime.plan import AnyResource, Done, Missing, Outcome, Rejected, Restart, Unknown, Unserved
 from controller.runtime.result import UNSERVED_S
 from informers.errors import ApiError, NotFound, ServerError
@@ -26,8 +26,9 @@ UNAVAILABLE: Final = 503
 class Restarts:
     """Sends the restart requests of one executor."""
 
-    def __init__(self, client: ObjectClient) -> None:
+    def __init__(self, client: ObjectClient, judge: Judge = NO_JUDGE) -> None:
         self._client = client
+        self._judge = judge
         self._unserved: dict[AnyResource, tuple[float, ApiError]] = {}
         """For each resource that is not served: the time until which no request is sent, and the last error."""
 
@@ -40,7 +41,8 @@ class Restarts:
         if (recent := self._recent_error(action)) is not None:
             return Unserved(action, recent)
         try:
-            instance = read_meta(await self._client.get(action.instance, action.key))
+            answer = await self._client.get(action.instance, action.key)
+            instance = read_meta(answer)
         except NotFound:
             return Missing(action)
         except ApiError as error:
@@ -50,7 +52,8 @@ class Restarts:
         is_same = instance.uid == action.instance_uid and owner is not None and owner.uid == action.uid
         if not is_same or instance.deletion_timestamp is not None:
             return Missing(action)
-        if action.member is not None and (problem := await membership_error(self._client, action.member)) is not None:
+        found = {action.instance: answer}
+        if (problem := await member_error(self._client, action, found, self._judge)) is not None:
             return Rejected(action, problem)
         try:
             await self._client.update(action.requests, action.key, b"{}", subresource=action.subresource)

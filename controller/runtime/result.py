@@ -21,10 +21,8 @@ next reconciliation much earlier.
 
 
 POSTPONED_S = 0.5
-"""The delay, in seconds, before a postponed create is tried again.
-
-The create waits for the deletion of a disk. No event reports this deletion, because no cache contains disks.
-"""
+LONGEST_POSTPONED_S = 30.0
+"""The shortest and the longest delay, in seconds, before a postponed create is tried again (see `postponed_s`)."""
 
 
 OUTAGE_CODES = frozenset({503, 504})
@@ -112,9 +110,10 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     temporary = [failure.error for failure in failures if not is_final(failure)]
     if other_error is not None:
         temporary.append(other_error)
+    waits = [postponed_s(outcome) for outcome in outcomes if isinstance(outcome, Postponed)]
     if temporary:
-        return structs.replace(retry_after(*temporary), also_after_s=plan.requeue_after_s)
-    waits = [POSTPONED_S] if any(isinstance(outcome, Postponed) for outcome in outcomes) else []
+        requeues = [*waits, *([plan.requeue_after_s] if plan.requeue_after_s is not None else [])]
+        return structs.replace(retry_after(*temporary), also_after_s=min(requeues, default=None))
     if any(isinstance(outcome, Unserved) for outcome in outcomes):
         waits.append(UNSERVED_S)
     if not waits and not failures and (outcomes or not settled):
@@ -122,6 +121,14 @@ def result_of(plan: Plan, outcomes: Iterable[Outcome], *, settled: bool, other_e
     if plan.requeue_after_s is not None:
         waits.append(plan.requeue_after_s)
     return After(min(waits)) if waits else AwaitChange()
+
+
+def postponed_s(outcome: Postponed) -> float:
+    """Return the delay, in seconds, before the create is tried again. The delay grows with the time of the wait.
+
+    The create waits for the deletion of a disk. No event reports this deletion, because no cache contains disks.
+    """
+    return min(max(POSTPONED_S, outcome.waited_s / 4), LONGEST_POSTPONED_S)
 
 
 def retry_after(*errors: ApiError) -> Retry:

@@ -3,6 +3,10 @@
 Plans and statuses are pure functions of an immutable snapshot. So another thread can compute them. They use the cache
 only to ask whether a name is in use. That is one look-up in a dictionary, which is safe in every thread.
 
+The number of members alone decides. It does not matter how many of them a plan reads, because that is hard to predict:
+a change of one line in a rule can make a cheap plan expensive. A plan in the other thread is late by at most a few
+milliseconds.
+
 Python runs one thread at a time, and changes the thread every few milliseconds. So the event loop continues with short
 delays. There is only one such thread for each kind, because each further thread would delay the event loop more.
 """
@@ -10,6 +14,7 @@ delays. There is only one such thread for each kind, because each further thread
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar
@@ -17,9 +22,7 @@ from typing import Final, TypeVar
 R = TypeVar("R")
 
 LARGE: Final = 1000
-"""A plan that reads at least this number of members one by one needs the thread. Any other plan takes a few
-milliseconds.
-"""
+"""The number of members from which a set or pool is planned in the thread. Plans of smaller ones take milliseconds."""
 
 
 class SideThread:
@@ -28,17 +31,17 @@ class SideThread:
     def __init__(self) -> None:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="plan")
 
-    async def call(self, function: Callable[..., R], *arguments: object, reads: int) -> tuple[R, float]:
-        """Return the result of a pure function, and the time in seconds that the function has used.
+    async def call(self, function: Callable[..., R], *arguments: object, members: int) -> tuple[R, float]:
+        """Return the result of a pure function, and the CPU time in seconds that the function has used.
 
-        `reads` is the number of members that the function reads one by one. The thread is used only if this number is
-        large.
+        `members` is the number of members of the set or pool.
         """
-        loop = asyncio.get_running_loop()
 
         def timed() -> tuple[R, float]:
-            started = loop.time()
+            started = time.thread_time()
             result = function(*arguments)
-            return result, loop.time() - started
+            return result, time.thread_time() - started
 
-        return timed() if reads < LARGE else await loop.run_in_executor(self._thread, timed)
+        if members < LARGE:
+            return timed()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, timed)

@@ -22,8 +22,8 @@ from controller.runtime.controller import Controller
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
+from controller.runtime.first_deletes import FirstDeletes
 from controller.runtime.loop_share import LoopShare
-from controller.runtime.pace import Pace
 from controller.runtime.patches import Merge
 from controller.runtime.plan import AnyResource
 from controller.runtime.reconciler import Rules, RulesReconciler, S
@@ -58,7 +58,7 @@ class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
     The function `now` returns the time of the wall clock. `check` compares the caches with the API server. `share`
-    limits the time that each namespace may use on the event loop. `pace` delays count updates of expensive objects.
+    limits the time that each namespace may use on the event loop.
     """
 
     config: Config
@@ -69,7 +69,6 @@ class Parts(NamedTuple):
     check: CacheCheck
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
     share: LoopShare | None = None
-    pace: Pace | None = None
 
     def cache(self, resource: Resource[T]) -> SharedInformer[T]:
         """Return the informer of a resource. All kinds share this informer.
@@ -112,10 +111,9 @@ def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assem
     modules = [kind.module("wiring") for kind in kinds]
     caches = merged_caches(module.CACHES for module in modules)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
-    assemblies: list[Assembly] = [
-        module.assemble(parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time), pace=Pace()))
-        for module in modules
-    ]
+    # All kinds have one share. Otherwise, one namespace could use the whole event loop with objects of two kinds.
+    common = parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time))
+    assemblies: list[Assembly] = [module.assemble(common) for module in modules]
     return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
 
 
@@ -138,14 +136,12 @@ def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
     return WorkQueue(kind.name, instruments=parts.metrics)
 
 
-def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T], pace: Pace | None = None) -> Callable[[Change[T]], None]:
-    """Return an event handler that queues the keys to reconcile. `pace` makes the delays of expensive objects
-    longer.
-    """
+def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
+    """Return an event handler that queues the keys to reconcile."""
 
     def handle(change: Change[T]) -> None:
         for key, delay_s in triggers(change):
-            queue.add_after(key, delay_s if pace is None else pace.delay_s(key, delay_s))
+            queue.add_after(key, delay_s)
 
     return handle
 
@@ -196,7 +192,6 @@ def assemble(
         workers=parts.config.workers,
         instruments=parts.metrics,
         share=parts.share,
-        pace=parts.pace,
     )
     owners.add_handler(_removes_metrics(parts, kind.kind))
     group = rules.resource.group
@@ -234,9 +229,11 @@ def _writer(
             instruments=parts.metrics,
             report=partial(parts.metrics.carried_out, kind.name, kind.kind),
             merge=merge,
+            judge=rules.judge,
             check=parts.check,
         ),
         expectations=expectations,
+        first_deletes=FirstDeletes(parts.client, parts.stores),
         status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, kind, [owners]), parts.check),
         recorder=parts.recorder,
         now=parts.now,

@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from controller.kinds import POOLS
 from controller.runtime.dry_run import dry_run_report
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import Verb, flags_of
@@ -14,6 +15,7 @@ from plugin.printing import print_lines, print_value
 from plugin.reading import Reader, snapshot_of
 from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
 from plugin.verbs import FLAGS
+from plugin.views.disks import disk_lines, disk_steps
 from plugin.views.plans import plan_lines
 
 
@@ -41,13 +43,13 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
             raise Failed("".join(f"error: there is no plan: {line}\n" for line in reader.missing.values()))
         snapshot = snapshot_of(rules, target.key)
         report = dry_run_report(rules.plan(snapshot), status=False)
+        disks = disk_lines(disk_steps(snapshot)) if target.kind is POOLS else []
         if session.flags.output:
-            answers.append(
-                {"name": target.path, "namespace": target.key.namespace, "actions": report.actions, "held": report.held}
-            )
+            answer = {"actions": report.actions, "held": report.held, "disks": disks}
+            answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
         else:
             name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
-            print_lines(plan_lines(name, report))
+            print_lines(plan_lines(name, report, disks))
     if answers:
         print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)
     await note_about_other_writer(session, targets)

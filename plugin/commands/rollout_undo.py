@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import click
+import msgspec
 
 from controller.kinds import POOLS
+from plugin.asking import confirm
 from plugin.commands.rollout_history import Past, past_of
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import Verb, flags_of
+from plugin.flags import NONE, Verb, flags_of
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE
 from plugin.printing import note, notes_about_missing
 from plugin.reading import Reader, Target
 from plugin.subjects import METAVAR, Subject, parse_subjects
 from plugin.verbs import FLAGS
+from plugin.views.disks import lost_by_undo
+from plugin.views.edits import Edit, edited
 from plugin.views.history import Entry, HistoryError, find_revision, owner_in_git, previous_revision, undo_edits
 from plugin.views.set_history import staying_note, staying_vmis
 from plugin.views.steering import is_paused
@@ -30,19 +34,19 @@ from plugin.writing import write
     "follow only if the set has a rolling update.",
 )
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
-def command(arguments: tuple[str, ...], to_revision: int, **values: Any) -> None:
+def command(arguments: tuple[str, ...], to_revision: int, yes: bool, **values: Any) -> None:
     subjects, flags = parse_subjects(arguments), flags_of(values)
-    carry_out(flags, lambda session: run(session, subjects, to_revision))
+    carry_out(flags, lambda session: run(session, subjects, to_revision, yes=yes))
 
 
-async def run(session: Session, subjects: tuple[Subject, ...], number: int) -> None:
+async def run(session: Session, subjects: tuple[Subject, ...], number: int, *, yes: bool) -> None:
     """Return each object to an earlier template. Raise Failed, ApiError."""
     reader = Reader(session, session.namespace)
     for target in await reader.some_targets(subjects, session.flags.selector):
-        await _undo(session, reader, target, number)
+        await _undo(session, reader, target, number, yes=yes)
 
 
-async def _undo(session: Session, reader: Reader, target: Target, number: int) -> None:
+async def _undo(session: Session, reader: Reader, target: Target, number: int, *, yes: bool) -> None:
     past = await past_of(session, reader, target)
     if is_paused(target.document):
         resume = f"kubectl vmherd rollout resume {target.kind.short_names[0]}/{target.key.name}"
@@ -61,9 +65,22 @@ async def _undo(session: Session, reader: Reader, target: Target, number: int) -
     program = owner_in_git(target.document)
     if program:
         note(f"Warning: {target} belongs to {program}, which may undo this rollback: change the source, too")
+    if target.kind is POOLS:
+        await _ask_about_disks(session, target, past, entry, edits, yes=yes)
     await write(session, target, edits, "rolled back")
     if target.kind is not POOLS and not session.flags.output:
         _note_about_vmis(session, target, past, entry, reader.missing.values())
+
+
+async def _ask_about_disks(
+    session: Session, target: Target, past: Past, entry: Entry, edits: Sequence[Edit], *, yes: bool
+) -> None:
+    """Ask the user if the update to this revision deletes disks. A dry run only warns. Raise Failed."""
+    owner = target.resource.decode(msgspec.json.encode(edited(target.document, edits)))
+    lost = lost_by_undo(past.snapshot, owner, entry.row)
+    if lost:
+        what = f"the rollback of {target} deletes {lost}; the VMs are created again with new disks"
+        await confirm(what, yes=yes or session.flags.dry_run != NONE)
 
 
 def _note_about_vmis(session: Session, target: Target, past: Past, entry: Entry, missing: Iterable[str]) -> None:

@@ -8,7 +8,14 @@ from datetime import datetime
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import PARTITION, PROTECT, REMOVE, is_marked, is_takeover_held
+from controller.kubevirt.annotations import (
+    MOST_DISRUPTIVE,
+    PARTITION,
+    REMOVE,
+    is_marked,
+    is_protected,
+    is_takeover_held,
+)
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
@@ -25,6 +32,7 @@ from controller.pool.traits import VMs
 from controller.pool.unready import stuck_since
 from controller.pool.update import pending_steps
 from informers.meta import annotations_of
+from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm
 from plugin.views.situation import (
     PROTECTED,
@@ -54,7 +62,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     left_out = _left_out(snapshot, intent, revisions)
     staying = [vm for vm in snapshot.members if not is_deleting(vm)]
-    counted = count_unavailable(snapshot, staying, min_ready_of(snapshot).number)
+    counted = count_unavailable(snapshot, staying, min_ready_of(snapshot))
     target = wanted - left_out
     updated = status.updated_replicas or 0
     return Situation(
@@ -82,7 +90,9 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
         left_out=_why_left_out(snapshot, left_out),
         takeover_held=is_takeover_held(owner.metadata),
+        recreation_held=any(each.needs_user and MOST_DISRUPTIVE in each.reason for each in disk_steps(snapshot)),
         stalled=stall_of(status.conditions, members, since, snapshot.now),
+        wrong=tuple(each.text for each in snapshot.wrong_annotations),
     )
 
 
@@ -108,7 +118,7 @@ def _left_out(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | 
     """Return the number of outdated members that the partition or the update selectors leave out."""
     if intent is None or revisions is None:
         return 0
-    partition = partition_of(snapshot).number
+    partition = partition_of(snapshot)
     return sum(
         not is_updated(snapshot, revisions, vm)
         and not (allows(intent.update.selection, vm) and _ordinal(snapshot, vm) >= partition)
@@ -172,7 +182,7 @@ def _revision(snapshot: Snapshot, name: str) -> str:
 
 
 def marks_of(vm: VirtualMachine) -> Iterable[str]:
-    if is_marked(vm.metadata, PROTECT):
+    if is_protected(vm.metadata):
         yield PROTECTED
     if is_marked(vm.metadata, REMOVE):
         yield "removed first"

@@ -8,7 +8,8 @@ from datetime import datetime
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import PROTECT, TAKEOVER
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
+from controller.kubevirt.delicate import PROTECTED as IS_PROTECTED
 from controller.leaderelection.lease import Lease
 from controller.pool.takeover import PROCEED
 from controller.runtime.dry_run import dry_run_report
@@ -16,6 +17,7 @@ from controller.runtime.plan import Plan
 from plugin.views.ages import age, short
 from plugin.views.listing import deletion_of, listed, reason_of
 from plugin.views.situation import PROTECTED, Member, Situation
+from plugin.views.tables import printable
 from plugin.views.upcoming import Upcoming
 
 LISTED = 3
@@ -69,6 +71,7 @@ def reasons_of(
         lines.append(("leader", leader.text))
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
+    lines += [("wrong", text) for text in _wrong(situation)]
     if not other_writer:
         lines += [("next", text) for text in _next(situation.plan, upcoming)]
     if leader is not None and leader.is_alive and not other_writer:
@@ -121,7 +124,12 @@ def _failures(situation: Situation) -> Iterable[str]:
 
 
 def _limit(situation: Situation) -> str:
-    """Return the number of unavailable members and the limit, for the end of a sentence."""
+    """Return the number of unavailable members and the limit, for the end of a sentence.
+
+    If a sentence has its own reason, such as a protected VM, the limit is not the reason.
+    """
+    if any(each in situation.plan.held for each in (" waits: ", " wait: ")):
+        return ""
     most = situation.most_unavailable
     elsewhere = situation.is_paused or situation.takeover_held or situation.total > situation.wanted
     if most is None or not situation.unavailable or elsewhere:
@@ -142,15 +150,29 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
         yield f"and {len(broken) - LISTED} more {member}s are not ready"
     for each in [each for each in situation.members if each.finalizers][:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
-    protected = [each.name for each in _in_the_way_of_scale_in(situation)]
+    protected = [each.name for each in _protected_in_the_way(situation)]
     if protected:
         yield f"{listed(protected)}: protected by {PROTECT}"
 
 
-def _in_the_way_of_scale_in(situation: Situation) -> list[Member]:
+def _wrong(situation: Situation) -> Iterable[str]:
+    """Return the wrong annotations, without one that `held` names already."""
+    others = [text for text in situation.wrong if text != reason_of(situation)]
+    yield from map(printable, others[:LISTED])
+    if len(others) > LISTED:
+        yield f"and {len(others) - LISTED} more wrong annotations"
+
+
+def _protected_in_the_way(situation: Situation) -> list[Member]:
+    """Return the protected members because of which a scale-in, an update or healing waits."""
     staying = [each for each in situation.members if not each.is_deleting]
-    surplus = len(staying) > situation.wanted and not situation.is_deleting
-    return [each for each in staying if PROTECTED in each.note] if surplus and situation.plan.held else []
+    held = situation.plan.held
+    if not held or situation.is_deleting:
+        return []
+    protected = [each for each in staying if PROTECTED in each.note]
+    if len(staying) > situation.wanted:
+        return protected
+    return [each for each in protected if IS_PROTECTED in held and not (each.is_updated and each.is_ready)]
 
 
 def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
@@ -180,9 +202,12 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         return
     broken = any(each.is_updated and each.problem for each in situation.members)
     can_return = keeps_templates or situation.identity.member == "VM"
-    if can_return and situation.updated < situation.target and broken and not situation.by_hand:
+    is_stuck = broken or situation.recreation_held
+    if can_return and situation.updated < situation.target and is_stuck and not situation.by_hand:
         yield f"kubectl vmherd rollout undo {this}"
+    if situation.recreation_held:
+        yield f"kubectl annotate --overwrite {this} {MOST_DISRUPTIVE}={RECREATE}"
     if any("exceeded quota" in each for each in situation.failures):
         yield "kubectl describe resourcequota"
-    for each in _in_the_way_of_scale_in(situation)[:1]:
+    for each in _protected_in_the_way(situation)[:1]:
         yield f"kubectl vmherd unprotect {each.kind}/{each.name}"

@@ -13,7 +13,9 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.annotations import PROTECT, REMOVE, deletion_cost, is_marked
+from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
+from controller.kubevirt.costs import deletion_cost
+from controller.kubevirt.delicate import IS_PAUSED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import disk_names_of, is_deleting
@@ -111,7 +113,7 @@ def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: VMs, surplus:
     without_marks = grouped(map(_unprotected, staying), lambda vm: vm.metadata.name)
     unmarked = choose_for_removal(snapshot, intent.scale_in.selection, without_marks).ranked[:surplus]
     names = {vm.metadata.name for vm in unmarked}
-    protected = [vm for vm in staying if is_marked(vm.metadata, PROTECT) and vm.metadata.name in names]
+    protected = [vm for vm in staying if is_protected(vm.metadata) and vm.metadata.name in names]
     stays = [Leaving(name=vm.metadata.name, why=PROTECT) for vm in protected]
     stays += [
         Leaving(name=vm.metadata.name, why=candidates.delicate[vm.metadata.uid])
@@ -136,15 +138,19 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
     surplus = len(active) - intent.wanted
     if surplus <= 0:
         return ScalePreview(creating=_created(plan), held=plan.held)
-    leaving = rank_for_removal(active)[:surplus]
+    chosen = rank_for_removal(active)[:surplus]
+    leaving = [vmi for vmi in chosen if not vmis.is_paused(vmi)]
     names = {vmi.metadata.name for vmi in rank_for_removal(group_vmis(map(_unprotected_vmi, active)))[:surplus]}
-    stays = [vmi for vmi in active if is_marked(vmi.metadata, PROTECT) and vmi.metadata.name in names]
-    missing = surplus - len(leaving)
+    stays = [vmi for vmi in active if is_protected(vmi.metadata) and vmi.metadata.name in names]
+    missing = surplus - len(chosen)
     return ScalePreview(
         leaving=tuple(
             Leaving(name=each.metadata.name, why=_why(each.metadata, vmis.is_ready(each))) for each in leaving
         ),
-        staying=tuple(Leaving(name=each.metadata.name, why=PROTECT) for each in stays),
+        staying=(
+            *(Leaving(name=each.metadata.name, why=PROTECT) for each in stays),
+            *(Leaving(name=each.metadata.name, why=IS_PAUSED) for each in chosen if vmis.is_paused(each)),
+        ),
         held=f"{missing} surplus VMIs are protected" if missing > 0 else "",
     )
 
@@ -158,7 +164,7 @@ def _unprotected_vmi(vmi: VirtualMachineInstance) -> VirtualMachineInstance:
 
 
 def _without_mark(meta: ObjectMeta) -> ObjectMeta:
-    if not is_marked(meta, PROTECT):
+    if not is_protected(meta):
         return meta
     return replace(meta, annotations={name: text for name, text in (meta.annotations or {}).items() if name != PROTECT})
 
@@ -175,7 +181,7 @@ def _why(meta: ObjectMeta, is_ready: bool) -> str:
     texts = [
         REMOVE if is_marked(meta, REMOVE) else "",
         "" if is_ready else "not ready",
-        f"deletion cost {cost}" if isinstance(cost, int) and cost else "",
+        f"deletion cost {cost}" if cost else "",
     ]
     return ", ".join(text for text in texts if text)
 

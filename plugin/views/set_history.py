@@ -20,7 +20,7 @@ from controller.kubevirt.vmis import is_active
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rollout import parse_rollout
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import Template, is_updated, parse_template
+from controller.replicaset.template import Template, parse_template
 from informers.meta import labels_of
 from plugin.views.edits import Document, Edit
 from plugin.views.history import Entry, History, Revision, decoded, in_order
@@ -37,7 +37,8 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
     """
     present = parse_intent(snapshot.owner)
     hashed = present.template.hash if isinstance(present, Intent) else ""
-    members = Counter(labels_of(vmi.metadata).get(TEMPLATE_HASH, "") for vmi in snapshot.members)
+    adopted = present.template.adopted if isinstance(present, Intent) else ""
+    members = Counter(labels_of(vmi.metadata).get(TEMPLATE_HASH, adopted) for vmi in snapshot.members)
     entries: list[Entry] = []
     before: Document | None = None
     for each in in_order(revisions):
@@ -74,13 +75,15 @@ def staying_vmis(snapshot: Snapshot, entry: Entry) -> int | None:
         return 0
     if entry.row.vms is None:
         return None
-    return sum(is_active(vmi) and not is_updated(vmi, entry.template_hash) for vmi in snapshot.members)
+    template = parse_template(snapshot.owner)
+    if isinstance(template, FieldError):
+        return None
+    return sum(is_active(vmi) and template.hash_of(vmi) != entry.template_hash for vmi in snapshot.members)
 
 
 def is_rolled_out(snapshot: Snapshot) -> bool:
     """Return True if the set has a valid rolling-update annotation."""
-    rollout = parse_rollout(snapshot, 1)
-    return rollout is not None and not isinstance(rollout, FieldError)
+    return parse_rollout(snapshot, 1) is not None
 
 
 def staying_note(name: str, staying: int | None, *, flags: str = "") -> str:

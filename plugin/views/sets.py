@@ -8,17 +8,18 @@ from datetime import datetime
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
-from controller.kubevirt.annotations import PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
-from controller.kubevirt.progress import INVALID_ANNOTATION
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of
+from controller.kubevirt.wrong_annotations import message_of
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.rollout import parse_rollout, rolls_out, stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
-from controller.replicaset.template import is_updated
+from controller.replicaset.template import Template, has_hash, is_updated
 from informers.meta import annotations_of, labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
 from plugin.views.situation import (
@@ -43,11 +44,14 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     active = snapshot.members.where(is_active)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     hashed = intent.template.hash if intent is not None else ""
+    # While KubeVirt's own controller runs the set, no VMI has a hash, and vmherd has noted no template.
+    is_known = ADOPTED_TEMPLATE in annotations_of(owner.metadata) or any(map(has_hash, active))
+    template = intent.template if intent is not None and (is_known or not active) else None
     since = {vmi.metadata.name: stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
     ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
-    members = tuple(_member(vmi, hashed, since.get(vmi.metadata.name)) for vmi in ordered)
-    updated = status.updated_replicas or 0
-    by_hand = _by_hand(snapshot, intent, active) if updated < len(active) else ""
+    members = tuple(_member(vmi, template, since.get(vmi.metadata.name)) for vmi in ordered)
+    updated = (status.updated_replicas or 0) if template is not None else 0
+    by_hand = _by_hand(snapshot, intent, template, active) if updated < len(active) else ""
     rollout = parse_rollout(snapshot, wanted) if intent is not None else None
     return Situation(
         identity=identity_of(REPLICA_SETS, snapshot.replicasets.group, owner.metadata),
@@ -58,10 +62,10 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         updated=updated,
         target=wanted,
         unavailable=max(wanted - (status.ready_replicas or 0), 0),
-        most_unavailable=None if rollout is None or isinstance(rollout, FieldError) else rollout.max_unavailable,
+        most_unavailable=rollout.max_unavailable if rollout is not None else None,
         percentage=_percentage(owner),
         revision=hashed,
-        old_revision=_old_hash(active, hashed),
+        old_revision=_old_hash(active, template, hashed),
         status=status.printable_status or "",
         members=members,
         plan=plan,
@@ -73,6 +77,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=by_hand,
         stalled=stall_of(status.conditions, members, since, snapshot.now),
+        wrong=tuple(each.text for each in snapshot.wrong_annotations),
     )
 
 
@@ -81,26 +86,28 @@ def _created(vmi: VirtualMachineInstance) -> float:
     return created.timestamp() if created is not None else 0.0
 
 
-def _hash_of(vmi: VirtualMachineInstance) -> str:
-    return labels_of(vmi.metadata).get(TEMPLATE_HASH, "")
+def _hash_of(vmi: VirtualMachineInstance, template: Template | None) -> str:
+    return template.hash_of(vmi) if template is not None else labels_of(vmi.metadata).get(TEMPLATE_HASH, "")
 
 
-def _old_hash(active: Iterable[VirtualMachineInstance], current: str) -> str:
+def _old_hash(active: Iterable[VirtualMachineInstance], template: Template | None, current: str) -> str:
     """Return the template hash that most of the outdated VMIs have, or "" if no VMI is outdated."""
-    others = Counter(_hash_of(vmi) or "?" for vmi in active if _hash_of(vmi) != current)
+    hashes = (_hash_of(vmi, template) for vmi in active)
+    others = Counter(each or "?" for each in hashes if each != current)
     return max(others, key=lambda each: (others[each], each), default="")
 
 
-def _by_hand(snapshot: Snapshot, intent: Intent | None, active: Collection[VirtualMachineInstance]) -> str:
+def _by_hand(
+    snapshot: Snapshot, intent: Intent | None, template: Template | None, active: Collection[VirtualMachineInstance]
+) -> str:
     if intent is None:
         return ""
-    if not any(map(_hash_of, active)):
+    if template is None:
         return f"no VMI has the label {TEMPLATE_HASH}, so the template of the VMIs is not known"
-    outdated = sum(not is_updated(vmi, intent.template.hash) for vmi in active)
+    outdated = sum(not is_updated(vmi, template) for vmi in active)
     if not rolls_out(snapshot.owner):
         return f"{outdated} VMIs are outdated, and without the annotation {ROLLING_UPDATE} they stay so"
-    wrong = parse_rollout(snapshot, intent.wanted)
-    return f"{INVALID_ANNOTATION}: {wrong.message}" if isinstance(wrong, FieldError) else ""
+    return message_of(ROLLING_UPDATE, annotations_of(snapshot.owner.metadata)[ROLLING_UPDATE], Place.SET)
 
 
 def _percentage(owner: ReplicaSet) -> str:
@@ -109,16 +116,16 @@ def _percentage(owner: ReplicaSet) -> str:
     return amount if amount.endswith("%") else ""
 
 
-def _member(vmi: VirtualMachineInstance, current: str, since: datetime | None) -> Member:
+def _member(vmi: VirtualMachineInstance, template: Template | None, since: datetime | None) -> Member:
     marks = {PROTECT: PROTECTED, REMOVE: "removed first"}
     return Member(
         kind="vmi",
         name=vmi.metadata.name,
-        revision=_hash_of(vmi),
-        running_revision=_hash_of(vmi),
+        revision=_hash_of(vmi, template),
+        running_revision=_hash_of(vmi, template),
         status=status_of_vmi(vmi),
         is_ready=is_ready(vmi),
-        is_updated=bool(current) and is_updated(vmi, current),
+        is_updated=template is not None and is_updated(vmi, template),
         is_deleting=is_deleting(vmi),
         node=node_of(vmi),
         created=vmi.metadata.creation_timestamp,

@@ -86,9 +86,10 @@ class Situation(Struct, frozen=True, kw_only=True):
     `target` is the number of members that the rollout will update. A partition or update selectors make it smaller than
     `wanted`, and `left_out` says so. `most_unavailable` is None if no rollout limits the unavailable members, and
     `percentage` is this limit if a user wrote it in percent. `by_hand` says why outdated members stay outdated until a
-    user acts. `takeover_held` is True if the first update after a takeover waits for the user. `stalled` says which
-    member does not become ready in time. `failures` are the failures that the status reports, such as a full quota.
-    `finalizers` are those of an object that is being deleted.
+    user acts. `takeover_held` is True if the first update after a takeover waits for the user. `recreation_held` is
+    True if an update waits for leave to delete VMs with their disks. `stalled` says which member does not become ready
+    in time. `failures` are the failures that the status reports, such as a full quota.
+    `finalizers` are those of an object that is being deleted. `wrong` are the wrong annotations (P23).
     """
 
     identity: Identity
@@ -114,8 +115,10 @@ class Situation(Struct, frozen=True, kw_only=True):
     by_hand: str = ""
     left_out: str = ""
     takeover_held: bool = False
+    recreation_held: bool = False
     stalled: str = ""
     failures: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
 
     @property
     def revisions(self) -> str:

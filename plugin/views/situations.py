@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from controller.kinds import Kind
+from controller.kinds import POOLS, Kind
+from controller.kubevirt.catalogue import Place
 from controller.kubevirt.kstatus import word_of
+from controller.kubevirt.wrong_annotations import wrong_on
 from controller.pool.snapshot import Snapshot as PoolSnapshot
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
@@ -69,6 +71,7 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tupl
         finalizers=finalizers_of(meta),
         failures=failures_of(conditions),
         stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
+        wrong=wrong_on(meta, Place.POOL if kind is POOLS else Place.SET),
     )
 
 

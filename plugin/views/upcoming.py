@@ -150,7 +150,7 @@ def _set_deadline(snapshot: SetSnapshot) -> Plan:
     if isinstance(intent, FieldError):
         return Plan()
     kept = split_active_and_spent(snapshot.members)
-    back_off = find_back_off(snapshot.now, intent.template.hash, kept.active, kept.spent)
+    back_off = find_back_off(snapshot.now, intent.template, kept.active, kept.spent)
     return join((set_progress(snapshot, intent, kept.active, back_off), _failure_deadline(snapshot)))
 
 
@@ -159,7 +159,7 @@ def _failure_deadline(snapshot: Any) -> Plan:
     status, meta = snapshot.owner.status, snapshot.owner.metadata
     failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
     since = with_timezone(failure.last_transition_time) if failure is not None else None
-    return plan_deadline([since], snapshot.now, parse_deadline(meta).after)
+    return plan_deadline([since], snapshot.now, parse_deadline(meta))
 
 
 def _repeated_writes(status: Any) -> Iterator[Upcoming]:
@@ -170,12 +170,12 @@ def _repeated_writes(status: Any) -> Iterator[Upcoming]:
 
 def _healings(snapshot: PoolSnapshot) -> list[Upcoming]:
     """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
-    intent, setting = parse_pool(snapshot.owner), replace_unready_after(snapshot.owner.metadata)
-    if isinstance(intent, FieldError) or (intent.healing is None and setting.after is None):
+    intent, unready_limit = parse_pool(snapshot.owner), replace_unready_after(snapshot.owner.metadata)
+    if isinstance(intent, FieldError) or (intent.healing is None and unready_limit is None):
         return []
     members = choose_claims(snapshot, intent).kept
     records = read_records(snapshot, intent)
-    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=setting.after)
+    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
     by_uid = {each.vm.metadata.uid: each for each in failing}
     found = []
     for vm in members:

@@ -163,6 +163,7 @@ def _status(pod: Pod, vmi: VMI, now: datetime) -> Fields | None:
     if phase == "Running" and condition_of(vmi, "Ready") == "True":
         ready = "True"
     is_scheduled = "True" if pod.spec.node_name else "False"
+    is_paused = condition_of(vmi, "Paused") == "True"
     present = [condition_of(pod, type_) for type_ in ("Ready", "PodScheduled")]
     if (phase_of(pod), *present) == (phase, ready, is_scheduled):
         return None
@@ -170,9 +171,9 @@ def _status(pod: Pod, vmi: VMI, now: datetime) -> Fields | None:
     conditions = {
         "PodScheduled": is_scheduled,
         "Initialized": is_scheduled,
-        "ContainersReady": ready,
+        "ContainersReady": running if is_paused else ready,
         "Ready": ready,
-        "kubevirt.io/virtual-machine-unpaused": running,
+        "kubevirt.io/virtual-machine-unpaused": "False" if is_paused else running,
     }
     status: Fields = {
         "phase": phase,

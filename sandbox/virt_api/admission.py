@@ -12,6 +12,7 @@ from sandbox.virt_api.defaults import default_vm, default_vmi
 from sandbox.virt_api.registration import USER
 from sandbox.virt_api.validation import (
     Cause,
+    causes_for_changed_data_volume,
     causes_for_changed_vmi,
     causes_for_new_vmi,
     causes_for_pool,
@@ -43,7 +44,7 @@ def mutate(review: Review, *, now: str, new_uuid: Callable[[], str]) -> Review:
 
 
 def validate(review: Review) -> Review:
-    """Return the answer of the validating webhook for a VM, VMI, replica set or pool."""
+    """Return the answer of the validating webhook for a VM, VMI, replica set, pool or changed DataVolume."""
     request = review["request"]
     new, old = request["object"], request.get("oldObject")
     resource = request["resource"]["resource"]
@@ -70,6 +71,8 @@ def _causes(resource: str, new: Fields, old: Fields | None, *, by_kubevirt: bool
             if old is None:
                 return causes_for_new_vmi(new, by_kubevirt=by_kubevirt)
             return causes_for_changed_vmi(new, old, by_kubevirt=by_kubevirt)
+        case "datavolumes":
+            return causes_for_changed_data_volume(new, old or {})
         case "virtualmachineinstancereplicasets":
             return causes_for_replica_set(new)
         case _:

@@ -81,6 +81,7 @@ def webhooks(port: int, ca: bytes) -> dict[str, dict[str, Any]]:
         server.webhook("validate", "kubevirt.io", "virtualmachineinstances") | only_by_user,
         server.webhook("validate", "kubevirt.io", "virtualmachineinstancereplicasets"),
         server.webhook("validate", "pool.kubevirt.io", "virtualmachinepools"),
+        server.data_volume_webhook(),
         server.eviction_webhook(),
     ]
     return {
@@ -119,6 +120,12 @@ class _Server(NamedTuple):
                 "caBundle": base64.b64encode(self.ca).decode(),
             },
         }
+
+    def data_volume_webhook(self) -> dict[str, Any]:
+        """Return CDI's webhook for changed DataVolumes. New DataVolumes are not checked."""
+        webhook = self.webhook("validate", "cdi.kubevirt.io", "datavolumes")
+        [rule] = webhook["rules"]
+        return webhook | {"name": "datavolume-validate.cdi.kubevirt.io", "rules": [rule | {"operations": ["UPDATE"]}]}
 
     def eviction_webhook(self) -> dict[str, Any]:
         """Return the webhook for evictions of virt-launcher Pods."""

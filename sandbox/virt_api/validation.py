@@ -6,6 +6,7 @@ The messages and fields are those of KubeVirt 1.9. These checks are simulated:
 - changes of a VM during a snapshot or restore
 - the disks, the spec and the reserved labels of a VMI
 - the selectors of replica sets and pools
+- changes of the spec of a DataVolume, which CDI rejects
 """
 
 from __future__ import annotations
@@ -52,6 +53,12 @@ def causes_for_vm(vm: Document, old: Document | None, *, by_kubevirt: bool = Fal
         return []
     causes = list(_vm_spec(vm.get("spec") or {}, "spec", by_kubevirt=by_kubevirt))
     return causes or (list(_delicate(vm, old)) if old is not None else [])
+
+
+def causes_for_changed_data_volume(volume: Document, old: Document) -> list[Cause]:
+    if volume.get("spec") == old.get("spec"):
+        return []
+    return [Cause("FieldValueDuplicate", "Cannot update DataVolume Spec", "DataVolume.Spec")]
 
 
 def causes_for_new_vmi(vmi: Document, *, by_kubevirt: bool) -> list[Cause]:

@@ -125,7 +125,7 @@ def test_requests_are_counted_and_the_first_write_is_noted(server):
     assert server.seen.report()["first_write"] == {}
     ask(server, "POST", VMIS_OF_TEAM, {"metadata": {"name": "new"}})
     report = server.seen.report()
-    assert report["first_write"]["wall_s"] >= 0
+    assert report["first_write"]["wall_s"] > 0
     assert requests_of(report) == 3
 
 

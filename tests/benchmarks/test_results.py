@@ -103,5 +103,4 @@ def test_each_case_has_a_size_and_different_measures():
 def test_a_case_in_this_process_fills_all_its_measures(name, tmp_path):
     case = CASES[name]
     values = case.run(Setting(20, tmp_path))
-    assert {measure.key for measure in case.measures} <= values.keys()
-    assert all(value >= 0 for value in values.values())
+    assert [measure.key for measure in case.measures if values[measure.key] <= 0] == []

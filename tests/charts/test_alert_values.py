@@ -87,6 +87,7 @@ def promtool(*command: str | Path) -> subprocess.CompletedProcess[str]:
 def test_each_alert_has_a_threshold_and_prometheus_accepts_the_result(helm: Helm, tmp_path: Path) -> None:
     changes = {name: {"threshold": 7.5, "for": "1d"} for name in shipped()}
     found = alerts(helm, alerts=changes)
+    assert found.keys() == changes.keys() != set()
     for name, rule in found.items():
         usual = shipped()[name]["expr"].rstrip()
         beginning, comparison, number = usual.rpartition(" < " if " < " in usual[-6:] else " > ")

@@ -38,13 +38,17 @@ def test_all_pods_have_the_global_registry_and_all_pull_secrets(helm: Helm) -> N
 def test_on_openshift_no_pod_has_a_fixed_user_or_group(helm: Helm) -> None:
     users = {**HOOKS, "podSecurityContext": USERS, "securityContext": {"runAsUser": 65532, "runAsGroup": 65532}}
     for values, kinds in (({"platform": "openshift"}, ()), ({}, (OPENSHIFT,))):
-        for spec in pod_specs(helm.render({**users, **values}, kinds=kinds)):
+        specs = pod_specs(helm.render({**users, **values}, kinds=kinds))
+        assert len(specs) == 5
+        for spec in specs:
             contexts = [spec["securityContext"], *(each["securityContext"] for each in spec["containers"])]
             assert not any(USERS.keys() & context.keys() for context in contexts)
             assert contexts[0]["runAsNonRoot"] is True
             assert contexts[1]["allowPrivilegeEscalation"] is False
     for values, kinds in (({}, ()), ({"platform": "kubernetes"}, (OPENSHIFT,))):
-        for spec in pod_specs(helm.render({**users, **values}, kinds=kinds)):
+        specs = pod_specs(helm.render({**users, **values}, kinds=kinds))
+        assert len(specs) == 5
+        for spec in specs:
             assert spec["securityContext"].items() >= USERS.items()
             assert spec["containers"][0]["securityContext"]["runAsUser"] == 65532
 

@@ -191,7 +191,9 @@ def test_the_notes_warn_of_a_missing_registry_and_of_missing_kinds(site: Site) -
 
 def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:
     site.kubectl("apply", "-f", str(ROOT / "manifests" / "crds"))
-    values = {"watchNamespaces": [site.namespace], "crds": {"enabled": False}}
+    # The policies are objects of the cluster.
+    own = {"crds": {"enabled": False}, "annotationPolicies": {"enabled": False}}
+    values = {"watchNamespaces": [site.namespace], **own}
     # A user can grant only permissions that he has, so the cluster's admin grants them to the admin of the namespace.
     given = [rule for role in site.helm.render(values) if role["kind"] == "Role" for rule in role["rules"]]
     rbac = "rbac.authorization.k8s.io/v1"

@@ -85,6 +85,31 @@ def test_alongside_every_role_names_our_own_groups(helm: Helm) -> None:
     assert ("kubevirt.io", "virtualmachines") in asked
 
 
+POLICY = "ValidatingAdmissionPolicy"
+
+
+def test_the_policies_for_annotations_check_the_kinds_of_the_mode_in_the_watched_namespaces(helm: Helm) -> None:
+    objects = helm.render({"mode": "alongside", "watchNamespaces": ["team-a"]})
+    rules = [policy["spec"]["matchConstraints"]["resourceRules"][0] for policy in of_kind(objects, POLICY)]
+    assert {(*rule["apiGroups"], *rule["resources"]) for rule in rules} == {
+        ("vmherd.dev", "virtualmachineinstancereplicasets"),
+        ("pool.vmherd.dev", "virtualmachinepools"),
+        ("kubevirt.io", "virtualmachines"),
+        ("kubevirt.io", "virtualmachineinstances"),
+    }
+    bindings = [binding["spec"] for binding in of_kind(objects, f"{POLICY}Binding")]
+    assert sorted(binding["validationActions"] for binding in bindings) == [["Deny"], ["Deny"], ["Warn"], ["Warn"]]
+    names = {"key": "kubernetes.io/metadata.name", "operator": "In", "values": ["team-a"]}
+    assert all(each["matchResources"] == {"namespaceSelector": {"matchExpressions": [names]}} for each in bindings)
+
+
+def test_the_policies_for_annotations_are_left_out_if_they_are_off_or_the_cluster_lacks_the_api(helm: Helm) -> None:
+    assert of_kind(helm.render({"annotationPolicies": {"enabled": False}}), POLICY) == []
+    cluster = ("apps/v1/Deployment",)
+    assert of_kind(helm.render(kinds=cluster), POLICY) == []
+    assert len(of_kind(helm.render(kinds=(*cluster, f"admissionregistration.k8s.io/v1/{POLICY}")), POLICY)) == 4
+
+
 def test_definitions_are_kept_unless_the_values_say_otherwise(helm: Helm) -> None:
     def policies(values: Mapping[str, Any]) -> set[str | None]:
         definitions = of_kind(helm.render(values), "CustomResourceDefinition")
@@ -300,6 +325,7 @@ def test_disabled_features_render_no_objects(helm: Helm) -> None:
             "serviceAccount": {"create": False, "name": "theirs"},
             "podDisruptionBudget": {"enabled": False},
             "metrics": {"enabled": False},
+            "annotationPolicies": {"enabled": False},
         }
     )
     assert [each["kind"] for each in objects] == ["Deployment"]

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.controlplane import ControlPlane
+from sandbox.controlplane import APISERVER, ControlPlane
 from tests.cluster import Kubectl
+from tests.faults.plane import frozen
 from tests.integration.controller_process import controller_process, eventually
 
 pytestmark = pytest.mark.cluster
@@ -41,11 +42,17 @@ def test_a_port_in_use_gives_one_line_and_exit_code_1(control_plane: ControlPlan
     assert line.startswith(f"vmherd: cannot listen on 127.0.0.1:{port}: address already in use")
 
 
-def test_the_second_signal_ends_the_program_at_once(control_plane: ControlPlane, tmp_path: Path) -> None:
+def test_the_second_signal_ends_the_program_at_once_with_exit_code_1(
+    control_plane: ControlPlane, tmp_path: Path
+) -> None:
     with controller_process(control_plane.kubeconfig, tmp_path, "--leader-election-id", "impatient") as program:
-        program.process.send_signal(signal.SIGTERM)
-        program.process.send_signal(signal.SIGINT)
-        assert program.process.wait(30) in (0, 1)
+        with frozen(control_plane, APISERVER):  # the program cannot release its lease
+            program.process.send_signal(signal.SIGTERM)
+            eventually(lambda: program.lines(msg="stopping"), what="the program is stopping")
+            program.process.send_signal(signal.SIGINT)
+            assert program.process.wait(30) == 1
+        last = program.lines()[-1]["msg"]
+    assert last == "second signal, ending immediately"
 
 
 def test_a_leader_whose_lease_is_taken_ends_with_one_line_and_exit_code_1(

@@ -89,6 +89,11 @@ class FakeApiServer(Answering):
         self.on_update: Callable[[Request], Document] = not_served
         """A function that carries out each PUT on a subresource, and returns the answer."""
 
+        self.check_patch: Callable[[AnyResource, Document, Document], None] = lambda resource, before, after: None
+        """A function that is called for each patch of a client, with the object before and after. It raises the error
+        of an admission plugin.
+        """
+
         self.is_down = False
         """While this is true, no request has an effect. This includes requests that began earlier."""
 
@@ -134,10 +139,11 @@ class FakeApiServer(Answering):
             lambda: self._list_metadata(resource, namespace, limit, int(continue_ or 0)),
         )
 
-    async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes:
+    async def create(self, resource: AnyResource, namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
         document = msgspec.json.decode(body)
         key = ObjectKey(namespace, document["metadata"]["name"])
-        return await self._serve(Request("create", resource, key), lambda: self._create(resource, key, document))
+        request = Request("create", resource, key, dry_run=dry_run)
+        return await self._serve(request, lambda: self._create(resource, key, document, dry_run=dry_run))
 
     async def patch(
         self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
@@ -269,16 +275,22 @@ class FakeApiServer(Answering):
         page = [{"metadata": held["metadata"]} for held in items[start:end]]
         return {"kind": "PartialObjectMetadataList", "metadata": whole["metadata"] | more, "items": page}
 
-    def _create(self, resource: AnyResource, key: ObjectKey, document: Document) -> Document:
+    def _create(self, resource: AnyResource, key: ObjectKey, document: Document, *, dry_run: bool = False) -> Document:
         # Admission comes before storage. With a full quota, the answer is 403 even if the name is taken.
         if key.namespace in self.terminating:
             why = f"unable to create new content in namespace {key.namespace} because it is being terminated"
             raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: {why}', "NamespaceTerminating")
         used = sum(other.namespace == key.namespace for other in self._of(resource))
-        if used >= self.quota.get(resource, used + 1):
-            raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: exceeded quota: few')
+        limit = self.quota.get(resource, used + 1)
+        if used >= limit:
+            count = f"count/{resource.name}"
+            numbers = f"requested: {count}=1, used: {count}={used}, limited: {count}={limit}"
+            why = f"exceeded quota: few, {numbers}"
+            raise refusal(403, "Forbidden", f'{resource.name} "{key.name}" is forbidden: {why}')
         if key in self._of(resource):
             raise already_exists(resource, self._of(resource)[key])
+        if dry_run:
+            return document
         meta = document["metadata"]
         given = {field: value for field, value in meta.items() if field not in SET_BY_SERVER}
         if resource in self._has_status:
@@ -296,9 +308,9 @@ class FakeApiServer(Answering):
     def _patch(self, resource: AnyResource, key: ObjectKey, patch: Any, subresource: str) -> Document:
         held = self.document(resource, key)
         has_status = resource in self._has_status
-        return self._store(
-            resource, key, held, patched(resource, held, patch, subresource=subresource, has_status=has_status)
-        )
+        new = patched(resource, held, patch, subresource=subresource, has_status=has_status)
+        self.check_patch(resource, held, new)
+        return self._store(resource, key, held, new)
 
     def _delete(self, resource: AnyResource, key: ObjectKey, uid: str, version: str, propagation: str) -> Document:
         held = self.document(resource, key)

@@ -6,15 +6,22 @@ from collections.abc import Callable
 from datetime import datetime
 from typing import Final
 
+from controller.apimachinery.quantities import parse_quantity
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
-from tests.fakes.requests import AnyResource, Document, Request
+from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of
 
 VM_CONTROLLER: Final = "kubevirt.io/virtualMachineControllerFinalize"
 BROKEN: Final = "broken"
 """The image of a VM that never becomes ready."""
+
+DEFAULT_CLASS: Final = "standard"
+DEFAULT_SIZE: Final = "1Gi"
+_NOT_EXPANDABLE: Final = (
+    "only dynamically provisioned pvc can be resized and the storageclass that provisions the pvc must support resize"
+)
 
 
 class FakeKubeVirt:
@@ -29,11 +36,14 @@ class FakeKubeVirt:
         self._namespace = namespace
         self.broken_phase = "Scheduling"
         """The phase in which the VMI of a broken VM stays."""
+        self.fixed_classes: set[str] = set()
+        """The storage classes whose claims cannot grow."""
         self.serve()
 
     def serve(self) -> None:
-        """Carry out requests to restart a VM from now on, as virt-api does."""
+        """Carry out requests to restart a VM and check patches of claims from now on."""
         self._server.on_update = self._restart
+        self._server.check_patch = self._check_growth
 
     def act(self) -> None:
         """Let the nodes act once on each VMI, and then the VM controller on each VM."""
@@ -46,6 +56,9 @@ class FakeKubeVirt:
             elif name in vms and not is_ready(vmi) and not is_broken(vmi):
                 status = {"phase": "Running", "conditions": [self._ready(holds=True)]}
                 self._server.change(VMIS, self._key(name), {"status": status})
+        for name, claim in self._of(PVCS).items():
+            if (capacity := _requests(claim)) != claim.get("status", {}).get("capacity", capacity):
+                self._server.change(PVCS, self._key(name), {"status": {"capacity": capacity}})
         for name, vm in self._of(VMS).items():
             if "deletionTimestamp" in vm["metadata"]:
                 self._end(name, vm)
@@ -67,7 +80,7 @@ class FakeKubeVirt:
             finalizers = [VM_CONTROLLER, *finalizers_of(vm)]
             self._server.change(VMS, self._key(name), {"metadata": {"finalizers": finalizers}})
         for template in spec.get("dataVolumeTemplates") or ():
-            self._provide(template["metadata"]["name"], owned_by(vm, "VirtualMachine"))
+            self._provide(template, owned_by(vm, "VirtualMachine"))
         if vmi is None and self._starts(vm):
             self._start(vm)
         elif vmi is not None and self._stops(vm, vmi) and "deletionTimestamp" not in vmi["metadata"]:
@@ -93,17 +106,34 @@ class FakeKubeVirt:
         requested = {"action": "Stop", "uid": vmi["metadata"]["uid"]} in requests
         return requested or vm["spec"].get("runStrategy") == "Halted"
 
-    def _provide(self, name: str, owner: Document) -> None:
-        """Create or adopt the disk of this name: a DataVolume with its PersistentVolumeClaim, or the claim alone."""
+    def _provide(self, template: Document, owner: Document) -> None:
+        """Create or adopt a disk: a DataVolume with its PersistentVolumeClaim, or the claim alone."""
+        name = template["metadata"]["name"]
+        claim = {"spec": claim_spec(template)}
+        claim["status"] = {"phase": "Bound", "capacity": _requests(claim)}
         resource, disk = self._disks, self._of(self._disks).get(name)
         if disk is None and name in self._of(PVCS):
             resource, disk = PVCS, self._of(PVCS)[name]
         if disk is None:
-            disk = self._put(self._disks, {"metadata": {"name": name, "ownerReferences": [owner]}})
+            content = {"spec": template.get("spec")} if self._disks is DATA_VOLUMES else claim
+            disk = self._put(self._disks, {"metadata": {"name": name, "ownerReferences": [owner]}, **content})
             if self._disks is DATA_VOLUMES:
-                self._put(PVCS, {"metadata": {"name": name, "ownerReferences": [owned_by(disk, "DataVolume")]}})
+                metadata = {"name": name, "ownerReferences": [owned_by(disk, "DataVolume")]}
+                self._put(PVCS, {"metadata": metadata, **claim})
         elif "ownerReferences" not in disk["metadata"] and "deletionTimestamp" not in disk["metadata"]:
             self._server.change(resource, self._key(name), {"metadata": {"ownerReferences": [owner]}})
+
+    def _check_growth(self, resource: AnyResource, before: Document, after: Document) -> None:
+        """Refuse that a claim shrinks, or that a claim grows whose class does not support it."""
+        if resource is not PVCS or "status" not in before or _requests(before) == _requests(after):
+            return
+        name, spec = before["metadata"]["name"], after["spec"]
+        wanted, has = (parse_quantity(each["storage"]) for each in (_requests(after), before["status"]["capacity"]))
+        if wanted is None or has is None or wanted < has:
+            why = "spec.resources.requests.storage: Forbidden: field can not be less than status.capacity"
+            raise refusal(422, "Invalid", f'PersistentVolumeClaim "{name}" is invalid: {why}')
+        if spec["storageClassName"] in self.fixed_classes:
+            raise refusal(403, "Forbidden", f'persistentvolumeclaims "{name}" is forbidden: {_NOT_EXPANDABLE}')
 
     def _start(self, vm: Document) -> None:
         inner = vm["spec"]["template"]
@@ -121,7 +151,9 @@ class FakeKubeVirt:
     def _report(self, name: str, vm: Document) -> None:
         vmi = self._of(VMIS).get(name)
         ready = vmi is not None and is_ready(vmi)
-        word = "Running" if ready else "Stopped" if vmi is None else "ErrImagePull" if is_broken(vmi) else "Starting"
+        word = (
+            "Running" if ready else "Stopped" if vmi is None else "CrashLoopBackOff" if is_broken(vmi) else "Starting"
+        )
         if (vm.get("status") or {}).get("printableStatus") != word:
             status = {"printableStatus": word, "conditions": [self._ready(holds=ready)]}
             self._server.change(VMS, self._key(name), {"status": status})
@@ -139,6 +171,20 @@ class FakeKubeVirt:
     def _put(self, resource: AnyResource, document: Document) -> Document:
         metadata = {**document["metadata"], "namespace": self._namespace}
         return self._server.put(resource, {**document, "metadata": metadata})
+
+
+def claim_spec(template: Document) -> Document:
+    """The spec of the claim for an entry of `dataVolumeTemplates`, with the default size and class."""
+    spec = template.get("spec") or {}
+    asked = spec.get("storage") or spec.get("pvc") or {}
+    size = ((asked.get("resources") or {}).get("requests") or {}).get("storage", DEFAULT_SIZE)
+    storage_class = asked.get("storageClassName", DEFAULT_CLASS)
+    return {"resources": {"requests": {"storage": size}}, "storageClassName": storage_class}
+
+
+def _requests(claim: Document) -> Document:
+    requests: Document = claim.get("spec", {}).get("resources", {}).get("requests", {})
+    return requests
 
 
 def is_ready(vmi: Document) -> bool:

@@ -14,6 +14,7 @@ from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
+from controller.runtime.first_deletes import FirstDeletes
 from controller.runtime.patches import Merge
 from controller.runtime.plan import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
 from controller.runtime.reconciler import Rules, RulesReconciler
@@ -85,12 +86,14 @@ class ReconcilerProcess:
             instruments=self.counts,
             report=self._keep,
             merge=self._merge,
+            judge=self._rules.judge,
         )
         self.reconciler = RulesReconciler(
             self._kind,
             self._rules,
             executor=self.executor,
             expectations=written,
+            first_deletes=FirstDeletes(self._server, {cache.resource: cache.store for cache in self._children}),
             status_writer=StatusWriter(self._server, self._rules.resource, self._expectations([self._owners])),
             recorder=recorder,
             now=self._now,

@@ -20,10 +20,11 @@ class Request(NamedTuple):
     resource: AnyResource
     key: ObjectKey
     subresource: str = ""
+    dry_run: bool = False
 
     @property
     def is_write(self) -> bool:
-        return self.verb not in ("get", "list")
+        return self.verb not in ("get", "list") and not self.dry_run
 
 
 class Lost(Enum):

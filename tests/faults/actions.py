@@ -65,6 +65,12 @@ class CutAnswer(Struct, frozen=True, tag=True):
     gzip: bool = False
 
 
+class Mark(Struct, frozen=True, tag=True):
+    """Call `on_mark`, which protects the object of the request or begins its snapshot. Then forward the request."""
+
+    snapshot: bool = False
+
+
 Corruption: TypeAlias = Literal["not JSON", "half JSON", "wrong JSON", "content type", "chunk size", "content length"]
 
 
@@ -198,6 +204,7 @@ Action: TypeAlias = (
     | RepeatEvent
     | OmitEvents
     | Coalesce
+    | Mark
 )
 ON_STREAM = (Expire410, FailWatch, HoldWatch, LagWatch, StallWatch, EndWatch, Dribble)
 """The actions on a watch that need no event. They also act on watches that are open already."""

@@ -66,6 +66,7 @@ def request_of(record: AuditRecord) -> Request | None:
         user=record.username,
         user_agent=record.user_agent,
         credential=record.credential,
+        dry_run="dryRun=" in record.request_uri,
         body=body,
         answer=answer if isinstance(answer, dict) else None,
     )

@@ -6,6 +6,7 @@ second create of a VM, or the third event of the watch of VMIs. So an injection 
 
 from __future__ import annotations
 
+import fnmatch
 import random
 import re
 from collections import Counter
@@ -13,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from tests.faults.actions import (
     Action,
@@ -28,6 +30,7 @@ from tests.faults.actions import (
     HoldWatch,
     LagWatch,
     LoseAnswer,
+    Mark,
     OmitEvents,
     Refuse,
     RepeatEvent,
@@ -96,6 +99,9 @@ class Fault(Struct, frozen=True, kw_only=True):
     verbs: tuple[str, ...] = ()
     """The verbs of the writes to which the fault applies. None means all."""
 
+    places: str = "*"
+    """A pattern for the scenario and the place, such as `pool-* create/virtualmachines#*`."""
+
     times: int = 1
     released_after_s: float = 0.0
     """If the fault lasts, the runner ends the fault after this time."""
@@ -115,6 +121,32 @@ class Fault(Struct, frozen=True, kw_only=True):
     @property
     def crashes(self) -> bool:
         return isinstance(self.actions[0], CrashBefore | CrashAfter)
+
+    @property
+    def refuses(self) -> bool:
+        """True if every matching request is refused until the fault ends."""
+        return isinstance(self.actions[0], Refuse) and self.released_after_s > 0
+
+    def fits(self, scenario: str, place: Place) -> bool:
+        verb = place.verb if isinstance(place, WritePlace) else ""
+        of_verb = not self.verbs or not verb or verb in self.verbs
+        return of_verb and fnmatch.fnmatch(f"{scenario} {place}", self.places)
+
+
+REFUSED = Fault(
+    name="",
+    actions=(),
+    verbs=("create",),
+    places="pool-* create/virtualmachines#*",
+    times=1000,
+    released_after_s=4.0,
+    lasts_s=5.0,
+    recovers_s=6.0,
+)
+"""For a while, the server refuses all creates of VMs, dry runs included."""
+
+MARKED = Fault(name="", actions=(), verbs=("delete",), released_after_s=2.0, lasts_s=1.0, recovers_s=3.0)
+"""Just before a delete request arrives, a user marks the object. Later the user removes the mark."""
 
 
 WRITE_FAULTS = (
@@ -137,9 +169,14 @@ WRITE_FAULTS = (
     Fault(name="503", actions=(Refuse(503),)),
     Fault(name="503-retry-after", actions=(Refuse(503, retry_after="1"),)),
     Fault(name="504", actions=(Refuse(504),)),
+    replace(REFUSED, name="creates-refused-403", actions=(Refuse(403, message="refused by a policy"),)),
+    replace(REFUSED, name="creates-refused-500", actions=(Refuse(500, message="failed calling webhook"),)),
+    replace(MARKED, name="protected-meanwhile", actions=(Mark(),), places="pool-[uh]* delete/virtualmachine*"),
+    replace(MARKED, name="snapshot-meanwhile", actions=(Mark(True),), places="pool-[uh]* delete/virtualmachines#*"),
 )
 WATCH_FAULTS = (
     Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5, lasts_s=2.5, recovers_s=2.5),
+    Fault(name="watch-silent", actions=(HoldWatch(),), released_after_s=6.0, lasts_s=7.0, recovers_s=3.0),
     Fault(name="watch-lags", actions=(LagWatch(0.4),), lasts_s=60.0),
     Fault(name="watch-stalls", actions=(StallWatch(),), lasts_s=12.0, recovers_s=9.0),
     Fault(name="watch-ends", actions=(EndWatch(),)),
@@ -215,7 +252,7 @@ def injections(scenario: str, traces: Sequence[Trace]) -> Iterator[Injection]:
     every = [set(trace.writes) for trace in traces]
     for place in dict.fromkeys(place for trace in traces for place in trace.writes):
         for fault in WRITE_FAULTS:
-            fits = (not fault.verbs or place.verb in fault.verbs) and (fault.on_events or place.resource != "events")
+            fits = fault.fits(scenario, place) and (fault.on_events or place.resource != "events")
             if fits and (fault.crashes or all(place in writes for writes in every)):
                 yield Injection(scenario, fault.name, place)
     counts = [dict(trace.events) for trace in traces]
@@ -233,8 +270,7 @@ def injections_at(scenario: str, place: Place) -> Iterator[Injection]:
         return
     of_watches = isinstance(place, WatchPlace)
     for fault in WATCH_FAULTS if of_watches else WRITE_FAULTS:
-        verb = "" if isinstance(place, WatchPlace) else place.verb
-        if not fault.verbs or not verb or verb in fault.verbs:
+        if fault.fits(scenario, place):
             yield Injection(scenario, fault.name, place)
 
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import io
+from contextlib import suppress
 from typing import Any
 
 from controller.app import serve
+from tests.faults.actions import Mark
 from tests.faults.bench import Bench
 from tests.faults.proxy import Decision, FaultProxy
-from tests.faults.requests import WRITES
+from tests.faults.requests import WRITES, ApiRequest
 from tests.faults.rules import Rule
+from tests.faults.states import PROTECT
+from tests.faults.view import Refused, User
 
 STOPPED_WITHIN_S = 30.0
 UNCOUNTED = frozenset(["leases", "selfsubjectaccessreviews"])
@@ -32,6 +36,7 @@ class Herd:
         self._bench = bench
         self._namespace = namespace
         self._proxies: list[FaultProxy] = []
+        self._marked: list[tuple[ApiRequest, Mark]] = []
         self._rules: tuple[Rule, ...] = ()
         self._armed_at = 0
         self._stuck: list[asyncio.Task[None]] = []
@@ -51,6 +56,7 @@ class Herd:
     async def start(self) -> None:
         proxy = FaultProxy(self._bench.upstream, tls=False)
         proxy.on_crash = self._crashed
+        proxy.on_mark = self._mark
         self._proxies.append(proxy)
         await proxy.start()
         name = f"{self._namespace}-{len(self._proxies)}.kubeconfig"
@@ -65,9 +71,24 @@ class Herd:
         self._armed_at = len(self.proxy.log)
         return tuple(self.proxy.add(rule) for rule in rules)
 
-    def disarm(self, numbers: tuple[int, ...]) -> None:
+    async def disarm(self, numbers: tuple[int, ...]) -> None:
+        """Remove these rules, and the marks that they have set."""
         for number in numbers:
             self._proxies[0].remove(number)
+        while self._marked:
+            request, mark = self._marked.pop()
+            with suppress(Refused):  # the object is gone
+                await self._set_mark(request, mark, None)
+
+    async def _mark(self, request: ApiRequest, mark: Mark) -> None:
+        self._marked.append((request, mark))
+        await self._set_mark(request, mark, "true")
+
+    async def _set_mark(self, request: ApiRequest, mark: Mark, value: str | None) -> None:
+        change = {"status": {"snapshotInProgress": value}} if mark.snapshot else None
+        change = change or {"metadata": {"annotations": {PROTECT: value}}}
+        user = User(self._bench.view, self._namespace)
+        await user.patch(request.resource, request.name, change, subresource="status" if mark.snapshot else "")
 
     def writes(self) -> list[Decision]:
         """The writes since `arm`, of all controllers of the run."""

@@ -64,7 +64,7 @@ class Request(Struct, frozen=True, kw_only=True):
     """One request in the audit log. `time` is when the server received the request, `answered` when it answered.
 
     `body` is the request's body: the object, the patch, or the DeleteOptions. `answer` is the response's body. Both are
-    None for reads.
+    None for reads. A dry run counts as a read, because it changes nothing.
     """
 
     time: float
@@ -78,6 +78,7 @@ class Request(Struct, frozen=True, kw_only=True):
     namespace: str = ""
     user: str = ""
     credential: str = ""
+    dry_run: bool = False
     body: Any = None
     answer: Object | None = None
 
@@ -96,7 +97,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     @property
     def is_write(self) -> bool:
-        return self.verb not in ("get", "list", "watch")
+        return self.verb not in ("get", "list", "watch") and not self.dry_run
 
     @property
     def succeeded(self) -> bool:
@@ -105,7 +106,7 @@ class Request(Struct, frozen=True, kw_only=True):
     @property
     def revision(self) -> int:
         """The resourceVersion in the answer, or 0 if the answer has none."""
-        return version_of(self.answer) if self.answer is not None and self.succeeded else 0
+        return version_of(self.answer) if self.answer and self.succeeded and not self.dry_run else 0
 
     @property
     def by_collector(self) -> bool:
@@ -113,7 +114,7 @@ class Request(Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         target = "/".join(part for part in (self.resource, self.name, self.subresource) if part)
-        return f"{self.verb} {target} -> {self.code}"
+        return f"{'try to ' if self.dry_run else ''}{self.verb} {target} -> {self.code}"
 
 
 Write = Request

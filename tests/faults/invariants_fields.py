@@ -45,12 +45,12 @@ from tests.faults.timelines import Step, our_creates
 
 IGNORED: Final = ("/metadata/resourceVersion", "/metadata/generation")
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    SET: (),
+    SET: (f"/metadata/annotations/{PREFIX}adopted-template",),
     POOL: ("/metadata/finalizers", f"/metadata/annotations/{PREFIX}"),
     VMI: ("/metadata/ownerReferences", f"/metadata/labels/{REVISION_LABEL}"),
     VM: ("/metadata/finalizers", "/metadata/ownerReferences", "/metadata/labels", "/metadata/annotations", "/spec"),
     DATA_VOLUME: ("/metadata/ownerReferences",),
-    PVC: ("/metadata/ownerReferences",),
+    PVC: ("/metadata/ownerReferences", "/spec/resources/requests/storage"),
     REVISION: (),
 }
 """The fields that the controller writes, by kind."""

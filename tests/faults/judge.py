@@ -79,6 +79,7 @@ class Run(Struct, frozen=True, kw_only=True):
     - `reference`: the end state of a run without faults (see `end_state`). `masks` are paths in it that may differ.
     - `answers`: the answers in the log of the fault proxy, in their order.
     - `lease`: set if several controllers share a lease.
+    - `refused`: the times in which every create of a VM was refused.
     - `lost_answers`, `crashes`: how many answers were lost and how many crashes happened. S1 allows no additional
       creates because of them. If there were any, Q3 judges only the writes of statuses.
     """
@@ -93,6 +94,7 @@ class Run(Struct, frozen=True, kw_only=True):
     masks: tuple[str, ...] = ()
     answers: tuple[Answer, ...] = ()
     lease: LeaseTimes | None = None
+    refused: tuple[Interval, ...] = ()
     lost_answers: int = 0
     crashes: int = 0
 
@@ -176,6 +178,7 @@ def judge(history: History, run: Run) -> tuple[Violation, ...]:
 def _register() -> None:
     """Import the modules with the invariants."""
     from tests.faults import (  # noqa: PLC0415
+        invariants_deletions,  # noqa: F401
         invariants_fields,  # noqa: F401
         invariants_liveness,  # noqa: F401
         invariants_objects,  # noqa: F401

@@ -92,7 +92,8 @@ class Made:
         self, verb: str, kind: str, name: str, code: int, *, by: str = OURS, body: Any = None, **more: Any
     ) -> None:
         item = {"kind": kind, "metadata": {"name": name}}
-        self._note(verb, item, by, body, code, answer={"kind": "Status", "metadata": {}}, **more)
+        answer = {"kind": "Status", "metadata": {}, **more.pop("answer", {})}
+        self._note(verb, item, by, body, code, answer=answer, **more)
 
     def lease(self, holder: str, *, credential: str, name: str = "vmherd") -> None:
         """A controller writes the lease."""

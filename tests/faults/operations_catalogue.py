@@ -22,7 +22,7 @@ from tests.faults.operations_schema import varied_fields, violations
 from tests.faults.operations_world import KindName
 
 WHICH = range(5)
-FAILURES = ("fail", "finish", "unknown", "never-ready", None)
+FAILURES = ("fail", "finish", "unknown", "never-ready", "paused", None)
 
 
 class Group(Struct, frozen=True):
@@ -89,6 +89,7 @@ def _of_pools() -> tuple[Group, ...]:
         Group(4, _all(*(pools.EditVM(n, part, value) for n in WHICH for part, value in edits))),  # type: ignore[arg-type]
         Group(3, _all(*map(pools.DeleteVMI, WHICH))),
         Group(2, _all(*map(pools.DeleteRevision, WHICH))),
+        Group(2, _all(*map(pools.RefuseCreates, (True, False, False)))),
         Group(2, _all(*(pools.LoseRevision(n, value) for n in WHICH for value in (None, "herd-1", "nothing")))),
         Group(2, _all(pools.ForcePool())),
         Group(2, _all(*map(pools.Attach, WHICH))),
@@ -171,6 +172,7 @@ ANY_OPERATION = (
     | pools.LoseRevision
     | pools.SpoilNote
     | pools.ForcePool
+    | pools.RefuseCreates
     | pools.Attach
 )
 

@@ -32,6 +32,11 @@ from tests.release import pod, settings
 
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 AGENT = b'"userAgent":"vmherd/'
+CONFLICT = 409
+REFUSES_CREATES = "test.vmherd.dev/refuses-creates"
+"""In a namespace with this label, a policy refuses all creates of VMs."""
+
+REGISTRATION = "admissionregistration.k8s.io/v1"
 TAIL_S = 0.1
 STARTED_WITHIN_S = 60.0
 
@@ -294,6 +299,20 @@ class Cluster:
         self._config = settings(plane, "--no-leader-elect")
         self._numbers = iter(range(10**9))
 
+    async def install_policy(self) -> None:
+        """Create the policy for namespaces with the label `REFUSES_CREATES`, unless an earlier run has created it."""
+        create = {"apiGroups": ["kubevirt.io"], "apiVersions": ["*"], "operations": ["CREATE"]}
+        matches = {"resourceRules": [{**create, "resources": ["virtualmachines"]}]}
+        policy = {"matchConstraints": matches, "validations": [{"expression": "false", "message": "no new VMs"}]}
+        selector = {"namespaceSelector": {"matchLabels": {REFUSES_CREATES: "true"}}}
+        binding = {"policyName": "refuse", "validationActions": ["Deny"], "matchResources": selector}
+        for kind, spec in (("Policy", policy), ("PolicyBinding", binding)):
+            body = {"apiVersion": REGISTRATION, "kind": f"ValidatingAdmission{kind}", "metadata": {"name": "refuse"}}
+            plural = "policies" if kind == "Policy" else "policybindings"
+            path = f"/apis/{REGISTRATION}/validatingadmission{plural}"
+            answer = await self.api.send("POST", path, {**body, "spec": spec})
+            assert answer.ok or answer.code == CONFLICT, answer.message
+
     def config_for(self, namespace: str, port: int, start: int) -> Config:
         """The chart's configuration for one namespace. The API server's address is this port."""
         path = self._directory / f"{namespace}-{start}.kubeconfig"
@@ -341,6 +360,7 @@ async def open_cluster(plane: ControlPlane, directory: Path) -> AsyncIterator[Cl
             cluster = Cluster(plane, Api(session, plane.url), AuditTail(plane.audit_log), directory)
             async with observing(plane.kubeconfig, plane.audit_log) as observer, asyncio.TaskGroup() as group:
                 cluster.observer = observer
+                await cluster.install_policy()
                 tail = group.create_task(cluster.audit.run())
                 yield cluster
                 tail.cancel()

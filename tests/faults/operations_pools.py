@@ -114,6 +114,15 @@ class ForcePool(Struct, frozen=True, tag=True):
         return str((await world.remove_finalizer(plural, owner, ours.POOL_FINALIZER)).code)
 
 
+class RefuseCreates(Struct, frozen=True, tag=True):
+    """Let a policy refuse all creates of VMs in the namespace, or let them pass again."""
+
+    refused: bool
+
+    async def apply(self, world: World) -> str:
+        return str((await world.refuse_creates(refused=self.refused)).code)
+
+
 class Attach(Struct, frozen=True, tag=True):
     """Make the pool the controller of a VM, as after the restore of a backup."""
 
@@ -157,8 +166,13 @@ def _part(part: str, value: str | None) -> dict[str, Any]:
 
 
 def _storage(part: str, value: str | None) -> dict[str, Any]:
-    """Volumes: the VM's disks, or references to ConfigMaps and Secrets."""
-    names = (value or "").split(",") if part == "disks" and value else []
+    """Volumes: the VM's disks, or references to ConfigMaps and Secrets.
+
+    The value of the part "disks" has the names of the disks, each with an optional size: `root:2Gi,data`.
+    """
+    disk_texts = (value or "").split(",") if part == "disks" and value else []
+    sizes = {name: size or "1Gi" for name, _, size in (text.partition(":") for text in disk_texts)}
+    names = list(sizes)
     volumes: list[dict[str, Any]] = [{"name": name, "dataVolume": {"name": name}} for name in names]
     if part == "references" and value:
         volumes = [
@@ -167,8 +181,11 @@ def _storage(part: str, value: str | None) -> dict[str, Any]:
             {"name": "sysprep", "sysprep": {"secret": {"name": value}}},
         ]
     disks = [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in volumes]
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    templates = [{"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}} for name in names]
+    claims = {
+        name: {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+        for name, size in sizes.items()
+    }
+    templates = [{"metadata": {"name": name}, "spec": {"pvc": claims[name], "source": {"blank": {}}}} for name in names]
     return {
         "dataVolumeTemplates": templates or None,
         "template": {"spec": {"domain": {"devices": {"disks": disks}}, "volumes": volumes}},
@@ -196,7 +213,7 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
     "node": ("north", "south", None),
     "behavior": ("never-ready", "crash-loop", "image-error", "datavolume-error", None, None, None),
     "broken": ("x", None, None),
-    "disks": ("root", "root,data", None, None),
+    "disks": ("root", "root:2Gi", "root:3Gi", "root,data", "root:2Gi,data:2Gi", None),
     "references": ("settings", None),
     "instancetype": ("small", "large", None),
     "strategy": ("Always", "Halted", "RerunOnFailure", "Manual", "Always"),
@@ -263,15 +280,17 @@ OWNER_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
     ours.PROGRESS_DEADLINE: ("1", "600", "soon", None),
     ours.REPLACE_UNREADY_AFTER: ("2", "600", "never", None, None),
     ours.TAKEOVER: ("proceed", "held", None),
+    ours.MOST_DISRUPTIVE: (ours.RECREATE, ours.RECREATE, "restart", "never", None),
     "kubectl.kubernetes.io/last-applied-configuration": ("{}", None),
 }
 NOTES: Mapping[str, tuple[str | None, ...]] = {
     ours.HEALED: ("rubbish", json.dumps({"0": {"count": 3}}), "[]", None),
+    ours.RECREATED: ("rubbish", json.dumps({"0": ["gone"], "7": ["gone"]}), None),
     ours.UNREADY: ("rubbish", "{}", None),
     ours.PARTITION_REVISION: ("herd-1", "no-such-revision", "!", None),
 }
 CHILD_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
     ours.REMOVE: ("true", "yes", None),
-    ours.PROTECT: ("true", "True", None),
+    ours.PROTECT: ("true", "True", "no", "", "false", None),
     ours.DELETION_COST: ("-5", "100", "cheap", "99999999999", None),
 }

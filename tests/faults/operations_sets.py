@@ -94,7 +94,7 @@ OWNER_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
 }
 CHILD_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
     ours.REMOVE: ("true", "yes", None),
-    ours.PROTECT: ("true", "True", None),
+    ours.PROTECT: ("true", "True", "no", "", "false", None),
     ours.DELETION_COST: ("-5", "100", "cheap", "99999999999", None),
     ours.EARLY_FAILURES: ("rubbish", None),
 }

@@ -8,6 +8,8 @@ ordinals, the simulator's annotations, and the spelling of a value. `differences
 - Older templates, if the spec does not replace them: a set without rolling update, the update strategy unmanaged,
   selectors, a partition, or a protected VMI (R14, P12, P14). Under the strategy opportunistic only VMIs may be older
   (P13).
+- The template of a VM that needs new disks but must not be deleted: the VM is protected, its run strategy does not
+  start a new VM, or the update strategy is opportunistic (P21).
 - Values that an operation wrote into a child: an update keeps what a user set (P12).
 - A VM that its user stopped, or whose run strategy leaves the start to its user, need not run (P12).
 - Disks without an owner, if the pool preserved state at some time (P10). Up to five old revisions (P11).
@@ -88,7 +90,7 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
     wanted = owner["spec"]["replicas"]
     members = [vmi for vmi in now.vmis if controller_uid(vmi) == uid]
     active = [vmi for vmi in members if _phase(vmi) not in FINAL]
-    protected = [vmi for vmi in active if _annotation(vmi, ours.PROTECT) == "true"]
+    protected = [vmi for vmi in active if _is_protected(vmi)]
     yield from _count("active VMIs", len(active), wanted, allowed=len(protected))
     yield from (f"{_name(vmi)} is {_phase(vmi)}" for vmi in members if _phase(vmi) in FINAL and not _is_protected(vmi))
     yield from (f"{_name(vmi)} does not match, but is a member" for vmi in members if not matches(vmi))
@@ -130,7 +132,7 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
     strict = _updates_all(owner)
     for vm in members:
         yield from _runs(vm, vmis.get(_name(vm)))
-        if samples and strict and vm["metadata"]["uid"] not in world.edited:
+        if samples and strict and vm["metadata"]["uid"] not in world.edited and not _keeps_disks(spec, vm, samples[0]):
             yield from _compare(_name(vm), _form(vm), _form(samples[0]))
             vmi, sample = vmis.get(_name(vm)), _vmi_of(fresh, samples[0])
             follows = _restarts(spec) and _strategy(vm) != "Manual"
@@ -224,6 +226,16 @@ def _restarts(spec: Item) -> bool:
     return "opportunistic" not in (spec.get("updateStrategy") or {})
 
 
+def _keeps_disks(spec: Item, vm: Item, sample: Item) -> bool:
+    """Whether the VM keeps its template because no update may delete its disks."""
+    same = _disks(vm) == _disks(sample)
+    return not same and (_strategy(vm) != "Always" or not _restarts(spec) or _is_protected(vm))
+
+
+def _disks(vm: Item) -> Any:
+    return _without_ordinal(vm["spec"].get("dataVolumeTemplates"), _name(vm))
+
+
 def _vmi_form(vmi: Item) -> Any:
     spec = {key: value for key, value in vmi["spec"].items() if key != "domain"}
     return _form({"metadata": {**vmi["metadata"], "ownerReferences": []}, "spec": {**spec, **vmi["spec"]}})
@@ -296,7 +308,7 @@ def _strategy(vm: Item) -> str:
 
 
 def _is_protected(item: Item) -> bool:
-    return _annotation(item, ours.PROTECT) == "true"
+    return _annotation(item, ours.PROTECT) not in (None, "false")
 
 
 def _ready(items: Iterable[Item]) -> int:

@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeAlias
 from msgspec import Struct
 
 from controller.kubevirt import annotations as ours
-from tests.faults.operations_cluster import Answer, Api, Cluster, Controller
+from tests.faults.operations_cluster import REFUSES_CREATES, Answer, Api, Cluster, Controller
 
 KindName: TypeAlias = Literal["sets", "pools"]
 
@@ -34,7 +34,9 @@ API_GROUPS: Mapping[str, str] = {
 }
 OWNERS: Mapping[KindName, str] = {"sets": "virtualmachineinstancereplicasets", "pools": "virtualmachinepools"}
 CHILDREN: Mapping[KindName, str] = {"sets": "virtualmachineinstances", "pools": "virtualmachines"}
-WRITTEN_BY_US = frozenset({ours.HEALED, ours.UNREADY, ours.PARTITION_REVISION, ours.TAKEOVER})
+WRITTEN_BY_US = frozenset(
+    {ours.ADOPTED_TEMPLATE, ours.HEALED, ours.RECREATED, ours.UNREADY, ours.PARTITION_REVISION, ours.TAKEOVER}
+)
 """The controller's notes: annotations that it writes on an owner. The user did not ask for them."""
 
 
@@ -85,11 +87,17 @@ class World:
         Then the pool may have preserved the disks of deleted VMs.
         """
 
+        self.refuses_creates = False
+        """Whether a policy refuses all creates of VMs."""
+
         self.forced = False
         """Whether a user removed the finalizer of a pool by force."""
 
         self.checks: Mapping[str, int] = {}
         """How often the judge checked each invariant."""
+
+        self.restarts: list[str] = []
+        """The stages in which a restarted controller was judged."""
 
         self.began = time.monotonic()
         self.trace: list[str] = []
@@ -169,6 +177,12 @@ class World:
                 await self.drop_holds()
                 released = True
             await asyncio.sleep(0.1)
+
+    async def refuse_creates(self, *, refused: bool) -> Answer:
+        """Let the cluster's policy refuse all creates of VMs in this namespace, or let them pass."""
+        self.refuses_creates = refused
+        labels = {REFUSES_CREATES: "true" if refused else None}
+        return await self.api.merge(f"/api/v1/namespaces/{self.namespace}", {"metadata": {"labels": labels}})
 
     async def children(self) -> list[dict[str, Any]]:
         """The objects of the child's kind in the namespace: VMs for a pool, VMIs for a set. They are sorted by name."""

@@ -28,8 +28,10 @@ PROACTIVE = {"proactive": DESCENDING}
 ASCENDING_UPDATE = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
 
 
-def vm_template(memory: str = "64M", *, disk: str = "", labels: Json | None = None, **annotations: str) -> Json:
-    """A VM template. With `disk`, each VM has a DataVolume of this size."""
+def vm_template(
+    memory: str = "64M", *, disk: str = "", mode: str = "ReadWriteOnce", labels: Json | None = None, **annotations: str
+) -> Json:
+    """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode."""
     volumes = [{"name": "root", "dataVolume": {"name": "root"}}] if disk else []
     vmi: Json = {
         "metadata": {"labels": LABELS, "annotations": {**QUICK, **annotations}},
@@ -44,7 +46,7 @@ def vm_template(memory: str = "64M", *, disk: str = "", labels: Json | None = No
     }
     spec: Json = {"runStrategy": "Always", "template": vmi}
     if disk:
-        claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": disk}}}
+        claim = {"accessModes": [mode], "resources": {"requests": {"storage": disk}}}
         metadata = {"name": "root", "annotations": QUICK}
         spec["dataVolumeTemplates"] = [{"metadata": metadata, "spec": {"pvc": claim, "source": {"blank": {}}}}]
     return {"metadata": {"labels": {**LABELS, **(labels or {})}}, "spec": spec}
@@ -122,6 +124,17 @@ def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
     return holds
 
 
+def claims(value: str, *names: str) -> Condition:
+    """Each of these PVCs has this access mode, or requests this size."""
+
+    def holds(objects: Objects) -> bool:
+        specs = [objects[CLAIMS][name]["spec"] for name in names if name in objects[CLAIMS]]
+        found = [value in (*spec["accessModes"], spec["resources"]["requests"]["storage"]) for spec in specs]
+        return len(found) == len(names) and all(found)
+
+    return holds
+
+
 def nothing_left(objects: Objects) -> bool:
     return not objects[POOLS] and not objects[VMS] and not objects[VMIS]
 
@@ -148,6 +161,10 @@ def change(**spec: Any) -> Any:
 def change_template(template: Json) -> Any:
     steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
     return lambda user: user.patch(POOLS, "pool", steps)
+
+
+def annotate(key: str, value: str) -> Any:
+    return lambda user: user.patch(POOLS, "pool", {"metadata": {"annotations": {key: value}}})
 
 
 def delete(propagation: str) -> Any:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ from tests.faults.actions import (
     Expire410,
     Hang,
     LoseAnswer,
+    Mark,
     Refuse,
     ReplayList,
     ReplayWatch,
@@ -88,6 +89,9 @@ class FaultProxy:
 
         self.on_crash: Callable[[], None] = lambda: None
         """The proxy calls this function after it has set `dark`."""
+
+        self.on_mark: Callable[[ApiRequest, Mark], Awaitable[None]]
+        """The proxy calls this function before it forwards a request with the action `Mark`."""
 
         self._authority = shared_authority() if tls else None
         self._ca_files: list[Path] = []
@@ -233,6 +237,8 @@ class FaultProxy:
         """Forward a request that is not a watch, and send its answer as the action says."""
         if isinstance(action, Delay):
             await asyncio.sleep(action.before_s)
+        if isinstance(action, Mark):
+            await self.on_mark(request, action)
         answer = await self._forwarded(received, action)
         if answer is None:
             return wire.reset()

@@ -5,21 +5,24 @@ The controller may delete a member for these reasons:
 - `owner`: the pool is being deleted (P6).
 - `spent`: the VMI has finished or its state is unknown (R7).
 - `unready`: the VMI runs unready, and the set asks for a replacement (R4a).
-- `outdated`: the VMI or VM has another template than its owner, and the owner rolls out (R14, P13).
+- `outdated`: the VMI or VM has another template than its owner, and the owner rolls out (R14, P13). A VM is deleted
+  only if it needs new disks. Disks that only grow, and disks that are kept, are no reason (P21).
 - `healing`: the VM is not ready, and the pool heals (P15).
 - `surplus`: no other reason applies, so more members exist than wanted (R6, P8).
 """
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 
 from tests.faults.history import History
 from tests.faults.judge import Run
 from tests.faults.states import (
     HASH_LABEL,
+    MOST_DISRUPTIVE,
     POOL,
-    PROTECT,
+    RECREATE,
     REPLACE_UNREADY,
     REVISION,
     REVISION_LABEL,
@@ -31,7 +34,8 @@ from tests.faults.states import (
     is_ready,
     is_spent,
     labels_of,
-    status_of,
+    preserves,
+    size_of,
     strategy,
     template_of,
 )
@@ -47,7 +51,7 @@ def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
         reason = _pool_reason(history, step, owners, states)
     else:
         reason = _set_reason(step, run, owners, states)
-    return reason, _problem(step, run, reason, owners, states)
+    return reason, _problem(step, run, reason, owners)
 
 
 def states_of(step: Step, run: Run) -> list[Object]:
@@ -93,7 +97,7 @@ def _pool_reason(history: History, step: Step, owners: list[Object], states: lis
         return "healing"
     rolls_out = any(strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
     revision = revision_of(history, step.change.object, controller_uid(step.change.object))
-    outdated = revision is None or any(_disks(revision) != _disks(owner["spec"]) for owner in owners)
+    outdated = revision is None or any(may_replace_disks(revision, owner) for owner in owners)
     return "outdated" if rolls_out and outdated else "surplus"
 
 
@@ -113,21 +117,32 @@ def _revisions(history: History) -> Mapping[tuple[str, str], Object]:
     }
 
 
-def _disks(pool_spec: Object) -> list[Object]:
-    return ((pool_spec.get("virtualMachineTemplate") or {}).get("spec") or {}).get("dataVolumeTemplates") or []
+def may_replace_disks(revision: Object, owner: Object) -> bool:
+    """Return True if an update may delete the disks of a VM with this revision (P21)."""
+    (before, old), (after, new) = _disks(revision), _disks(owner["spec"])
+    leave = annotations_of(owner).get(MOST_DISRUPTIVE)
+    if before == after and all(old[name] <= size for name, size in new.items()):
+        return False
+    return leave == RECREATE or (leave is None and before != after and not preserves(owner))
+
+
+def _disks(pool_spec: Object) -> tuple[list[Object], dict[str, int]]:
+    """Return the dataVolumeTemplates without their sizes, and the sizes by name."""
+    spec = (pool_spec.get("virtualMachineTemplate") or {}).get("spec") or {}
+    templates, sizes = copy.deepcopy(spec.get("dataVolumeTemplates") or []), {}
+    for each in templates:
+        claims = [(each.get("spec") or {}).get(kind) or {} for kind in ("pvc", "storage")]
+        requests = [(claim.get("resources") or {}).get("requests") or {} for claim in claims]
+        sizes[each["metadata"]["name"]] = sum(size_of(found.pop("storage", "0")) for found in requests)
+    return templates, sizes
 
 
 def _heals(owner: Object) -> bool:
     return (owner.get("spec") or {}).get("autohealing") is not None or REPLACE_UNREADY in annotations_of(owner)
 
 
-def _problem(step: Step, run: Run, reason: str, owners: list[Object], states: list[Object]) -> str:
+def _problem(step: Step, run: Run, reason: str, owners: list[Object]) -> str:
     name = step.change.name
-    protected = all(annotations_of(item).get(PROTECT) == "true" for item in states)
-    if protected and (reason == "surplus" or step.timeline.kind != POOL):
-        return f"{name} is deleted ({reason}), but is protected"
-    if reason != "owner" and all(_is_delicate(item) for item in states):
-        return f"{name} is deleted ({reason}) during a snapshot or a restore"
     if reason != "surplus":
         return ""
     if all(strategy(owner, "scaleInStrategy")[0] != "proactive" for owner in owners):
@@ -136,8 +151,3 @@ def _problem(step: Step, run: Run, reason: str, owners: list[Object], states: li
     if most <= fewest_wanted(owners):
         return f"{name} is deleted without a reason: {most} members, {fewest_wanted(owners)} are wanted"
     return ""
-
-
-def _is_delicate(item: Object) -> bool:
-    status = status_of(item)
-    return bool(status.get("snapshotInProgress") or status.get("restoreInProgress"))

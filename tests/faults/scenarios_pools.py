@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from tests.faults.pool_steps import (
     OFFLINE,
+    PROACTIVE,
+    annotate,
     at,
     both,
     break_vm,
     change,
     change_template,
+    claims,
     created,
     delete,
     delete_vm,
@@ -29,9 +32,13 @@ from tests.faults.pool_steps import (
     vms,
 )
 from tests.faults.scenarios import Scenario, Step
+from tests.faults.states import MOST_DISRUPTIVE, RECREATE
 
 NEW = "128M"
 WITH_DISK = vm_template(disk="1Gi")
+SHARED_DISK = vm_template(disk="1Gi", mode="ReadWriteMany")
+DISKS = ("root-0", "root-1")
+RECREATED = both(at(2), ordinals(0, 1), disks(*DISKS), claims("ReadWriteMany", *DISKS))
 THREE = ("pool-0", "pool-1", "pool-2")
 HEALING = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "1h"}
 
@@ -135,14 +142,26 @@ UPDATES = (
     Scenario(
         name="pool-update-disks",
         given=(pool(2, template=WITH_DISK),),
-        ready=both(at(2), disks("root-0", "root-1")),
-        steps=(Step(change_template(vm_template(disk="2Gi")), both(at(2), ordinals(0, 1), disks("root-0", "root-1"))),),
+        ready=both(at(2), disks(*DISKS)),
+        steps=(Step(change_template(SHARED_DISK), RECREATED),),
     ),
     Scenario(
         name="pool-update-disks-offline",
         given=(pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),),
-        ready=both(at(2), disks("root-0", "root-1")),
-        steps=(Step(change_template(vm_template(disk="2Gi")), both(at(2), ordinals(0, 1), disks("root-0", "root-1"))),),
+        ready=both(at(2), disks(*DISKS)),
+        steps=(
+            Step(change_template(SHARED_DISK), both(at(2, updated=0), claims("ReadWriteOnce", *DISKS))),
+            Step(annotate(MOST_DISRUPTIVE, RECREATE), RECREATED),
+        ),
+    ),
+    *(
+        Scenario(
+            name=f"pool-update-disks-larger{suffix}",
+            given=(pool(2, template=WITH_DISK, scaleInStrategy=strategy),),
+            ready=both(at(2), disks(*DISKS)),
+            steps=(Step(change_template(vm_template(disk="2Gi")), both(at(2), disks(*DISKS), claims("2Gi", *DISKS))),),
+        )
+        for suffix, strategy in (("", PROACTIVE), ("-offline", OFFLINE))
     ),
     Scenario(
         name="pool-update-opportunistic",

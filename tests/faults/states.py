@@ -33,6 +33,8 @@ PREFIX: Final = "vmherd.dev/"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 REPLACE_UNREADY: Final = "vmherd.dev/replace-unready-after-seconds"
 PROTECT: Final = "vmherd.dev/protect"
+MOST_DISRUPTIVE: Final = "vmherd.dev/most-disruptive-action"
+RECREATE: Final = "recreate"
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
 ALL: Final = 2**31
 
@@ -200,6 +202,12 @@ def disk_names(vm: Object) -> set[str]:
         names.add((volume.get("dataVolume") or {}).get("name"))
         names.add((volume.get("persistentVolumeClaim") or {}).get("claimName"))
     return {name for name in names if name}
+
+
+def size_of(quantity: str) -> int:
+    """Return the bytes of a size such as `2Gi`."""
+    number, unit = re.fullmatch(r"([0-9]+)([KMGT]?)i?", quantity, re.ASCII).groups()  # type: ignore[union-attr]
+    return int(number) * (1024 if quantity.endswith("i") else 1000) ** " KMGT".index(unit or " ")
 
 
 def seconds(text: str) -> float:

@@ -107,6 +107,21 @@ def test_only_crashes_are_injected_at_a_write_that_not_every_run_makes():
     assert faults_at("create/virtualmachines#2", TRACE, shorter) == {"crash-before", "crash-after"}
 
 
+@pytest.mark.parametrize(
+    ("fault", "scenario", "place", "fits"),
+    [
+        ("creates-refused-403", "pool-heal", "create/virtualmachines#2", True),
+        ("creates-refused-403", "pool-heal", "create/controllerrevisions#1", False),
+        ("creates-refused-403", "set-create", "create/virtualmachineinstances#1", False),
+        ("protected-meanwhile", "pool-undo", "delete/virtualmachineinstances#1", True),
+        ("protected-meanwhile", "pool-scale-down", "delete/virtualmachines#1", False),
+        ("snapshot-meanwhile", "pool-update-disks", "delete/virtualmachineinstances#1", False),
+    ],
+)
+def test_a_fault_with_places_is_injected_only_there(fault: str, scenario: str, place: str, fits: bool):
+    assert FAULTS[fault].fits(scenario, parse_place(place)) is fits
+
+
 def test_writes_of_events_get_only_a_few_faults():
     assert faults_at("create/events#1", Trace(numbered([EVENT]), ())) == {
         fault.name for fault in FAULTS.values() if fault.on_events
@@ -132,7 +147,7 @@ def test_the_command_of_an_injection_selects_it_alone():
 
 def test_a_plain_number_of_a_write_selects_all_faults_of_writes():
     chosen = chosen_from({"pool-create": [TRACE]}, Selection(place="write#3"))
-    assert {each.fault for each in chosen} == {fault.name for fault in WRITE_FAULTS}
+    assert {each.fault for each in chosen} == {fault.name for fault in WRITE_FAULTS if fault.places == "*"}
 
 
 def test_a_pattern_that_matches_nothing_ends_the_program():

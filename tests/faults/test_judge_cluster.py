@@ -33,10 +33,15 @@ OF_BOTH_KINDS = {"H0", "S1", "S2", "S4", "S7", "S11", "S12", "L1", "L2", "L3", "
 
 
 @pytest.fixture(scope="session")
-def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+def judged_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane whose audit log has the bodies of writes and of their answers. A simulator runs the VMs."""
     with running_plane(control_plane_binaries, audit_level="RequestResponse") as plane, simulator(plane):
         yield plane
+
+
+@pytest.fixture(scope="session")
+def control_plane(judged_plane: ControlPlane) -> ControlPlane:
+    return judged_plane
 
 
 @pytest.fixture(scope="session")

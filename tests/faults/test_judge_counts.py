@@ -14,7 +14,7 @@ from tests.faults.made_history import (
     vm,
     vmi,
 )
-from tests.faults.states import POOL, PROTECT, REPLACE_UNREADY, SET, VM, VMI
+from tests.faults.states import POOL, REPLACE_UNREADY, SET, VM, VMI
 
 
 def test_h0_a_complete_history_has_the_effect_of_each_write() -> None:
@@ -93,30 +93,11 @@ def test_s1_a_finished_vmi_may_be_deleted() -> None:
     assert_kept(made, "S1")
 
 
-def test_s1_a_protected_vmi_may_not_be_deleted() -> None:
-    made = Made()
-    owner = set_of(made, 2)
-    made.patch(VMI, "herd-a", {"metadata": {"annotations": {PROTECT: "true"}}})
-    made.wait(60)
-    scale(made, owner, 1)
-    made.delete(VMI, "herd-a", by=OURS)
-    assert_broken(made, "S1", "is protected")
-
-
 def test_s1_an_unready_vmi_may_be_replaced_if_the_set_asks_for_it() -> None:
     made = Made()
     set_of(made, 1, annotations={REPLACE_UNREADY: "5"})
     made.patch(VMI, "herd-a", ready(False), by=SIMULATOR)
     made.delete(VMI, "herd-a", by=OURS)
-    assert_kept(made, "S1")
-
-
-def test_s1_a_vm_with_new_disks_may_be_recreated() -> None:
-    made = Made()
-    pool_of(made, 1)
-    disks = {"spec": {"virtualMachineTemplate": {"spec": {"dataVolumeTemplates": [{"metadata": {"name": "d"}}]}}}}
-    made.patch(POOL, "pool", disks)
-    made.delete(VM, "pool-0", by=OURS)
     assert_kept(made, "S1")
 
 
@@ -126,16 +107,6 @@ def test_s1_a_pool_that_may_not_delete_deletes_nothing() -> None:
     scale(made, owner, 1)
     made.delete(VM, "pool-0", by=OURS)
     assert_broken(made, "S1", "forbids deletions")
-
-
-def test_s1_a_vm_in_a_snapshot_is_not_deleted() -> None:
-    made = Made()
-    owner = pool_of(made, 2)
-    made.patch(VM, "pool-0", {"status": {"snapshotInProgress": "s"}}, by=SIMULATOR)
-    made.wait(60)
-    scale(made, owner, 1)
-    made.delete(VM, "pool-0", by=OURS)
-    assert_broken(made, "S1", "during a snapshot")
 
 
 def test_s2_creates_up_to_the_wanted_number_are_right() -> None:

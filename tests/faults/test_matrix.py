@@ -15,13 +15,12 @@ from tests.faults.scenarios import scenarios
 from tests.integration.pool_namespace import simulator
 
 SEED = 1
-INJECTIONS = 80
+INJECTIONS = 60
 JOBS = 8
-NO_RUN_AFTER_S = 120.0
 
 
 @pytest.mark.e2e
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(600)
 async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binaries: Binaries, tmp_path: Path) -> None:
     with (
         running_plane(control_plane_binaries, audit_level="RequestResponse") as plane,
@@ -33,12 +32,13 @@ async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binari
     told = "\n".join(lines_of(summary))
     assert not summary.violations, told
     assert not summary.failures, told
-    assert summary.fired + summary.left_out >= 0.9 * INJECTIONS, told
-    assert summary.fired > 0, told
-    assert {"S1", "S2", "S4", "S7", "L1", "Q1"} <= summary.checks.keys(), told
+    assert summary.left_out == 0, told
+    assert summary.fired >= 0.9 * INJECTIONS, told
+    never = {"S1", "S2", "S4", "S7", "L1", "L2", "Q1"} - {name for name, count in summary.checks.items() if count}
+    assert not never, told
 
 
 async def part_of_the_matrix(bench: Bench) -> Summary:
     matrix = Matrix(bench, jobs=JOBS, references=1)
-    await matrix.run(scenarios(), Selection(sample=INJECTIONS, seed=SEED, stop_after_s=NO_RUN_AFTER_S))
+    await matrix.run(scenarios(), Selection(sample=INJECTIONS, seed=SEED))
     return matrix.summary()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -26,7 +27,7 @@ from tests.faults.operations import Operation, Scale, Wait
 from tests.faults.operations_catalogue import catalogue, from_json, random_sequence, strategy_of, to_json
 from tests.faults.operations_cluster import Cluster, open_cluster
 from tests.faults.operations_found import FOUND, Found
-from tests.faults.operations_run import Fresh, Verdict, apply, judge_end, run_sequence
+from tests.faults.operations_run import AT_THE_END, Fresh, Verdict, apply, judge_end, run_sequence
 from tests.faults.operations_schema import varied_fields, violations
 from tests.faults.operations_state import differences
 from tests.faults.operations_world import KindName, State, World
@@ -63,6 +64,10 @@ async def test_after_random_operations_and_found_sequences_the_state_equals_that
         assert not verdict.violations, explain(random_operations.kind_of(number, KINDS), verdict, sequence)
     for each, verdict in zip(FOUND, found, strict=True):
         assert not verdict.violations, f"{each.fault}\n{explain(each.kind, verdict, each.operations)}"
+    verdicts = [*random.values(), *found]
+    restarts = Counter(when for verdict in verdicts for when in verdict.restarts)
+    assert restarts["after the recovery"] == len(verdicts)
+    assert restarts[AT_THE_END] > len(verdicts) / 2, "most sequences must come to rest without a recovery"
 
 
 @pytest.mark.timeout(LIMIT_S)

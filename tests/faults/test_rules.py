@@ -7,9 +7,10 @@ from typing import Any
 import msgspec
 import pytest
 
-from tests.faults.actions import Action, CrashBefore, HoldWatch, LoseAnswer, OmitEvents, Refuse
+from tests.faults.actions import Action, CrashBefore, HoldWatch, LoseAnswer, Mark, OmitEvents, Refuse
 from tests.faults.requests import ApiRequest, digest, parse_event, parse_request
 from tests.faults.rules import Match, Rule, Script
+from tests.faults.tiny_server import connected, proxied
 
 CORE, KUBEVIRT = "/api/v1", "/apis/kubevirt.io/v1"
 
@@ -149,3 +150,18 @@ def test_a_rule_can_be_written_down_and_read_again(rule: Rule) -> None:
 def test_each_action_can_be_written_down() -> None:
     for action in msgspec.inspect.type_info(Action).types:  # type: ignore[attr-defined]
         assert action.tag == action.cls.__name__
+
+
+async def test_a_mark_is_set_before_the_request_reaches_the_server() -> None:
+    async with proxied() as (server, proxy), connected(proxy) as client:
+        marked: list[tuple[str, int]] = []
+
+        async def mark(request: ApiRequest, _: Mark) -> None:
+            marked.append((request.name, len(server.requests)))
+
+        proxy.on_mark = mark
+        proxy.add(Rule(Match("delete"), Mark()))
+        for _ in range(2):
+            client.ask(f"{CORE}/namespaces/n/pods/a", "DELETE")
+            await client.read(len(server.answer))
+        assert (marked, len(server.requests)) == ([("a", 0)], 2)

@@ -146,7 +146,7 @@ class NoHerd:
     def arm(self, *_: Rule) -> tuple[int, ...]:
         return ()
 
-    def disarm(self, _: tuple[int, ...]) -> None: ...
+    async def disarm(self, _: tuple[int, ...]) -> None: ...
 
     def requests(self) -> int:
         return 0

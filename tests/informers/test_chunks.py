@@ -83,7 +83,9 @@ def test_small_pieces_of_a_busy_watch_arrive_in_few_chunks():
 
 def test_no_piece_waits_longer_than_the_pause():
     pieces = [(0.001, b"%d\n" % number) for number in range(100)]
-    for time, chunk in read(pieces):
+    chunks = read(pieces)
+    assert b"".join(chunk for _, chunk in chunks) == b"".join(piece for _, piece in pieces)
+    for time, chunk in chunks:
         sent = [0.001 * (int(line) + 1) for line in chunk.split()]
         assert all(time - each <= GATHER_S + 0.0005 for each in sent)
 

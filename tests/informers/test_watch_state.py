@@ -307,8 +307,10 @@ def test_after_every_error_there_is_a_delay():
 
 
 def test_readers_see_only_complete_lists():
-    for row in ROWS.values():
-        if Commit("9") in row.effects:
-            assert isinstance(row.next, Watching)
-        if isinstance(row.state, Listing | Streaming):
-            assert not any(isinstance(effect, Apply | Remove | Drop | Advance) for effect in row.effects)
+    complete = [row for row in ROWS.values() if Commit("9") in row.effects]
+    assert complete
+    assert [row for row in complete if not isinstance(row.next, Watching)] == []
+    reading = [row for row in ROWS.values() if isinstance(row.state, Listing | Streaming)]
+    assert reading
+    changes = Apply | Remove | Drop | Advance
+    assert [row for row in reading if any(isinstance(effect, changes) for effect in row.effects)] == []

@@ -38,12 +38,17 @@ __all__ = [
 
 
 @pytest.fixture(scope="session")
-def control_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+def integration_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane for this folder. Other folders cannot use it, because the shared controller works on all sets in
     the cluster.
     """
     with running_plane(control_plane_binaries) as plane:
         yield plane
+
+
+@pytest.fixture(scope="session")
+def control_plane(integration_plane: ControlPlane) -> ControlPlane:
+    return integration_plane
 
 
 @pytest.fixture(scope="session")

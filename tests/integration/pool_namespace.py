@@ -62,8 +62,8 @@ def vm_template(
     return {"metadata": {"labels": {**POOL_LABELS, **(labels or {})}}, "spec": {**spec, "template": template}}
 
 
-def data_volume_template(name: str, *, size: str = "1Gi") -> dict[str, Any]:
-    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+def data_volume_template(name: str, *, size: str = "1Gi", **claim_spec: Any) -> dict[str, Any]:
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}, **claim_spec}
     return {"metadata": {"name": name}, "spec": {"pvc": claim, "source": {"blank": {}}}}
 
 

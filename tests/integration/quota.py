@@ -1,4 +1,4 @@
-"""A quota for VMIs or VMs. The test writes its status, because no quota controller runs."""
+"""A quota for VMIs or VMs."""
 
 from __future__ import annotations
 
@@ -14,15 +14,17 @@ KINDS = {VMIS: "VirtualMachineInstance", "virtualmachines": "VirtualMachine"}
 def allow(sets: ReplicaSetNamespace, number: int, *, of: str = VMIS) -> None:
     """Limit the number of objects in the namespace, and wait until the API server enforces the limit."""
     counted = f"count/{of}.kubevirt.io"
-    hard = {counted: str(number)}
     quotas = f"/api/v1/namespaces/{sets.namespace}/resourcequotas"
-    sets.apply(quotas, "few", {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": hard}})
     objects = f"/apis/kubevirt.io/v1/namespaces/{sets.namespace}/{of}"
     there = len(sets.ask("GET", objects)["items"])
     # A full quota refuses the probe. So a quota with room is full first.
     for limit in dict.fromkeys((min(there, number), number)):
-        status = {"hard": {counted: str(limit)}, "used": {counted: str(there)}}
-        sets.ask("PATCH", f"{quotas}/few/status", {"status": status})
+        hard = {counted: str(limit)}
+        sets.apply(quotas, "few", {"apiVersion": "v1", "kind": "ResourceQuota", "spec": {"hard": hard}})
+        eventually(
+            lambda hard=hard: sets.ask("GET", f"{quotas}/few").get("status", {}).get("hard") == hard,
+            what="the quota controller sets the limit",
+        )
         if there >= limit:
             eventually(
                 lambda: "exceeded quota" in sets.refusal("POST", objects, probe(of)), what="the quota is in force"

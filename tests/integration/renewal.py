@@ -6,7 +6,14 @@ from typing import Any
 
 from sandbox.audit import AuditRecord
 from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, REVISION, PoolNamespace
+from tests.integration.pool_namespace import (
+    BEHAVIOR,
+    READY_AFTER,
+    REVISION,
+    PoolNamespace,
+    data_volume_template,
+    vm_template,
+)
 
 VMS = "virtualmachines"
 VMIS = "virtualmachineinstances"
@@ -30,6 +37,23 @@ def restarts(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[st
 
 def replacements(pools: PoolNamespace, *, since: int, pool: str = "pool") -> list[str]:
     return [record.name for record in done(pools, "delete", VMS, since=since, pool=pool)]
+
+
+def with_disk(*, size: str = "1Gi", behavior: str = "normal", **claim_spec: Any) -> dict[str, Any]:
+    """A template whose VMs start quickly and have one disk, `root`."""
+    template = vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, disks=("root",))
+    template["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size=size, **claim_spec)]
+    return template
+
+
+def classes_of(pools: PoolNamespace) -> dict[str, str]:
+    """The storage class of each claim."""
+    return {name: claim["spec"].get("storageClassName", "") for name, claim in pools.claims().items()}
+
+
+def messages_of(pools: PoolNamespace, reason: str) -> list[str]:
+    """The messages of the Events with this reason."""
+    return [event["message"] for event in pools.events() if event["reason"] == reason]
 
 
 def revision_of(item: dict[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -71,6 +72,11 @@ def halted_template() -> dict[str, Any]:
     return vm_template(disks=("root",), volumes=volumes, runStrategy="Halted")
 
 
+def with_own_root(document: Any, pool: str) -> Any:
+    """The document with another name of the disk `root`. Two pools must not use the same disks (P21)."""
+    return json.loads(json.dumps(document).replace('"root"', f'"{pool}-root"'))
+
+
 def volumes_of(vm: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The sources of a VM's volumes, by the volumes' names."""
     volumes = vm["spec"]["template"]["spec"]["volumes"]
@@ -81,22 +87,23 @@ def test_p5_disks_always_get_the_ordinal_and_other_references_as_the_settings_sa
     pools: PoolNamespace,
 ) -> None:
     for name, (settings, _) in SETTINGS.items():
-        pools.make_pool(2, name=name, template=halted_template(), **settings)
+        pools.make_pool(2, name=name, template=with_own_root(halted_template(), name), **settings)
     pools.wait_for_vms(*(f"{name}-{ordinal}" for name in SETTINGS for ordinal in (0, 1)), ready=False)
     vms = pools.vms()
     for name, (_, chosen) in SETTINGS.items():
+        everything = with_own_root(EVERYTHING, name)
         for ordinal in (0, 1):
             vm = vms[f"{name}-{ordinal}"]
-            differing = {*DISKS, *chosen}
+            differing = {*with_own_root(DISKS, name), *chosen}
             wanted = {
                 volume: indexed(source, ordinal) if volume in differing else source
-                for volume, source in EVERYTHING.items()
+                for volume, source in everything.items()
             }
             assert volumes_of(vm) == wanted, name
             (disk,) = vm["spec"]["dataVolumeTemplates"]
-            assert disk["metadata"]["name"] == f"root-{ordinal}"
+            assert disk["metadata"]["name"] == f"{name}-root-{ordinal}"
             devices = vm["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
-            assert {device["name"] for device in devices} == set(EVERYTHING), "the disks still find their volumes"
+            assert {device["name"] for device in devices} == set(everything), "the disks still find their volumes"
 
 
 def test_p5_each_vm_runs_on_its_own_disks(pools: PoolNamespace) -> None:

@@ -104,7 +104,9 @@ def test_p11_a_new_template_or_name_generation_makes_a_revision_with_the_pools_g
     template = halted(labels={"tier": "web"})
     third = pools.change_template(template)
     pools.wait_until_updated(2)
-    fourth = pools.change_pool({"spec": {"nameGeneration": {"appendIndexToSecretRefs": True}}})
+    with_secret = halted(labels={"tier": "web"}, volumes=({"name": "key", "secret": {"secretName": "key"}},))
+    indexed = {"virtualMachineTemplate": with_secret, "nameGeneration": {"appendIndexToSecretRefs": True}}
+    fourth = pools.change_pool({"spec": indexed})
     pools.wait_until_updated(2)
     assert [pool["metadata"]["generation"] for pool in (third, fourth)] == [3, 4]
     revisions = pools.revisions()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.storage_classes import FIXED_SIZE
 from tests.integration.availability import watched
 from tests.integration.controller_process import eventually, owner_uid, stays
 from tests.integration.pool_namespace import (
@@ -20,6 +21,7 @@ from tests.integration.pool_namespace import (
 from tests.integration.renewal import (
     VMIS,
     VMS,
+    classes_of,
     done,
     hold_volume,
     memory_of,
@@ -111,7 +113,7 @@ def test_p13_if_the_disks_differ_the_vm_is_recreated_with_new_disks(pools: PoolN
     hold_volume(pools, "root-1", finalizers=(HOLD,))
     position = pools.plane.audit_position()
     template = quick(disks=("root",))
-    template["spec"]["dataVolumeTemplates"] = [data_volume_template("root", size="2Gi")]
+    template["spec"]["dataVolumeTemplates"] = [data_volume_template("root", storageClassName=FIXED_SIZE)]
     pools.change_template(template)
 
     def leaving() -> list[str]:
@@ -142,8 +144,7 @@ def test_p13_if_the_disks_differ_the_vm_is_recreated_with_new_disks(pools: PoolN
         "root-0": owners["pool-0"],
         "root-1": owners["pool-1"],
     }
-    sizes = {volume["spec"]["pvc"]["resources"]["requests"]["storage"] for volume in again.values()}
-    assert sizes == {"2Gi"}
+    assert set(classes_of(pools).values()) == {FIXED_SIZE}
     assert sorted(replacements(pools, since=position)) == ["pool-0", "pool-1"]
     assert restarts(pools, since=position) == []
 

@@ -39,6 +39,8 @@ HEALED = "vmherd.dev/healed"
 REPLACE_UNREADY_AFTER = "vmherd.dev/replace-unready-after-seconds"
 NEVER = "1h"
 SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
+NO_IMAGE = {"ErrImagePull", "ImagePullBackOff"}
+"""The VM is in the first state for a moment, and then in the second."""
 BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": NEVER}
 
 
@@ -57,11 +59,11 @@ def quick(behavior: str = "normal", **template: Any) -> dict[str, Any]:
     return vm_template(vmi_annotations={BEHAVIOR: behavior, READY_AFTER: "100ms"}, **template)
 
 
-def break_vms(pools: PoolNamespace, *names: str, behavior: str = "image-error") -> None:
-    """Make these VMs fail, and wait until their status shows it."""
+def break_vms(pools: PoolNamespace, *names: str) -> None:
+    """Make the image of these VMs missing, and wait until their status shows it."""
     for name in names:
-        break_vm(pools, name, behavior)
-    eventually(lambda: all("Err" in printable_status_of(pools.vm(name)) for name in names), what=f"{names} fail")
+        break_vm(pools, name, "image-error")
+    eventually(lambda: all(printable_status_of(pools.vm(name)) in NO_IMAGE for name in names), what=f"{names} fail")
 
 
 def is_announced(pools: PoolNamespace) -> bool:
@@ -165,7 +167,7 @@ def test_p15_a_running_vm_that_is_never_ready_is_replaced_if_the_pool_requests_i
 
 
 STATES = {
-    "pool-0": ("image-error", {"ErrImagePull", "ImagePullBackOff"}),
+    "pool-0": ("image-error", NO_IMAGE),
     "pool-1": ("unschedulable", {"ErrorUnschedulable"}),
     "pool-2": ("pvc-missing", {"ErrorPvcNotFound"}),
     "pool-3": ("fail", {"CrashLoopBackOff"}),
@@ -206,7 +208,7 @@ def test_p15_a_healed_vm_gets_new_disks(pools: PoolNamespace) -> None:
     pools.wait_ready(2)
     vms, volumes, claims = uids(pools.vms()), uids(pools.data_volumes()), uids(pools.claims())
     hold_volume(pools, "root-1", finalizers=(HOLD,))
-    break_vm(pools, "pool-1", "image-error")
+    break_vm(pools, "pool-1", "fail")
 
     def leaving() -> bool:
         return "deletionTimestamp" in pools.vm("pool-1")["metadata"]

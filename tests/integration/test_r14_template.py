@@ -7,11 +7,13 @@ from typing import Any
 import pytest
 
 from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
+from tests.integration.quota import allow
 
 pytestmark = pytest.mark.cluster
 
 HASH = "vmherd.dev/template-hash"
 ROLLING = "vmherd.dev/rolling-update"
+NOTED = "vmherd.dev/adopted-template"
 DEADLINE = "vmherd.dev/progress-deadline-seconds"
 
 
@@ -109,3 +111,26 @@ def test_r14_a_template_that_does_not_come_up_stops_its_rollout_and_is_reported(
     eventually(lambda: sets.reasons()["RolloutStalled"] == 1, what="the Event")
     stays(lambda: len(before & uids(sets).keys()) == 3, what="the other three VMIs")
     stays(lambda: sets.reasons()["RolloutStalled"] == 1, what="one Event")
+
+
+def test_r14_a_set_that_is_taken_over_replaces_its_vmis_only_for_a_new_template(sets: ReplicaSetNamespace) -> None:
+    for name in ("one", "two"):
+        sets.make_vmi(name)
+    sets.make_set(2, annotations={ROLLING: "maxUnavailable=2"})
+    eventually(lambda: NOTED in sets.set()["metadata"].get("annotations", {}), what="the template is noted")
+    eventually(lambda: sets.status().get("updatedReplicas") == 2)
+    stays(lambda: sets.alive().keys() == {"one", "two"}, what="the VMIs of an unchanged template")
+    more_memory(sets)
+    eventually(lambda: sets.status().get("updatedReplicas") == 2 and not {"one", "two"} & sets.alive().keys())
+
+
+def test_p20_a_refused_successor_holds_a_rolling_update_on_the_real_api_server(sets: ReplicaSetNamespace) -> None:
+    sets.make_set(2)
+    before = sets.wait_for(2).keys()
+    allow(sets, 1)
+    more_memory(sets, annotations={ROLLING: "maxUnavailable=2"})
+    eventually(lambda: sets.reasons()["UpdateHeld"] == 1, what="an Event names the VMI")
+    eventually(lambda: "would be refused" in sets.status().get("problem", ""), what="PROBLEM says it")
+    assert (sets.alive().keys(), sets.requests("delete")) == (before, [])
+    allow(sets, 9)
+    eventually(lambda: sets.status().get("updatedReplicas") == 2, what="both are replaced")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from sandbox.datavolumes import DELETE_AFTER_COMPLETION, WAITING_PHASE
+from sandbox.claims import WAITING_PHASE
+from sandbox.datavolumes import DELETE_AFTER_COMPLETION
 from tests.integration.controller_process import eventually
 from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, vm_template
 

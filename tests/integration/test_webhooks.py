@@ -46,6 +46,34 @@ def test_a_wrong_vm_is_rejected_with_the_message_of_kubevirt(kubevirt: PoolNames
     assert rejected.value.status == 422
 
 
+def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(kubevirt: PoolNamespace) -> None:
+    kubevirt.make_vm("vm", template=vm_template(runStrategy="Halted"))
+    vms = f"/apis/kubevirt.io/v1/namespaces/{kubevirt.namespace}/virtualmachines"
+    before = kubevirt.vm("vm")
+    spec = {key: value for key, value in before["spec"].items() if key != "template"}
+    spec["template"] = {"spec": {"domain": {"devices": {}}}}
+    new = {**before, "metadata": {"name": "other"}, "spec": spec}
+    made = kubevirt.ask("POST", f"{vms}?dryRun=All", new)
+    assert made["spec"]["template"]["spec"]["architecture"] == "amd64"
+    with pytest.raises(Rejected, match="Running and RunStrategy are mutually exclusive"):
+        kubevirt.ask("POST", f"{vms}?dryRun=All", {**new, "spec": {**spec, "running": True}})
+    with pytest.raises(Rejected, match='"vm" already exists'):
+        kubevirt.ask("POST", f"{vms}?dryRun=All", {**new, "metadata": {"name": "vm"}})
+    kubevirt.ask("PATCH", f"{vms}/vm?dryRun=All", {"spec": {"runStrategy": "Manual"}})
+    assert kubevirt.vms() == {"vm": kubevirt.vm("vm")}
+    assert kubevirt.vm("vm")["spec"] == before["spec"]
+
+
+def test_the_spec_of_a_data_volume_never_changes(kubevirt: PoolNamespace) -> None:
+    volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{kubevirt.namespace}/datavolumes"
+    sizes = [{"storage": {"resources": {"requests": {"storage": size}}}} for size in ("1Gi", "2Gi")]
+    kind = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "disk"}}
+    kubevirt.ask("POST", volumes, {**kind, "spec": sizes[0]})
+    with pytest.raises(Rejected, match="Cannot update DataVolume Spec"):
+        kubevirt.ask("PATCH", f"{volumes}/disk", {"spec": sizes[1]})
+    kubevirt.ask("PATCH", f"{volumes}/disk", {"metadata": {"labels": {"a": "b"}}})
+
+
 def test_a_user_changes_neither_spec_nor_status_of_a_vmi(kubevirt: PoolNamespace) -> None:
     kubevirt.make_vm("vm")
     eventually(lambda: "vm" in kubevirt.vmis() and is_vm_ready(kubevirt.vmis()["vm"]))

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tests.cluster import Kubectl
-from tests.manifests.documents import EXAMPLES, load
+from tests.manifests.documents import EXAMPLES, ROOT, load
 
 REPLICASET = "VirtualMachineInstanceReplicaSet"
 POOL = "VirtualMachinePool"
@@ -56,6 +56,14 @@ def with_defaults(document: dict[str, Any]) -> dict[str, Any]:
 
 def test_all_examples_of_the_guides_exist() -> None:
     assert {path.stem for path in EXAMPLES} >= OF_THE_GUIDES
+
+
+def test_each_example_pool_has_disks_with_names_of_its_own() -> None:
+    """Pools of a namespace with the same name of a dataVolumeTemplate would use the same disks."""
+    pools = [*of_kind(POOL), *(load(path) for path in (ROOT / "docs" / "examples").glob("*.yaml"))]
+    specs = [pool["spec"]["virtualMachineTemplate"]["spec"] for pool in pools if pool["kind"] == POOL]
+    names = [disk["metadata"]["name"] for spec in specs for disk in spec.get("dataVolumeTemplates") or ()]
+    assert len({*names}) == len(names) >= 3
 
 
 @each_example

@@ -112,6 +112,11 @@ REFUSED: dict[str, tuple[Mapping[str, Any], str]] = {
         {f"{VM}.dataVolumeTemplates": [{"metadata": {}}]},
         f"{VM}.dataVolumeTemplates[0].metadata.name: Required value",
     ),
+    "two dataVolumeTemplates of one name": (
+        {f"{VM}.dataVolumeTemplates": [{"metadata": {"name": name}} for name in ("logs", "data", "data")]},
+        f"{VM}.dataVolumeTemplates: Invalid value: each dataVolumeTemplate must have a name of its own, but several "
+        "are named data",
+    ),
     "maxUnavailable 0": ({"spec.maxUnavailable": 0}, f"spec.maxUnavailable: Invalid value: 0: {NO_AMOUNT}"),
     "maxUnavailable below 0": ({"spec.maxUnavailable": -1}, f"spec.maxUnavailable: Invalid value: -1: {NO_AMOUNT}"),
     **{
@@ -207,6 +212,9 @@ ACCEPTED: dict[str, Mapping[str, Any]] = {
         f"{TEMPLATE}.metadata.creationTimestamp": None,
         f"{TEMPLATE}.metadata.annotations": None,
         f"{VM}.template.metadata": None,
+    },
+    "as many dataVolumeTemplates as there can be": {
+        f"{VM}.dataVolumeTemplates": [{"metadata": {"name": f"disk-{number:0>58}"}} for number in range(256)]
     },
     "disks of no VM's own": {f"{VM}.dataVolumeTemplates": None},
     "every operator": {

@@ -33,11 +33,11 @@ def test_every_command_of_a_page_is_in_a_fence_of_commands(page: Path) -> None:
     assert plain_lines_with_prompt(page) == []
 
 
-@pytest.mark.parametrize("page", RUN, ids=lambda page: page.name)
-def test_a_file_that_a_page_shows_is_the_file_of_the_repository(page: Path) -> None:
-    for fence in fences_of(page):
-        if path := fence.marked(FILE):
-            assert "\n".join(fence.lines) + "\n" == (ROOT / path).read_text()
+def test_a_file_that_a_page_shows_is_the_file_of_the_repository() -> None:
+    fences = [(page, fence) for page in RUN for fence in fences_of(page) if fence.marked(FILE)]
+    assert fences
+    for page, fence in fences:
+        assert "\n".join(fence.lines) + "\n" == (ROOT / fence.marked(FILE)).read_text(), page
 
 
 def page_with(tmp_path: Path, text: str) -> Path:

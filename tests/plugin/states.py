@@ -109,6 +109,67 @@ def pool_create_refused(cluster: Cluster) -> None:
     change_pool(cluster, spec={"replicas": 3}, status=status)
 
 
+def pool_with_new_disks(cluster: Cluster, *, size: str = "1Gi", storage_class: str = "slow", **fields: Any) -> None:
+    """A pool whose new template changes the disks of its VMs."""
+    marks, number = fields.pop("marks", {}), fields.get("replicas", 3)
+    old = pool_builders.pool(generation=1, spec=pool_builders.vm_spec(disks=["data"]))
+    spec = pool_builders.vm_spec(disks=["data"], size=size, storage_class=storage_class)
+    pool = pool_builders.pool(**{"generation": 2, "maxUnavailable": 1, "spec": spec, **fields})
+    own = pool_builders.vm_spec(disks=["data-0"])
+    vms = [pool_builders.vm(f"web-{each}", owner=pool, spec=own, annotations=marks) for each in range(number)]
+    revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, "web-2", number=2)]
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
+
+
+def pool_new_disks(cluster: Cluster) -> None:
+    pool_with_new_disks(cluster)
+
+
+def pool_growing_disks(cluster: Cluster) -> None:
+    pool_with_new_disks(cluster, size="2Gi", storage_class="fast")
+
+
+def pool_keeps_disks(cluster: Cluster) -> None:
+    """The new template needs new disks, but the pool keeps its disks."""
+    policy = {"proactive": {"statePreservation": "Offline"}}
+    pool_with_new_disks(cluster, scaleInStrategy=policy)
+
+
+def pool_protected_from_new_disks(cluster: Cluster) -> None:
+    pool_with_new_disks(cluster, marks={PROTECT: "True"})
+
+
+def pool_successor_refused(cluster: Cluster) -> None:
+    """The dry run of the successor was refused, so no VM is deleted."""
+    pool_with_new_disks(cluster, maxUnavailable=1)
+    text = f"error during VM update: the successor of web-2 would be refused: {DENIED}"
+    change_pool(cluster, status=failure(text, reason="FailedUpdate", since_s=120))
+
+
+def pool_create_postponed(cluster: Cluster) -> None:
+    """The next VM waits for a disk of another VM."""
+    herds.pool_at_rest(cluster)
+    wait = "the disk data-2 belongs to api-2; give the dataVolumeTemplates of each pool own names"
+    text = f"error during scale out: default/web-2 waits: {wait}"
+    change_pool(cluster, spec={"replicas": 3}, status=failure(text, reason="FailedScaleOut", since_s=120))
+
+
+def pool_healing_held(cluster: Cluster, marks: Mapping[str, str] = {}, state: str = "ErrImagePull") -> None:
+    """A VM whose failure a new disk does not cure."""
+    spec = pool_builders.vm_spec(disks=["data"])
+    pool = pool_builders.pool(replicas=4, autohealing={}, spec=spec)
+    own = pool_builders.vm_spec(disks=["data-1"])
+    bad = pool_builders.vm(
+        "web-1", owner=pool, ready=False, printable=state, ready_for_s=900, spec=own, annotations=marks
+    )
+    vms = pool_builders.vms(pool, 0, 2, 3)
+    cluster.put_pool(pool, [*vms, bad], [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+
+
+def pool_protected_from_healing(cluster: Cluster) -> None:
+    pool_healing_held(cluster, {PROTECT: "yes"}, "CrashLoopBackOff")
+
+
 def pool_paused(cluster: Cluster) -> None:
     herds.pool_in_update(cluster, paused=True)
 
@@ -209,7 +270,7 @@ def set_deleted(cluster: Cluster) -> None:
     owner = builders.replicaset(replicas=1, deleting=True)
     owner = replace(owner, metadata=replace(owner.metadata, finalizers=("foregroundDeletion",)))
     cluster.put(SET, owner)
-    cluster.put(VMIS, builders.vmi("test0", owner=owner))
+    cluster.put(VMIS, builders.vmi("test0", owner=owner, labels=builders.LABELS))
 
 
 def set_invalid(cluster: Cluster) -> None:
@@ -225,6 +286,14 @@ POOLS: Final[Mapping[str, State]] = {
     "after-healings": pool_after_healings,
     "quota": pool_quota,
     "create-refused": pool_create_refused,
+    "new-disks": pool_new_disks,
+    "growing-disks": pool_growing_disks,
+    "keeps-disks": pool_keeps_disks,
+    "protected-from-new-disks": pool_protected_from_new_disks,
+    "successor-refused": pool_successor_refused,
+    "create-postponed": pool_create_postponed,
+    "healing-held": pool_healing_held,
+    "protected-from-healing": pool_protected_from_healing,
     "paused": pool_paused,
     "partition": pool_partition,
     "takeover-held": pool_takeover,

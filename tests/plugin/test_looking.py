@@ -246,6 +246,7 @@ def test_the_plan_is_that_of_the_controller(cluster: Cluster, shell: Shell):
         "namespace": "default",
         "actions": ["create virtualmachines default/web-2: 2 of 3 VMs exist"],
         "held": "",
+        "disks": [],
     }
 
 

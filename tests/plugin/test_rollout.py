@@ -116,8 +116,9 @@ def test_undo_to_the_present_revision_changes_nothing(cluster: Cluster, shell: S
 
 
 def test_undo_also_returns_the_rules_for_names(cluster: Cluster, shell: Shell):
-    old = pool_builders.pool(generation=1, nameGeneration={"appendIndexToSecretRefs": True})
-    pool = pool_builders.pool(generation=2)
+    spec = pool_builders.vm_spec(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
+    old = pool_builders.pool(generation=1, spec=spec, nameGeneration={"appendIndexToSecretRefs": True})
+    pool = pool_builders.pool(generation=2, spec=spec)
     cluster.put_pool(
         pool, [], [], [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, number=2)]
     )

@@ -1,13 +1,12 @@
 """Completion in bash, zsh and fish with the real kubectl: each shell runs kubectl's own completion script.
 
-A test is skipped if the machine does not have the shell. PowerShell is not tested.
+If the machine does not have the shell, root installs its package. PowerShell is not tested.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,8 +15,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.kubectl import KubectlMissing, kubectl_path
+from tests.cluster import skip_or_fail
+from tests.packages import need, program_or_skip
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]  # the first test may install packages
 
 ROOT = Path(__file__).resolve().parents[2]
 BASH_COMPLETION = Path("/usr/share/bash-completion/bash_completion")
@@ -50,13 +51,13 @@ Complete = Callable[[str], list[str]]
 def complete(request: pytest.FixtureRequest, tmp_path: Path) -> Complete:
     """What a shell offers for the last word of a line, without descriptions."""
     name: str = request.param
-    shell = shutil.which(name)
-    if shell is None or (name == "bash" and not BASH_COMPLETION.exists()):
-        pytest.skip(f"this machine has no completion for {name}")
+    shell = program_or_skip(name, name)
+    if name == "bash":
+        need("bash-completion", BASH_COMPLETION.exists)
     try:
         kubectl = kubectl_path()
     except KubectlMissing as error:
-        pytest.skip(str(error))
+        skip_or_fail(str(error))
     (tmp_path / "kubectl").symlink_to(kubectl)
     for program, module in (("kubectl-vmherd", "plugin.__main__"), ("kubectl_complete-vmherd", "plugin.completion")):
         code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom {module} import main\nsys.exit(main())\n"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import yaml
 from release import archives, chart, evidence, image, krew, notes, sbom
 from release.project import ROOT, Commit, read_project
 from release.running import Failed
+
+from tests.packages import program_or_skip
 
 PROJECT = read_project(ROOT)
 COMMIT = Commit("c" * 40, 1_790_000_000, "### Added\n\n- **A thing**: new. More.\n\n### Security\n\n- A hole\n")
@@ -95,8 +96,7 @@ def test_the_provenance_names_each_file_the_commit_and_the_pins() -> None:
 
 
 def test_gpg_verifies_the_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if shutil.which("gpg") is None:
-        pytest.skip("no gpg on this machine")
+    program_or_skip("gpg", "gnupg")
     home = tmp_path / "keys"
     home.mkdir(mode=0o700)
     monkeypatch.setenv("GNUPGHOME", str(home))

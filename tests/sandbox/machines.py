@@ -13,8 +13,11 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
-from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION, claim_step, volume_step
+from sandbox.claim_behavior import claim_step
+from sandbox.claims import CLAIMS, PROTECTION
+from sandbox.datavolumes import DATA_VOLUMES, volume_step
 from sandbox.ownership import is_controlled_by
+from sandbox.persistent_volumes import PERSISTENT_VOLUMES, key_of, persistent_volume_step
 from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vm_revisions import REVISIONS
@@ -53,7 +56,10 @@ class Machines:
         self.defaults = defaults
         self.serves_data_volumes = serves_data_volumes
         self.server = FakeApiServer(
-            latency_s=0, has_status=[VMS, DATA_VOLUMES, CLAIMS], finalizers={CLAIMS: [PROTECTION]}, now=lambda: self.now
+            latency_s=0,
+            has_status=[VMS, DATA_VOLUMES, CLAIMS, PERSISTENT_VOLUMES],
+            finalizers={CLAIMS: [PROTECTION], PERSISTENT_VOLUMES: ["kubernetes.io/pv-protection"]},
+            now=lambda: self.now,
         )
         self.steps: list[tuple[str, str, str]] = []
         """The actions of the simulator: verb, kind and name."""
@@ -150,7 +156,9 @@ class Machines:
             return volume_step(obj, self._decoded(CLAIMS).get(obj.metadata.name), self.now, first_seen)
         named = f'"{obj.metadata.name}"'
         users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.get(VMIS, name))]
-        return claim_step(obj, users)
+        if resource is PERSISTENT_VOLUMES:
+            return persistent_volume_step(obj, self._decoded(CLAIMS).get(obj.claim.name))
+        return claim_step(obj, self._decoded(PERSISTENT_VOLUMES).get(key_of(obj).name), users, self.now)
 
     def _around(self, vm: ObjectMeta) -> RelatedObjects:
         revisions = self._decoded(REVISIONS)

@@ -17,7 +17,7 @@ import pytest
 
 from controller import logs
 from sandbox import commands, simulator
-from sandbox.binaries import PROGRAMS
+from sandbox.binaries import PROGRAMS, Binaries
 from sandbox.home import Home, State
 from sandbox.processes import ProcessRef, reference
 from sandbox.running import Simulate
@@ -65,12 +65,13 @@ def default_signals() -> Iterator[None]:
 class Foreground:
     """`up` in the foreground, with its output in a file."""
 
-    def __init__(self, directory: Path, output: Path, *options: str) -> None:
+    def __init__(self, directory: Path, output: Path, *options: str, **environment: str) -> None:
         self.directory = directory
         self.output = output
+        command = [*SANDBOX, "up", "--dir", str(directory), *options]
         with output.open("w") as out, default_signals():
             self.process = subprocess.Popen(
-                [*SANDBOX, "up", "--dir", str(directory), *options], stdout=out, stderr=subprocess.STDOUT
+                command, stdout=out, stderr=subprocess.STDOUT, env={**os.environ, **environment}
             )
 
     def wait_until_ready(self) -> None:
@@ -83,11 +84,6 @@ class Foreground:
     def end(self, number: signal.Signals) -> int:
         self.process.send_signal(number)
         return self.process.wait(timeout=60)
-
-    def end_during_the_start(self) -> int:
-        """Send Ctrl-C and return the exit code, but 130 if the sandbox was ready before this process went on."""
-        code = self.end(signal.SIGINT)
-        return 130 if code == 0 and "the sandbox is ready" in self.output.read_text() else code
 
 
 @pytest.fixture
@@ -179,19 +175,40 @@ def test_down_stops_what_up_started_and_nothing_else(detached: Path) -> None:
     assert run("down", "--dir", str(detached)).stdout == f"no sandbox runs in {detached}\n"
 
 
-@cluster
-@pytest.mark.parametrize("moment", ["sandbox.lock", "state.json", "logs/etcd.log", "logs/audit.jsonl"])
-def test_ctrl_c_during_the_start_leaves_no_process(directory: Path, tmp_path: Path, moment: str) -> None:
-    up = Foreground(directory, tmp_path / "output")
+@pytest.fixture
+def endless_start(control_plane_binaries: Binaries, tmp_path: Path) -> dict[str, str]:
+    """The variables of a sandbox that never becomes ready, because its controller manager does nothing."""
+    assets = tmp_path / "assets"
+    assets.mkdir()
+    for program in PROGRAMS:
+        (assets / program).symlink_to(control_plane_binaries.path(program))
+    manager = assets / "kube-controller-manager"
+    manager.unlink()
+    manager.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import time; time.sleep(600)" "$@"\n')
+    manager.chmod(0o755)
+    return {"KUBEBUILDER_ASSETS": str(assets)}
+
+
+@pytest.mark.cluster
+@pytest.mark.parametrize(
+    "moment",
+    ["sandbox.lock", "state.json", "logs/etcd.log", "logs/audit.jsonl", "logs/kube-controller-manager.log"],
+)
+def test_ctrl_c_during_the_start_leaves_no_process(
+    directory: Path, tmp_path: Path, endless_start: dict[str, str], moment: str
+) -> None:
+    up = Foreground(directory, tmp_path / "output", **endless_start)
     wait_for((directory / moment).exists)
-    assert up.end_during_the_start() == 130
+    assert up.end(signal.SIGINT) == 130
     assert processes_about(directory) == []
     assert "Traceback" not in up.output.read_text()
 
 
-@cluster
-def test_ctrl_c_while_up_waits_for_the_background_process_stops_that_process(directory: Path, tmp_path: Path) -> None:
-    up = Foreground(directory, tmp_path / "output", "--detach")
+@pytest.mark.cluster
+def test_ctrl_c_while_up_waits_for_the_background_process_stops_that_process(
+    directory: Path, tmp_path: Path, endless_start: dict[str, str]
+) -> None:
+    up = Foreground(directory, tmp_path / "output", "--detach", **endless_start)
     wait_for((directory / "logs" / "etcd.log").exists)
     assert up.end(signal.SIGINT) == 130
     assert processes_about(directory) == []

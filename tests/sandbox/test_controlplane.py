@@ -10,12 +10,14 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import suppress
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from sandbox.admin import Admin, Rejected
+from sandbox.audit import AuditRecord
 from sandbox.binaries import PROGRAMS, Binaries
 from sandbox.controlplane import ControlPlane, ControlPlaneError
 from sandbox.crds import CrdError
@@ -176,9 +178,16 @@ def test_the_audit_log_has_each_request_with_its_user_and_its_answer(
 def test_the_audit_log_has_the_times_of_a_request_and_of_its_answer(
     control_plane: ControlPlane, kubectl: Kubectl
 ) -> None:
+    before = datetime.now(UTC)
     kubectl("get", "configmaps")
-    for record in control_plane.audit_records():
-        assert record.request_received_timestamp <= record.stage_timestamp
+
+    def records() -> list[AuditRecord]:
+        found = control_plane.audit_records()
+        return [each for each in found if each.resource == "configmaps" and each.namespace == kubectl.namespace]
+
+    wait_for(records)
+    for record in records():
+        assert before <= record.request_received_timestamp <= record.stage_timestamp <= datetime.now(UTC)
 
 
 async def test_the_api_server_starts_again_on_its_port_with_all_objects(

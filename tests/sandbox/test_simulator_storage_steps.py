@@ -6,15 +6,18 @@ from typing import Any
 
 import pytest
 
-from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, PROTECTION
-from sandbox.settings import BEHAVIOR, READY_AFTER
+from sandbox.claims import CLAIMS, PROTECTION
+from sandbox.datavolumes import DATA_VOLUMES
+from sandbox.persistent_volumes import PERSISTENT_VOLUMES
+from sandbox.settings import BEHAVIOR, READY_AFTER, RESIZE, RESIZE_AFTER
 from sandbox.vmis import VMIS
-from tests.sandbox.machines import Machines
+from sandbox.vms import VMS
+from tests.sandbox.machines import Machines, vm_document
 
 
 def with_volume(spec: dict[str, Any] | None = None, **annotations: str) -> Machines:
     machines = Machines()
-    names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR}
+    names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "resize_after": RESIZE_AFTER}
     meta = {"name": "disk", "annotations": {names[name]: value for name, value in annotations.items()}}
     machines.create(DATA_VOLUMES, {"metadata": meta, "spec": spec or {}})
     return machines
@@ -128,3 +131,112 @@ def test_a_deleted_data_volume_is_not_changed() -> None:
     machines.get(DATA_VOLUMES, "disk")["metadata"]["finalizers"] = ["example.org/a"]
     machines.delete(DATA_VOLUMES, "disk")
     assert machines.live(5).steps == []
+
+
+def bound_claim(mode: str | None = "Block", **annotations: str) -> Machines:
+    """A bound PVC of 1Gi. `resize` and `resize_after` are annotations of the PVC."""
+    machines = Machines()
+    names = {"resize": RESIZE, "resize_after": RESIZE_AFTER}
+    meta = {"name": "disk", "annotations": {names[name]: value for name, value in annotations.items()}}
+    spec = {"volumeMode": mode, "resources": {"requests": {"storage": "1Gi"}}}
+    machines.create(CLAIMS, {"metadata": meta, "spec": spec})
+    return machines.live(1)
+
+
+def grow(machines: Machines, size: str = "2Gi") -> Machines:
+    machines.patch(CLAIMS, "disk", {"spec": {"resources": {"requests": {"storage": size}}}})
+    return machines
+
+
+def growth(machines: Machines) -> tuple[str, str, list[str]]:
+    """The capacity of the PVC and of its volume, and the types of the PVC's conditions."""
+    claim = machines.get(CLAIMS, "disk")
+    volume = machines.get(PERSISTENT_VOLUMES, claim["spec"]["volumeName"])
+    conditions = claim["status"].get("conditions", [])
+    assert all(each["status"] == "True" for each in conditions)
+    capacity = [each["storage"] for each in (claim["status"]["capacity"], volume["spec"]["capacity"])]
+    return capacity[0], capacity[1], [each["type"] for each in conditions]
+
+
+def test_a_bound_pvc_has_a_volume_of_its_own_that_goes_with_it() -> None:
+    machines = bound_claim()
+    claim = machines.get(CLAIMS, "disk")
+    volume = machines.get(PERSISTENT_VOLUMES, claim["spec"]["volumeName"])
+    assert volume["status"]["phase"] == "Bound"
+    assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+    machines.delete(CLAIMS, "disk")
+    machines.live(1)
+    assert machines.server.documents(PERSISTENT_VOLUMES) == {}
+
+
+def test_a_new_pvc_waits_until_the_volume_of_its_predecessor_is_gone() -> None:
+    machines = with_volume().live(1)
+    machines.delete(CLAIMS, "disk")
+    machines.live(1)
+    claim = machines.get(CLAIMS, "disk")
+    assert claim["status"]["phase"] == "Bound"
+    [volume] = machines.server.documents(PERSISTENT_VOLUMES).values()
+    assert volume["spec"]["claimRef"]["uid"] == claim["metadata"]["uid"]
+
+
+def test_a_pvc_grows_after_a_while_and_its_data_volume_stays_as_it_was() -> None:
+    machines = with_volume({"storage": {"resources": {"requests": {"storage": "1Gi"}}}}, resize_after="3s").live(1)
+    before = machines.get(DATA_VOLUMES, "disk")
+    grow(machines).live(2)
+    assert growth(machines) == ("1Gi", "1Gi", ["Resizing"])
+    assert machines.get(CLAIMS, "disk")["status"]["allocatedResources"] == {"storage": "2Gi"}
+    assert growth(machines.live(2)) == ("2Gi", "2Gi", [])
+    assert "allocatedResourceStatuses" not in machines.get(CLAIMS, "disk")["status"]
+    assert machines.get(DATA_VOLUMES, "disk") == before
+
+
+@pytest.mark.parametrize("mode", ["Filesystem", None])
+def test_a_file_system_grows_when_a_vmi_runs_on_it(mode: str | None) -> None:
+    machines = grow(bound_claim(mode)).live(5)
+    assert growth(machines) == ("1Gi", "2Gi", ["Resizing", "FileSystemResizePending"])
+    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
+    machines.create(VMIS, {"metadata": {"name": "vmi"}, "spec": {"volumes": volumes}})
+    assert growth(machines.live(5)) == ("2Gi", "2Gi", [])
+
+
+@pytest.mark.parametrize(
+    ("resize", "conditions"), [("hang", ["Resizing"]), ("fail", ["Resizing", "ControllerResizeError"])]
+)
+def test_a_resize_that_hangs_or_fails_goes_on_without_the_annotation(resize: str, conditions: list[str]) -> None:
+    machines = grow(bound_claim(resize=resize)).live(5)
+    assert growth(machines) == ("1Gi", "1Gi", conditions)
+    machines.patch(CLAIMS, "disk", {"metadata": {"annotations": {RESIZE: None}}})
+    assert growth(machines.live(5)) == ("2Gi", "2Gi", [])
+
+
+def test_a_pvc_grows_again_while_it_grows() -> None:
+    machines = grow(bound_claim(resize_after="3s")).live(1)
+    assert growth(grow(machines, "3Gi").live(4)) == ("3Gi", "3Gi", [])
+
+
+@pytest.mark.parametrize(
+    ("spec", "mode", "size"),
+    [
+        ({"storage": {}}, "Block", "1Gi"),
+        ({"storage": {"volumeMode": "Filesystem"}}, "Filesystem", "1138166334"),
+        ({"pvc": {}}, None, "1Gi"),
+    ],
+)
+def test_a_file_system_has_room_for_the_disk_that_the_data_volume_requests(
+    spec: dict[str, Any], mode: str | None, size: str
+) -> None:
+    claim = with_volume(spec).live(1).get(CLAIMS, "disk")["spec"]
+    assert (claim.get("volumeMode"), claim["resources"]["requests"]["storage"]) == (mode, size)
+
+
+def test_a_larger_disk_in_a_vm_changes_neither_its_data_volume_nor_the_running_vmi() -> None:
+    machines = Machines(vm_document(disks=("disk",))).live(5)
+    before = [machines.get(resource, "disk") for resource in (DATA_VOLUMES, CLAIMS)]
+    spec = machines.get(VMS)["spec"]
+    [template] = spec["dataVolumeTemplates"]
+    larger = template | {"spec": {"storage": {"resources": {"requests": {"storage": "9Gi"}}}}}
+    machines.patch(VMS, "vm", {"spec": {"dataVolumeTemplates": [larger]}})
+    machines.live(5)
+    assert [machines.get(resource, "disk") for resource in (DATA_VOLUMES, CLAIMS)] == before
+    assert "RestartRequired" not in [each["type"] for each in machines.status()["conditions"]]
+    assert machines.word == "Running"

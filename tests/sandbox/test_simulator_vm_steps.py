@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.datavolumes import CLAIMS, DATA_VOLUMES
+from sandbox.claims import CLAIMS
+from sandbox.datavolumes import DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import OBSERVED_VERSIONS, VMIS
 from sandbox.vms import FINALIZER, VMS

@@ -13,7 +13,7 @@ from sandbox.admin import Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, DEFAULT_ACCOUNT, ETCD, MANAGER, ControlPlane
 
-CRDS = "CRDs"
+CRDS, CLASSES = "CRDs", "StorageClasses"
 
 
 class SlowServer:
@@ -38,10 +38,11 @@ def test_crds_are_installed_while_the_api_server_creates_its_roles(
     server, ticks = SlowServer(), itertools.count()
     monkeypatch.setattr(controlplane, "Admin", lambda _: server)
     monkeypatch.setattr(controlplane.crds, "install", server.install)
+    monkeypatch.setattr(controlplane.storage_classes, "install", lambda _: server.steps.append(CLASSES))
     monkeypatch.setattr(controlplane, "time", SimpleNamespace(monotonic=lambda: next(ticks), sleep=lambda _: None))
     monkeypatch.setattr(ControlPlane, "start_component", lambda _, name: server.steps.append(name))
     monkeypatch.setattr(ControlPlane, "failed", lambda _: "")
     plane = ControlPlane(tmp_path, Binaries({}), ports=lambda count: list(range(1, count + 1)))
     plane.start()
     plane.stop()
-    assert server.steps == [ETCD, APISERVER, CRDS, MANAGER]
+    assert server.steps == [ETCD, APISERVER, CRDS, CLASSES, MANAGER]

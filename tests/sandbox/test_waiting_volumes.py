@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from sandbox.datavolumes import CLAIMS, DATA_VOLUMES, DELETE_AFTER_COMPLETION, WAITING_PHASE
+from sandbox.claims import CLAIMS, WAITING_PHASE
+from sandbox.datavolumes import DATA_VOLUMES, DELETE_AFTER_COMPLETION
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
 from tests.sandbox.machines import Machines, vm_document

@@ -3,7 +3,7 @@
 {{- define "vmherd.rules.work" }}
 - apiGroups: [{{ include "vmherd.replicasetGroup" . }}]
   resources: [virtualmachineinstancereplicasets]
-  verbs: [get, list, watch]
+  verbs: [get, list, watch, patch]
 - apiGroups: [{{ include "vmherd.replicasetGroup" . }}]
   resources: [virtualmachineinstancereplicasets/status]
   verbs: [patch]

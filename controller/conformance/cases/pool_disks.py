@@ -7,7 +7,6 @@ from controller.conformance.case import Cases, Document, Kind, Requirement
 from controller.conformance.cases.pool_scaling import proactive
 from controller.conformance.namespace import BOOT_S, require
 from controller.conformance.pools import NAME, Pools
-from controller.conformance.templates import data_volume_template
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 NEEDS = (Requirement.CDI,)
@@ -109,31 +108,6 @@ async def disk_delete_vm(pools: Pools) -> None:
 
 
 @cases.add(
-    "pool-disk-template", "New dataVolumeTemplates create the VM and its disk again", rules="P13", requires=NEEDS
-)
-async def disk_template(pools: Pools) -> None:
-    template = pools.template(disks=["data"], running=True)
-    await pools.make(1, template=template)
-    before = await pools.until("a DataVolume", pools.data_volumes, lambda seen: len(seen) == 1, within_s=BOOT_S)
-    await pools.until_ready(1)
-    uid = (await pools.vm("pool-0"))["metadata"]["uid"]
-    spec = {"dataVolumeTemplates": [data_volume_template("data", "128Mi")]}
-    await pools.change({"spec": {"virtualMachineTemplate": {"spec": spec}}}, NAME)
-    await pools.until(
-        "a new VM pool-0",
-        pools.members,
-        lambda seen: "pool-0" in seen and seen["pool-0"]["metadata"]["uid"] != uid,
-        within_s=BOOT_S,
-    )
-    await pools.until(
-        "a new disk of 128Mi",
-        pools.data_volumes,
-        lambda seen: "data-0" in seen and is_new(seen, before, "data-0") and size(seen["data-0"]) == "128Mi",
-        within_s=BOOT_S,
-    )
-
-
-@cases.add(
     "pool-disk-delete-pool", "If a pool is deleted, the disks of its VMs are deleted", rules="P6", requires=NEEDS
 )
 async def disk_delete_pool(pools: Pools) -> None:
@@ -145,8 +119,3 @@ async def disk_delete_pool(pools: Pools) -> None:
 
 def is_new(now: dict[str, Document], before: dict[str, Document], name: str) -> bool:
     return name in now and now[name]["metadata"]["uid"] != before[name]["metadata"]["uid"]
-
-
-def size(volume: Document) -> object:
-    spec = volume["spec"].get("storage") or volume["spec"].get("pvc") or {}
-    return ((spec.get("resources") or {}).get("requests") or {}).get("storage")

@@ -6,7 +6,7 @@ import re
 
 from controller.conformance.api import controller_of, labels_of, owners_of
 from controller.conformance.case import Cases, Kind, Skip
-from controller.conformance.namespace import BOOT_S, require
+from controller.conformance.namespace import BOOT_S, STOPPED_S, require
 from controller.conformance.replica_sets import LABELS, NAME, ReplicaSets
 from controller.conformance.templates import vmi_template
 
@@ -64,7 +64,9 @@ async def adopt_orphan(sets: ReplicaSets) -> None:
 async def release(sets: ReplicaSets) -> None:
     leaving = min(await sets.made(2))
     await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
-    await sets.until("a replacement", sets.members, lambda seen: len(seen) == 2 and leaving not in seen)
+    await sets.until(
+        "a replacement", sets.members, lambda seen: len(seen) == 2 and leaving not in seen, within_s=STOPPED_S
+    )
     after = (await sets.vmis()).get(leaving)
     require(f"that {leaving} stays without an owner", after and not owners_of(after), after and owners_of(after))
 
@@ -73,7 +75,9 @@ async def release(sets: ReplicaSets) -> None:
 async def readopt(sets: ReplicaSets) -> None:
     leaving = min(await sets.made(1))
     await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
-    await sets.until("a replacement", sets.members, lambda seen: len(seen) == 1 and leaving not in seen)
+    await sets.until(
+        "a replacement", sets.members, lambda seen: len(seen) == 1 and leaving not in seen, within_s=STOPPED_S
+    )
     await sets.scale(2, NAME)
     await sets.until_members(2)
     await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": LABELS}})

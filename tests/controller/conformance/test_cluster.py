@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from controller.conformance.case import Kind
-from controller.conformance.cluster import find_subject, probe, serves
+from controller.conformance.cluster import expands_claims, find_subject, probe, serves
 from controller.conformance.namespace import Conditions
 from controller.conformance.replica_sets import ReplicaSets
 from tests.controller.conformance.stored_objects import SUBJECT, StoredObjects
@@ -52,6 +52,19 @@ async def test_a_group_without_the_kind_does_not_serve_it():
     assert await find_subject(server.api, Kind.POOLS, ["pool.kubevirt.io"]) is None
     assert await serves(server.api, "pool.kubevirt.io/v1beta1", "others")
     assert not await serves(server.api, "cdi.kubevirt.io/v1beta1", "datavolumes")
+
+
+@pytest.mark.parametrize(
+    ("is_default", "grows", "expected"), [("true", True, True), ("true", False, False), (None, True, False)]
+)
+async def test_only_the_default_storage_class_shows_whether_claims_grow(
+    is_default: str | None, grows: bool, expected: bool
+):
+    server = StoredObjects()
+    marks = {"storageclass.kubernetes.io/is-default-class": is_default} if is_default else None
+    found = {"metadata": {"name": "standard", "annotations": marks}, "allowVolumeExpansion": grows}
+    server.objects["/apis/storage.k8s.io/v1/storageclasses"] = {"items": [found]}
+    assert await expands_claims(server.api) is expected
 
 
 def fields(manager: str, subresource: str = "") -> dict[str, Any]:

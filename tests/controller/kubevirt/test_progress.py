@@ -28,31 +28,17 @@ def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: s
 
 
 def test_r14_the_default_deadline_is_ten_minutes():
-    deadline = parse_deadline(owner(None))
-    assert (deadline.after, deadline.notices) == (timedelta(seconds=PROGRESS_DEADLINE_S), ())
-    assert timedelta(minutes=10) == deadline.after
+    assert parse_deadline(owner(None)) == timedelta(minutes=10)
 
 
 @pytest.mark.parametrize("text", ["1", "90", "2147483647"])
 def test_r14_an_owner_can_set_another_deadline(text: str):
-    deadline = parse_deadline(owner(text))
-    assert (deadline.after, deadline.notices) == (timedelta(seconds=int(text)), ())
+    assert parse_deadline(owner(text)) == timedelta(seconds=int(text))
 
 
 @pytest.mark.parametrize("text", ["0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500])
-def test_r14_an_invalid_deadline_counts_as_the_default_and_is_reported(text: str):
-    deadline = parse_deadline(owner(text))
-    assert deadline.after == timedelta(seconds=PROGRESS_DEADLINE_S)
-    [notice] = deadline.notices
-    assert notice.reason == "InvalidAnnotation"
-    assert PROGRESS_DEADLINE in notice.message
-    assert text[:64] in notice.message
-    assert len(notice.message) < 300
-
-
-def test_r14_each_invalid_value_is_reported_once():
-    occasions = {parse_deadline(owner(text)).notices[0].once for text in ("a", "b", "a")}
-    assert len(occasions) == 2
+def test_r14_an_invalid_deadline_counts_as_the_default(text: str):
+    assert parse_deadline(owner(text)) == timedelta(seconds=PROGRESS_DEADLINE_S)
 
 
 def test_p14_the_plan_of_a_rollout_that_is_not_stuck_is_unchanged():
@@ -83,7 +69,7 @@ def test_p14_from_the_deadline_on_a_notice_names_the_stuck_vm(seconds: float):
     assert notice.reason == "RolloutStalled"
     assert notice.warning
     assert notice.message == (
-        "2 virtual machines of the new template are not ready, a for longer than 60 seconds; "
+        "2 virtual machines block the rollout because they are not ready, a for longer than 60 seconds; "
         "no more are replaced until they are"
     )
     assert plan.requeue_after_s is None, "told once: there is nothing to wake up for"

@@ -69,13 +69,13 @@ def test_a_time_without_a_zone_is_utc():
 
 
 def test_a_vmi_keeps_the_times_of_the_phases_that_are_read():
-    names = ("Pending", "Scheduling", "Running", "Failed", None)
+    names = ("Pending", "Scheduling", "Running", "Succeeded", "Failed", None)
     times = [{"phase": name, "phaseTransitionTimestamp": "2026-08-01T12:00:00Z"} for name in names]
     body = {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}}
     decoded = msgspec.json.decode(msgspec.json.encode(body), type=VirtualMachineInstance)
-    assert [each.phase for each in decoded.status.phase_transition_timestamps] == ["Running", "Failed"]
+    assert [each.phase for each in decoded.status.phase_transition_timestamps] == ["Running", "Succeeded", "Failed"]
     assert vmis.entered(decoded, "Running") == NOW
-    assert vmis.entered(decoded, "Succeeded") is None
+    assert vmis.entered(decoded, "Scheduling") is None
 
 
 @pytest.mark.parametrize("times", [None, [], [{"phase": "Running"}], [{}]])

@@ -144,7 +144,7 @@ WITHOUT_EVENT = {
     "a lost connection": Unknown(CREATE, LOST),
     "deleted already": Missing(DELETE),
     "skipped": Skipped(CREATE),
-    "postponed": Postponed(CREATE),
+    "postponed": Postponed(CREATE, "a disk"),
     "a removed finalizer": Done(REMOVE_FINALIZER),
     "a label": Done(RELABEL),
     "a created revision": Done(CREATE_REVISION),

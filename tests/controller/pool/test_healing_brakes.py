@@ -169,20 +169,6 @@ def test_p15_healing_is_blocked_if_too_many_vms_fail_at_the_same_time(members, f
     assert len(healed(todo)) == (failing if heals else 0)
     assert (todo.held == TOO_MANY) is not heals
     assert ("HealingHeld" in reasons(todo)) is not heals
-    assert ("InvalidAnnotation" in reasons(todo)) is (annotation in ("many", "0"))
-
-
-def test_p15_an_invalid_annotation_gives_one_event_for_each_value():
-    def notice_of(value):
-        owner = healing_pool(annotations={MAX_UNHEALTHY: value})
-        [notice] = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2)).notices
-        return notice
-
-    assert notice_of("half").message == (
-        'annotation vmherd.dev/max-unhealthy is "half": it must be a number from 1, or "1%" to "100%", '
-        "so it counts as 50%"
-    )
-    assert notice_of("half").once == notice_of("half").once != notice_of("most").once
 
 
 def occasion_of(owner, *machines, **more):

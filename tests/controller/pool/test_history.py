@@ -108,13 +108,14 @@ def test_p11_changes_outside_the_template_create_no_revision():
         {"labels": {**LABELS, "tier": "front"}},
         {"template_annotations": {"note": "new"}},
         {"nameGeneration": {"appendIndexToConfigMapRefs": True}},
-        {"appendPostfixToSecretReferences": True},
+        {"appendPostfixToConfigMapReferences": True},
     ],
     ids=["spec", "labels", "annotations", "nameGeneration", "older spelling"],
 )
 def test_p11_a_change_of_the_template_or_of_name_generation_creates_a_revision(change):
-    owner = pool(generation=2, **change)
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=[revision(pool(), "web-1", number=1)]))
+    spec = vm_spec(volumes=[{"name": "extra", "configMap": {"name": "app"}}])
+    owner = pool(generation=2, **{"spec": spec, **change})
+    todo = plan(snapshot(owner, vms(owner, 0, 1, 2), revisions=[revision(pool(spec=spec), "web-1", number=1)]))
     assert revisions_in(todo) == ["web-2"]
 
 

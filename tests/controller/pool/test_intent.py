@@ -205,9 +205,9 @@ DIFFERENT = {
     "annotations": ({"template_annotations": {"x": "y"}}, (False, True, True)),
     "the run strategy": ({"spec": vm_spec(disks=["a"], run_strategy="Halted")}, (False, True, True)),
     "the image": ({"spec": vm_spec(disks=["a"], image="v2")}, (False, False, True)),
-    "a disk's size": ({"spec": vm_spec(disks=["a"], size="2Gi")}, (False, True, False)),
-    "indexed Secrets": ({"nameGeneration": {"appendIndexToSecretRefs": True}}, (False, False, True)),
-    "indexed ConfigMaps": ({"nameGeneration": {"appendIndexToConfigMapRefs": True}}, (False, False, True)),
+    "a disk's size": ({"spec": vm_spec(disks=["a"], size="2Gi")}, (False, True, True)),
+    "a disk's class": ({"spec": vm_spec(disks=["a"], storage_class="slow")}, (False, True, False)),
+    "an index without references": ({"nameGeneration": {"appendIndexToSecretRefs": True}}, (True, True, True)),
 }
 
 
@@ -218,6 +218,20 @@ def test_p13_the_digests_show_which_part_changed(fields, same):
     """
     before, after = digests(spec=vm_spec(disks=["a"])), digests(**{"spec": vm_spec(disks=["a"]), **fields})
     assert tuple(one == other for one, other in zip(before, after, strict=True)) == same
+
+
+@pytest.mark.parametrize(
+    ("flag", "volume"),
+    [
+        ("appendIndexToConfigMapRefs", {"configMap": {"name": "app"}}),
+        ("appendIndexToSecretRefs", {"secret": {"secretName": "key"}}),
+        ("appendIndexToSecretRefs", {"cloudInitNoCloud": {"networkDataSecretRef": {"name": "key"}}}),
+    ],
+)
+def test_p5_an_index_changes_a_template_with_such_a_reference(flag, volume):
+    spec = vm_spec(volumes=[{"name": "extra", **volume}])
+    before, after = digests(spec=spec), digests(spec=spec, nameGeneration={flag: True})
+    assert tuple(one == other for one, other in zip(before, after, strict=True)) == (False, False, True)
 
 
 def test_a_template_is_parsed_once_for_all_equal_specs():

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
+from controller.kubevirt.early_release import RELEASE_DELAY
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from controller.pool.naming import ordinal_of
 from controller.pool.plan import plan
@@ -133,6 +134,7 @@ def test_p4_p8_a_pass_keeps_to_the_burst_for_each_kind_of_write(simulation, what
     """The same change happens to all six VMs at once."""
     simulation.change(replicas=0 if what == "out" else 6)
     simulation.come_to_rest()
+    simulation.live_on(RELEASE_DELAY.total_seconds())
     for name in simulation.members():
         match what:
             case "delete":

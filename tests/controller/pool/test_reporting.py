@@ -186,7 +186,7 @@ WITHOUT_SUCCESS = {
     "being deleted": ([], {"deleting": True}),
     "invalid": ([], {"selector": {}}),
     "skipped": ([Done(CREATE), Skipped(CREATE)], {}),
-    "postponed": ([Postponed(CREATE)], {}),
+    "postponed": ([Postponed(CREATE, "a disk")], {}),
     "a lost connection": ([Unknown(CREATE, LOST)], {}),
     "a rejected note on the pool": ([Rejected(NOTE, QUOTA)], {}),
     "a user changed the VM before its delete": ([Rejected(DELETE, Conflict("changed", code=409))], {}),

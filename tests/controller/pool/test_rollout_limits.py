@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
@@ -11,9 +13,11 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.pool.rollout import count_unavailable
-from controller.runtime.plan import Delete
+from controller.runtime.members import Group, Members
+from controller.runtime.plan import Create, Delete
 from tests.builders import NOW, seconds_ago
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
@@ -154,6 +158,30 @@ def test_p14_an_invalid_partition_stops_the_rollout():
     todo = plan(seen(owner, machines, outdated(machines)))
     assert todo.actions == ()
     assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
+
+
+class CountedReads(tuple[VirtualMachine, ...]):
+    """A chunk of a group that counts how many VMs are read one by one."""
+
+    __slots__ = ()
+    number = 0
+
+    def __iter__(self) -> Iterator[VirtualMachine]:
+        for each in tuple.__iter__(self):
+            CountedReads.number += 1
+            yield each
+
+
+def test_p14_a_scale_out_below_the_partition_reads_each_vm_a_few_times():
+    owner = pool(replicas=900, annotations={PARTITION: "900"}, spec=vm_spec(image="v2"), generation=2)
+    revisions = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
+    seen = snapshot(owner, vms(owner, *range(600), revision="web-1"), revisions=revisions)
+    groups = [Group(each.number, tuple(map(CountedReads, each.chunks))) for each in seen.members.groups]
+    todo = plan(replace(seen, members=Members(tuple(groups))))
+    creates = [json.loads(each.body) for each in todo.actions if isinstance(each, Create)]
+    assert {each["metadata"]["labels"][REVISION_NAME] for each in creates if each["kind"] == VMS.kind} == {"web-1"}
+    assert len(creates) >= 250
+    assert CountedReads.number < 10 * 600
 
 
 def test_p14_ordinals_below_the_partition_are_not_restarted():

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from controller.kubevirt.annotations import DELETION_COST, POOL_FINALIZER, PROTECT, REVISION_NAME
+from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.plan import Confirm, Create, Delete, Patch
@@ -178,14 +178,6 @@ def test_p8_protected_vms_stay_and_an_event_says_so():
     [notice] = todo.notices
     assert notice.reason == "ProtectedFromDeletion"
     assert notice.message == f"1 surplus virtual machines stay, 0 are wanted: 1 are protected by {PROTECT}"
-
-
-def test_p8_an_invalid_deletion_cost_gives_an_event_if_vms_are_surplus():
-    owner = pool(replicas=1)
-    annotated = vms(owner, 0, annotations={DELETION_COST: "cheap"})
-    too_many = plan(snapshot(owner, (*annotated, *vms(owner, 1))))
-    assert [each.reason for each in too_many.notices] == ["InvalidAnnotation"]
-    assert plan(snapshot(owner, annotated)).notices == ()
 
 
 @pytest.mark.parametrize("strategy", ["opportunistic", "unmanaged"])

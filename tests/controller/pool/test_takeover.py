@@ -17,7 +17,7 @@ from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, 
 from tests.pool_healing import FAILING, announced_for
 
 OLD, NEW = vm_spec(image="v1", disks=["data"]), vm_spec(image="v2", disks=["data"])
-OTHER_DISKS = vm_spec(image="v1", disks=["data"], size="2Gi")
+OTHER_DISKS = vm_spec(image="v1", disks=["data"], storage_class="slow")
 
 
 def seen(owner, machines, *, kept=OLD, takes_over=True, **more):

@@ -18,11 +18,13 @@ from controller.kubevirt.annotations import (
     HEALED,
     MAX_UNHEALTHY,
     MIN_READY,
+    MOST_DISRUPTIVE,
     PARTITION,
     PARTITION_REVISION,
     POOL_FINALIZER,
     PROGRESS_DEADLINE,
     PROTECT,
+    RECREATED,
     REMOVE,
     REPLACE_UNREADY_AFTER,
     REVISION_NAME,
@@ -205,7 +207,8 @@ POOL_CHANGES = {
     "it loses the pool finalizer": (Updated(OWNER, pool(finalizers=())), NOW_S),
     "it was recreated between two lists": (Updated(OWNER, pool(uid="another")), NOW_S),
     **{
-        f"{name} changes": (annotated(name), NOW_S) for name in (PARTITION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE)
+        f"{name} changes": (annotated(name), NOW_S)
+        for name in (PARTITION, MIN_READY, MAX_UNHEALTHY, PROGRESS_DEADLINE, MOST_DISRUPTIVE, RECREATED)
     },
     "its healing records are removed": (Updated(pool(annotations={HEALED: "{}"}), OWNER), NOW_S),
     "another annotation changes": (Updated(OWNER, pool(annotations={"note": "hi"})), NEVER),

@@ -10,6 +10,7 @@ import pytest
 from controller.kubevirt.annotations import PARTITION, REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.intent import parse_intent
 from controller.pool.ordinal_notes import MAX_ENTRIES
+from controller.pool.unready import unready_since
 from controller.pool.unready_note import plan_unready_note
 from controller.runtime.plan import Patch, Plan
 from informers.objects import PatchType
@@ -134,6 +135,12 @@ def test_p14_a_pool_has_a_note_during_a_rollout():
     assert written(plan_unready_note(seen, parse_intent(owner), revisions_of(seen)))
 
 
+def let_pass(simulation: PoolSimulation, *, seconds: int) -> None:
+    for _ in range(seconds // 5):
+        simulation.live_on()
+        simulation.run_pass()
+
+
 def note_writes(simulation: PoolSimulation) -> int:
     return sum(isinstance(each, Patch) and UNREADY.encode() in each.body for each in simulation.actions)
 
@@ -203,6 +210,27 @@ def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the
             told = (simulation.now - began).total_seconds()
     assert told is not None
     assert 600 <= told <= 640
+
+
+def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_the_restart():
+    """The VM recovered long before. Its entry is still in the note, because two other VMs are unready."""
+    simulation = PoolSimulation(pool(replicas=4, autohealing=PATIENT))
+    simulation.come_to_rest()
+    healthy = simulation.vms["web-0"]["spec"]["template"]["spec"]["volumes"]
+    for name in ("web-1", "web-2", "web-3"):
+        break_one(simulation, name)
+    let_pass(simulation, seconds=100)
+    simulation.edit_vm("web-1", spec={"template": {"spec": {"volumes": healthy}}})
+    simulation.delete_vmi("web-1")
+    let_pass(simulation, seconds=500)
+    assert json.loads(simulation.pool["metadata"]["annotations"][UNREADY]).keys() == {"1", "2", "3"}
+    break_one(simulation, "web-1")
+    simulation.restart()
+    let_pass(simulation, seconds=20)
+    seen = simulation.snapshot()
+    ages = {vm.metadata.name: seen.now - (unready_since(seen, vm) or seen.now) for vm in seen.members}
+    assert ages["web-1"] <= timedelta(seconds=25)
+    assert min(ages["web-2"], ages["web-3"]) >= timedelta(seconds=600)
 
 
 def test_p15_a_crash_between_announcement_and_deletion_is_continued_by_the_next_process():

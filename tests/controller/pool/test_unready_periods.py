@@ -191,6 +191,20 @@ def test_p15_after_a_restart_a_vm_that_was_ready_for_long_begins_another_period(
     assert history.see(1, ready=False) == 0
 
 
+@pytest.mark.parametrize(
+    ("of_vm", "of_vmi", "expected"),
+    [
+        ({}, {"age_s": 400 - 30}, 400),
+        ({}, {"age_s": 400 - 31}, 0),
+        ({"failures": 1}, {"age_s": 5}, 400),
+    ],
+    ids=["the VMI of the note", "another VMI", "another VMI after a failed start"],
+)
+def test_p15_a_vm_that_was_restarted_does_not_get_the_age_of_a_note(of_vm, of_vmi, expected):
+    history = History(noted(OWNER, *vms(OWNER, 0), 400))
+    assert history.see(0, ready=False, running=of_vmi, **of_vm) == expected
+
+
 def test_p15_the_age_is_at_most_the_age_of_the_vm():
     history = History(noted(OWNER, *vms(OWNER, 0), 99999))
     assert history.see(0, ready=False, age_s=70) == 70

@@ -17,7 +17,7 @@ def test_the_list_has_the_needed_permissions_and_no_others():
     wanted = {(p.group, p.resource, p.subresource, p.verb) for p in permissions_needed(Config())}
     lease = ("coordination.k8s.io", "leases", "")
     assert wanted == {
-        *(("kubevirt.io", SETS, "", verb) for verb in ("get", "list", "watch")),
+        *(("kubevirt.io", SETS, "", verb) for verb in ("get", "list", "watch", "patch")),
         ("kubevirt.io", SETS, "status", "patch"),
         ("kubevirt.io", SETS, "finalizers", "update"),
         *(

@@ -14,16 +14,17 @@ from controller.replicaset.status import next_status
 from controller.replicaset.traits import group_vmis
 from controller.runtime.plan import Create, Delete
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
-from tests.strategies import template_hash_of
+from tests.strategies import template_of
 
-CURRENT = {**LABELS, TEMPLATE_HASH: template_hash_of(replicaset())}
+TEMPLATE = template_of(replicaset())
+CURRENT = {**LABELS, TEMPLATE_HASH: TEMPLATE.hash}
 
 
-def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, **changes):
+def failed(name="failed", *, before=0, ago_s=1.0, started_ago_s=None, phase="Failed", **changes):
     """A VMI that failed `ago_s` seconds ago. The argument `before` is the number of consecutive earlier failures."""
-    entered = {"Failed": ago_s} if started_ago_s is None else {"Running": started_ago_s, "Failed": ago_s}
+    entered = {phase: ago_s} if started_ago_s is None else {"Running": started_ago_s, phase: ago_s}
     annotations = {EARLY_FAILURES: annotation_of(before, seconds_ago(900), seconds_ago(ago_s + 2))} if before else None
-    state = {"phase": "Failed", "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}
+    state = {"phase": phase, "ready": False, "age_s": (started_ago_s or ago_s) + 2, "entered_s": entered}
     return vmi(name, owner=replicaset(), **{"labels": CURRENT, "annotations": annotations, **state, **changes})
 
 
@@ -95,12 +96,11 @@ def test_r4a_a_row_of_failures_is_reported_once():
 
 
 NO_EARLY_FAILURES = {
-    "it finished on purpose": {"phase": "Succeeded"},
+    "it finished on purpose": {"phase": "Succeeded", "started_ago_s": 61.5},
     "its node was lost": {"status_reason": "NodeUnresponsive"},
     "its state is unknown": {"phase": "Unknown"},
     "it had run for ten minutes": {"started_ago_s": 601.0},
     "another template": {"labels": {**LABELS, TEMPLATE_HASH: "older"}},
-    "adopted": {"labels": LABELS},
     "its record is older than half an hour": {"ago_s": 1801.0},
     "it is being deleted": {"deleting": True},
 }
@@ -117,6 +117,8 @@ EARLY_FAILURES_TOO = {
     "it crashed while it was ready": {"started_ago_s": 5.0, "ready": True},
     "its launcher Pod terminates": {"phase": "Running", "reason": "PodTerminating", "ready_for_s": 1},
     "KubeVirt keeps no times": {"entered_s": None, "ready_for_s": 1},
+    "its guest ended at once": {"phase": "Succeeded", "started_ago_s": 59.0},
+    "it was taken over": {"labels": LABELS},
 }
 
 
@@ -180,6 +182,13 @@ def test_r4a_vmis_that_succeed_are_not_slowed_down():
     todo = planned(failed(before=5), done, replicas=4)
     assert created(todo) == 3
     assert deleted(todo) == ["done"]
+
+
+def test_r4a_guests_that_end_at_once_are_replaced_one_at_a_time():
+    ended = [failed(f"f-{number}", before=1, ago_s=30, phase="Succeeded", started_ago_s=33) for number in range(5)]
+    todo = planned(*ended, replicas=5)
+    assert (created(todo), histories(todo)) == (1, [2])
+    assert "f-0 ended soon after it started" in planned(failed("f-0", before=1, phase="Succeeded")).notices[0].message
 
 
 def test_r4a_while_nothing_is_ready_only_a_few_failed_vmis_stay():
@@ -272,7 +281,7 @@ def recorded(*phases: tuple[str, str], ready: str, reason: str | None, now: str)
     status = {"phase": phases[-1][0], "conditions": [condition], "phaseTransitionTimestamps": times}
     meta = {"name": "recorded", "labels": CURRENT, "creationTimestamp": "2026-11-21T20:25:51Z"}
     made = VMIS.decode(msgspec.json.encode({"metadata": meta, "status": status}))
-    return find_back_off(datetime.fromisoformat(now), CURRENT[TEMPLATE_HASH], group_vmis([]), group_vmis([made]))
+    return find_back_off(datetime.fromisoformat(now), TEMPLATE, group_vmis([]), group_vmis([made]))
 
 
 def test_r4a_a_recorded_failure_before_running_is_an_early_failure():

@@ -1,8 +1,16 @@
 """R14: outdated VMIs are replaced step by step."""
 
+import msgspec
 import pytest
 
-from controller.kubevirt.annotations import EARLY_FAILURES, PROGRESS_DEADLINE, PROTECT, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.annotations import (
+    ADOPTED_TEMPLATE,
+    EARLY_FAILURES,
+    PROGRESS_DEADLINE,
+    PROTECT,
+    ROLLING_UPDATE,
+    TEMPLATE_HASH,
+)
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
 from controller.runtime.plan import Create, Delete
@@ -11,8 +19,8 @@ from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
 
 
-def rolling(allowance: str = "maxUnavailable=25%", *, replicas: int = 8, deadline: str | None = None, **changes):
-    annotations = {ROLLING_UPDATE: allowance}
+def rolling(allowance="maxUnavailable=25%", *, replicas=8, deadline=None, annotations=None, **changes):
+    annotations = {ROLLING_UPDATE: allowance, **(annotations or {})}
     if deadline is not None:
         annotations[PROGRESS_DEADLINE] = deadline
     return replicaset(replicas=replicas, annotations=annotations, **changes)
@@ -61,12 +69,8 @@ def test_r14_with_a_malformed_limit_nothing_is_replaced_and_one_notice_reports_i
     todo = plan(snapshot(owner, outdated(owner, 8)))
     assert todo.actions == ()
     (notice,) = todo.notices
-    assert (notice.reason, notice.warning, notice.once) == (
-        "InvalidAnnotation",
-        True,
-        f"{ROLLING_UPDATE} {allowance}",
-    )
-    assert f'"{allowance}"' in notice.message
+    assert (notice.reason, notice.warning) == ("InvalidAnnotation", True)
+    assert f'{ROLLING_UPDATE} is "{allowance}"' in notice.message
 
 
 def test_r14_unready_vmis_of_the_new_template_use_up_the_limit():
@@ -93,9 +97,23 @@ def test_r14_nothing_is_replaced_in_a_pass_that_adopts():
     assert deletes(owner, *outdated(owner, 1), vmi("orphan")) == []
 
 
-def test_r14_a_vmi_without_the_hash_label_counts_as_outdated():
+def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     owner = rolling("maxUnavailable=1", replicas=2)
-    assert deletes(owner, *updated(owner, 1), vmi("unlabelled", owner=owner)) == ["unlabelled"]
+    members = [vmi(name, owner=owner, labels=LABELS) for name in ("a", "b")]
+    (note,) = plan(snapshot(owner, members)).actions
+    noted = msgspec.json.decode(note.body)["metadata"]["annotations"]
+    assert noted == {ADOPTED_TEMPLATE: template_hash_of(owner)}
+    taken_over = rolling("maxUnavailable=1", replicas=2, annotations=noted)
+    assert plan(snapshot(taken_over, members)).actions == ()
+    changed = rolling("maxUnavailable=1", replicas=2, annotations=noted, spec=b'{"domain":{"devices":{"rng":{}}}}')
+    assert deletes(changed, *updated(changed, 1), vmi("unlabelled", owner=changed, labels=LABELS)) == ["unlabelled"]
+
+
+def test_r14_members_without_a_hash_that_leave_the_set_note_no_template():
+    owner = rolling(replicas=0)
+    gone = vmi("gone", owner=owner, labels=LABELS, deleting=True)
+    todo = plan(snapshot(owner, [gone, vmi("stray", owner=owner, labels={})]))
+    assert [action.key.name for action in todo.actions] == ["stray"]
 
 
 def test_r6_r14_protected_vmis_are_not_replaced():

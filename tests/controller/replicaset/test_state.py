@@ -125,6 +125,20 @@ def test_r11_the_set_is_reconciled_again_at_the_progress_deadline():
     assert plan(snapshot(owner, [vmi("web-a", owner, **{**STARTING, "age_s": 600})])).requeue_after_s is None
 
 
+def test_r11_a_vmi_that_stays_terminating_stalls_the_set_and_is_named_with_its_finalizers():
+    owner = replicaset(replicas=1, annotations={PROGRESS_DEADLINE: "60"})
+    for since, wakes in ((59, 1), (60, None)):
+        stuck = vmi("web-b", owner, deleting=True)
+        meta = replace(stuck.metadata, deletion_timestamp=seconds_ago(since), finalizers=("example.com/a", "x/b"))
+        members = [vmi("web-a", owner), replace(stuck, metadata=meta)]
+        assert plan(snapshot(owner, members)).requeue_after_s == wakes
+        status = status_of(owner, *members)
+        stalled = find_true(status.conditions, "Stalled")
+        assert (stalled is None) == (wakes is not None)
+    assert stalled.reason == "ProgressDeadlineExceeded"
+    assert stalled.message == status.problem == "web-b: Terminating, held by finalizers: example.com/a, x/b"
+
+
 def test_r11_refused_writes_stall_the_set_after_the_progress_deadline():
     for since, expected in ((599, "InProgress"), (600, "Failed")):
         failure = Condition(type="ReplicaFailure", status="True", last_transition_time=seconds_ago(since))

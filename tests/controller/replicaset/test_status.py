@@ -73,7 +73,7 @@ def test_r3_r11_only_active_members_are_counted():
         vmi("unknown", owner=owner, phase="Unknown"),
         vmi("orphan"),
     )
-    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (3, 2, 1)
+    assert (status.replicas, status.ready_replicas, status.updated_replicas) == (3, 2, 2)
     assert (status.observed_generation, status.label_selector) == (4, "myvmi=myvmi")
 
 
@@ -195,7 +195,7 @@ def test_r11_the_patch_has_the_whole_status_and_the_resource_version():
         "status": {
             "replicas": 1,
             "readyReplicas": 1,
-            "updatedReplicas": 0,
+            "updatedReplicas": 1,
             "observedGeneration": 1,
             "labelSelector": "myvmi=myvmi",
             "currentRevision": template_hash_of(owner),

@@ -10,6 +10,7 @@ import msgspec
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.cache_check import CacheCheck
+from controller.runtime.deletes import NO_JUDGE, Judge
 from controller.runtime.executor import Executor
 from controller.runtime.expectations import Expectations
 from controller.runtime.plan import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
@@ -100,8 +101,11 @@ class ExecutorSetup:
             {VMIS: self.cache.store}, now=clock, gave_up=lambda: None, doubt=self.check.doubt
         )
         self.tally = Counts()
-        self.executor = Executor(
-            self.server, self.expectations, controller="test", instruments=self.tally, check=self.check
+        self.executor = self.new_executor()
+
+    def new_executor(self, judge: Judge = NO_JUDGE) -> Executor:
+        return Executor(
+            self.server, self.expectations, controller="test", instruments=self.tally, judge=judge, check=self.check
         )
 
     async def carry_out(self, *stages: Iterable[Action] | Stage) -> tuple[Outcome, ...]:

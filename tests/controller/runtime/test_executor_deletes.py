@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS, VMS
-from controller.runtime.deletes import ATTEMPTS
-from controller.runtime.plan import Delete, Member, Missing, Rejected
-from informers.errors import Conflict
+from controller.runtime.deletes import ATTEMPTS, Found, Judge
+from controller.runtime.plan import Delete, Member, Missing, Rejected, Restart, SuccessorRefused
+from controller.runtime.successors import is_freed_by_delete
+from informers.errors import ApiError, Conflict
+from informers.objects import read_meta
 from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when
 from tests.controller.runtime.executor_setup import (
+    BUSY,
+    INVALID,
     MODIFIED,
     OWNER_UID,
+    QUOTA_FULL,
     UNREACHABLE,
     ExecutorSetup,
     document,
     key,
     kinds,
 )
-from tests.fakes.requests import Request
+from tests.fakes.requests import Request, refusal
 
 pytestmark = pytest.mark.looptime
 
@@ -171,3 +177,90 @@ async def test_g3_no_vmi_is_deleted_if_its_vm_cannot_be_read():
     setup.fail(UNREACHABLE, verb="get")
     assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
     assert setup.sent == ["get vm"]
+
+
+def kept_back(action: Delete | Restart, found: Found) -> str:
+    """The obstacle of the tests: an annotation of the object or of its VM."""
+    texts = [(read_meta(answer).annotations or {}).get("keep", "") for answer in found.values()]
+    return next(filter(None, texts), "")
+
+
+async def test_p20_a_member_that_has_changed_is_judged_again():
+    setup, delete = with_member()
+    setup.executor = setup.new_executor(Judge((), kept_back))
+    setup.server.change(VMIS, key("vm"), {"metadata": {"annotations": {"keep": "it is protected"}}})
+    outcome = await setup.outcome_of(delete)
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "default/vm is not deleted now: it is protected"
+    assert setup.names == ["vm"]
+
+
+async def test_p20_the_judge_reads_the_other_objects_of_the_same_name():
+    setup, delete = with_member()
+    setup.executor = setup.new_executor(Judge((VMS,), kept_back))
+    meddle(setup, VMIS, "vm")()
+    setup.server.put(VMS, document("vm", annotations={"keep": "a snapshot is in progress"}))
+    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
+    setup.server.remove(VMS, key("vm"))
+    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
+
+
+async def test_p20_the_vm_is_judged_before_its_vmi_is_deleted():
+    setup, delete = with_vm()
+    setup.executor = setup.new_executor(Judge((VMS,), kept_back))
+    setup.server.change(VMS, key("vm"), {"metadata": {"annotations": {"keep": "a snapshot is in progress"}}})
+    assert kinds([await setup.outcome_of(delete)]) == ["Rejected"]
+    assert setup.sent == ["get vm"]
+
+
+def with_successor() -> tuple[ExecutorSetup, Delete]:
+    setup, delete = with_member()
+    return setup, replace(delete, successor=msgspec.json.encode(document("vm")))
+
+
+async def test_p20_an_object_whose_successor_would_be_accepted_is_deleted():
+    setup, delete = with_successor()
+    assert kinds([await setup.outcome_of(delete)]) == ["Done"]
+    assert setup.sent == ["create vm", "delete vm"]
+
+
+@pytest.mark.parametrize("error", [QUOTA_FULL, INVALID, BUSY, UNREACHABLE, refusal(500, "InternalError", "webhook")])
+async def test_p20_an_object_whose_successor_cannot_be_created_stays(error: ApiError):
+    setup, delete = with_successor()
+    setup.fail(error, verb="create")
+    outcome = await setup.outcome_of(delete)
+    assert isinstance(outcome, SuccessorRefused)
+    assert outcome.message == f"the successor of vm would be refused: {error}"
+    assert setup.names == ["vm"]
+    assert setup.settled
+
+
+async def test_p20_a_replacement_is_judged_by_the_other_objects_of_the_same_name_too():
+    setup, delete = with_successor()
+    setup.executor = setup.new_executor(Judge((VMS,), kept_back))
+    setup.server.put(VMS, document("vm", annotations={"keep": "it is paused"}))
+    outcome = await setup.outcome_of(delete)
+    assert isinstance(outcome, Rejected)
+    assert outcome.message == "default/vm is not deleted now: it is paused"
+    assert setup.sent == ["create vm", "get vm"]
+
+
+async def test_p20_after_one_refused_successor_no_other_is_tried():
+    setup, delete = with_successor()
+    setup.server.fault_for = lambda request: INVALID if request.verb == "create" else None
+    await setup.carry_out([delete, *(replace(delete, key=key(f"vm-{number}")) for number in range(5))])
+    assert setup.sent == ["create vm"]
+
+
+@pytest.mark.parametrize(
+    ("used", "limited", "accepted"),
+    [("5", "5", True), ("6", "5", False), ("5,pods=9", "5,pods=1", True), ("1Gi", "1Gi", False)],
+)
+def test_p20_a_full_quota_has_room_for_the_successor_unless_it_is_exceeded(used: str, limited: str, accepted: bool):
+    name = "count/virtualmachines.kubevirt.io"
+    amounts = f"requested: {name}=1, used: {name}={used}, limited: {name}={limited}"
+    assert is_freed_by_delete(f'virtualmachines "vm" is forbidden: exceeded quota: few, {amounts}') is accepted
+
+
+def test_p20_another_refusal_is_not_freed_by_the_delete():
+    assert not is_freed_by_delete("denied by policy: exceeded quota")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 
 import msgspec
@@ -9,8 +10,8 @@ import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.runtime.disk_check import FEW, LISTED_FOR_EACH
-from controller.runtime.plan import Create, Done, Plan, Postponed
-from controller.runtime.result import POSTPONED_S, After, result_of
+from controller.runtime.plan import Create, Done, Plan, Postponed, Rejected
+from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, After, Retry, postponed_s, result_of
 from tests.controller.runtime.executor_changes import put_disk
 from tests.controller.runtime.executor_setup import GONE, OWNER_UID, ExecutorSetup, document, key
 from tests.fakes.requests import Fault, Garbled, Lost, refusal
@@ -33,7 +34,12 @@ async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_dis
     setup = ExecutorSetup()
     put_disk(setup, OLD_VM)
     action = create("vm-0", "gone", "disk")
-    assert await setup.outcome_of(action) == Postponed(action)
+    outcome = await setup.outcome_of(action)
+    assert isinstance(outcome, Postponed)
+    assert (
+        outcome.message
+        == "default/vm-0 waits: the disk disk still belongs to an earlier vm-0, and will be deleted with it"
+    )
     assert setup.server.find(VMS, key("vm-0")) is None
     setup.server.remove(DATA_VOLUMES, key("disk"))
     assert isinstance(await setup.outcome_of(action), Done)
@@ -45,7 +51,7 @@ async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_d
     claim = {"metadata": {"name": "disk", "namespace": "default", "ownerReferences": [owner]}}
     setup.server.put(PVCS, claim)
     action = create("vm-0", "disk")
-    assert await setup.outcome_of(action) == Postponed(action)
+    assert isinstance(await setup.outcome_of(action), Postponed)
     setup.server.remove(PVCS, key("disk"))
     assert isinstance(await setup.outcome_of(action), Done)
 
@@ -56,15 +62,30 @@ async def test_p10_a_preserved_disk_is_reused():
     assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
 
 
-@pytest.mark.parametrize(
-    "owner",
-    [{**OLD_VM, "name": "vm-1"}, {**OLD_VM, "kind": "Other"}],
-    ids=["another VM", "another kind"],
-)
-async def test_p3_a_create_does_not_wait_for_a_disk_of_another_owner(owner: dict[str, object]):
+async def test_p3_a_create_does_not_wait_for_a_disk_of_an_owner_of_another_kind():
     setup = ExecutorSetup()
-    put_disk(setup, owner)
+    put_disk(setup, {**OLD_VM, "kind": "Other"})
     assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
+
+
+async def test_p21_a_disk_of_another_vm_is_never_reused():
+    setup = ExecutorSetup()
+    put_disk(setup, {**OLD_VM, "name": "other-3"})
+    outcome = await setup.outcome_of(create("vm-0", "disk"))
+    assert isinstance(outcome, Postponed)
+    assert outcome.reason.startswith("the disk disk belongs to other-3")
+
+
+async def test_p22_a_postponed_create_knows_how_long_it_has_waited():
+    setup = ExecutorSetup()
+    put_disk(setup, OLD_VM)
+    waits = []
+    for _ in range(3):
+        outcome = await setup.outcome_of(create("vm-0", "disk"))
+        assert isinstance(outcome, Postponed)
+        waits.append(round(outcome.waited_s))
+        await asyncio.sleep(20)
+    assert waits == [0, 20, 40]
 
 
 async def test_p3_a_create_waits_for_a_disk_that_is_being_deleted():
@@ -120,7 +141,7 @@ async def test_p3_in_a_burst_only_creates_whose_disks_belong_to_an_earlier_vm_wa
     setup.server.remove(PVCS, key("disk-11"))
     outcomes = await setup.carry_out(burst(30))
     waiting = [outcome.action.key.name for outcome in outcomes if isinstance(outcome, Postponed)]
-    assert waiting == ["vm-7", "vm-8", "vm-11"]
+    assert waiting == ["vm-7", "vm-8", "vm-9", "vm-11"]
     assert reads(setup) == ONE_BY_ONE + ONE_LIST
 
 
@@ -182,7 +203,18 @@ async def test_p10_without_data_volumes_only_the_claims_are_asked_for():
 
 
 def test_a_postponed_create_is_retried_soon():
-    outcomes = (Postponed(create()), Done(create("vm-1")))
+    outcomes = (Postponed(create(), "a disk"), Done(create("vm-1")))
     assert result_of(Plan(), outcomes, settled=True) == After(POSTPONED_S)
     assert result_of(Plan(requeue_after_s=0.1), outcomes, settled=True) == After(0.1)
     assert result_of(Plan(requeue_after_s=60), outcomes, settled=True) == After(POSTPONED_S)
+
+
+def test_p22_the_delay_of_a_postponed_create_grows_up_to_30_seconds():
+    delays = [postponed_s(Postponed(create(), "a disk", waited_s)) for waited_s in (0, 2, 8, 60, 7200)]
+    assert delays == [POSTPONED_S, POSTPONED_S, 2, 15, LONGEST_POSTPONED_S]
+
+
+def test_p22_a_postponed_create_beside_a_rejected_write_keeps_its_own_delay():
+    result = result_of(Plan(), (Postponed(create(), "a disk", 8), Rejected(create("vm-1"), FORBIDDEN)), settled=True)
+    assert isinstance(result, Retry)
+    assert result.also_after_s == 2

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.runtime.deletes import NO_JUDGE, Judge
 from controller.runtime.plan import Notice, Outcome, Plan
 from informers.meta import ObjectKey
 from informers.resource import Resource
@@ -22,6 +23,10 @@ class FlockRules(NamedTuple):
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[Flock]
 
+    @property
+    def judge(self) -> Judge:
+        return NO_JUDGE
+
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         return iter(())
 
@@ -31,11 +36,11 @@ class FlockRules(NamedTuple):
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
 
-    def reads(self, snapshot: Snapshot) -> int:
-        return len(snapshot.members)
-
     def plan_absent(self, key: ObjectKey) -> Plan:
         return Plan()
+
+    def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
+        pass
 
     def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> FlockStatus:
         return next_status(snapshot)

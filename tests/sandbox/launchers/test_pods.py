@@ -141,6 +141,14 @@ def test_a_vmi_that_is_not_ready_has_a_running_pod_that_is_not_ready() -> None:
     assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "False"
 
 
+def test_a_paused_vmi_has_a_pod_whose_readiness_gate_is_closed() -> None:
+    conditions = [{"type": "Ready", "status": "False"}, {"type": "Paused", "status": "True"}]
+    status = body(pods.pod_step(pod(), vmi(conditions=conditions), NOW).write)["status"]
+    told = {each["type"]: each["status"] for each in status["conditions"]}
+    assert (told["kubevirt.io/virtual-machine-unpaused"], told["Ready"]) == ("False", "False")
+    assert (status["phase"], told["ContainersReady"]) == ("Running", "True")
+
+
 def test_the_pod_of_an_ended_vmi_has_ended() -> None:
     assert body(pods.pod_step(pod(phase="Running"), vmi("Failed"), NOW).write)["status"]["phase"] == "Failed"
 

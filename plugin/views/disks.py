@@ -1,0 +1,79 @@
+"""What the update of a pool does to the disks of its VMs (P13, P21). The controller's own functions decide this."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt.pool_types import Pool
+from controller.kubevirt.vms import is_deleting
+from controller.pool.claims import choose_claims
+from controller.pool.intent import Intent, parse_intent
+from controller.pool.revisions import read_revisions, template_of
+from controller.pool.snapshot import Snapshot
+from controller.pool.steps import PendingStep, Step
+from controller.pool.template import DiskChange, disk_change
+from controller.pool.update import pending_steps
+from plugin.views.history import Revision
+
+LISTED: Final = 10
+"""The largest number of VMs, or of disks, that a text lists."""
+
+
+def disk_steps(snapshot: Snapshot) -> list[PendingStep]:
+    """Return the steps of the VMs whose disks are deleted or expanded, in the order of the update.
+
+    A paused or deleted pool has none.
+    """
+    owner, intent = snapshot.owner, parse_intent(snapshot.owner)
+    if isinstance(intent, FieldError) or owner.spec.paused or owner.metadata.deletion_timestamp is not None:
+        return []
+    members = choose_claims(snapshot, intent).kept.where(lambda vm: not is_deleting(vm))
+    steps = pending_steps(snapshot, intent, read_revisions(snapshot, intent.template), members)
+    return [each for each in steps if each.step is Step.RECREATE or each.sizes]
+
+
+def disk_lines(steps: list[PendingStep]) -> list[str]:
+    """Return one line for each VM, at most `LISTED`."""
+    lines = [f"vm/{each.vm.metadata.name}: {_fate(each)}" for each in steps[:LISTED]]
+    more = len(steps) - LISTED
+    return [*lines, *([f"and {more} more VMs"] if more > 0 else [])]
+
+
+def _fate(step: PendingStep) -> str:
+    if step.reason:
+        return f"held: {step.reason}"
+    if step.step is Step.RECREATE:
+        return f"deleted with its disks {', '.join(step.lost_disks) or 'none'}"
+    return ", ".join(f"disk {name} grows to {size}" for name, (_, size) in step.sizes.items())
+
+
+def lost_by_undo(snapshot: Snapshot, owner: Pool, revision: Revision) -> str:
+    """Return the VMs and disks that a return to a revision deletes, for a sentence, or "" if it deletes none.
+
+    `owner` is the pool after the return. If the user may not read the VMs of the pool, the templates are compared.
+    """
+    if revision.vms is None:
+        return "VMs of the pool with their disks" if _differs_in_disks(snapshot, revision.name) else ""
+    # A write increases the generation.
+    metadata = replace(owner.metadata, generation=(owner.metadata.generation or 0) + 1)
+    steps = disk_steps(replace(snapshot, owner=replace(owner, metadata=metadata)))
+    lost = [each for each in steps if each.step is Step.RECREATE and not each.needs_user]
+    return _sentence(sorted(lost, key=lambda each: snapshot.rank_of(each.vm)))
+
+
+def _sentence(steps: list[PendingStep]) -> str:
+    disks = [disk for each in steps for disk in each.lost_disks]
+    if not disks:
+        return ""
+    more = f" and {len(disks) - LISTED} more" if len(disks) > LISTED else ""
+    return f"{len(steps)} {'VM' if len(steps) == 1 else 'VMs'} with the disks {', '.join(disks[:LISTED])}{more}"
+
+
+def _differs_in_disks(snapshot: Snapshot, name: str) -> bool:
+    intent = parse_intent(snapshot.owner)
+    pasts = (template_of(each) for each in snapshot.revisions if each.metadata.name == name)
+    changes = (disk_change(past, intent.template) for past in pasts if past and isinstance(intent, Intent))
+    return any(change in (DiskChange.OTHER, DiskChange.SMALLER) for change in changes)

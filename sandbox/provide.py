@@ -1,0 +1,70 @@
+"""This module makes the programs in a cache that several processes share.
+
+Each program is made once, and the cache never contains an incomplete program.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from sandbox.progress import print_line
+
+
+def is_program(path: Path) -> bool:
+    return path.is_file() and os.access(path, os.X_OK)
+
+
+def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> Path:
+    """Return the path of a program in the cache. If the program is missing, `make` writes it to the given path.
+
+    The item is the program itself, or a folder that contains `program`. If several processes call this function for the
+    same item, only one of them makes the item, and the others wait. An error of `make` leaves nothing in the cache.
+    """
+    found = item / program
+    if is_program(found):
+        return found
+    item.parent.mkdir(parents=True, exist_ok=True)
+    with locked(item.with_name(f".{item.name}.lock"), f"makes {item.name}"):
+        if not is_program(found):  # another process may have made the program while this process waited for the lock
+            with new_item(item) as path:
+                make(path)
+    return found
+
+
+@contextmanager
+def locked(lock: Path, does: str) -> Iterator[None]:
+    """Hold the lock while the block runs. If another process holds it, print what that process `does`, and wait."""
+    with lock.open("w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            print_line(f"waiting for another process that {does}")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def new_item(item: Path) -> Iterator[Path]:
+    """Yield a path to which the block must write a file or a folder. Call this function with the lock of the item.
+
+    If the block ends without an error, the result takes the place of the item. A file is made executable. What an
+    interrupted process left behind is removed.
+    """
+    scratch = item.with_name(f".incomplete-{item.name}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        made = scratch / item.name
+        yield made
+        if item.is_dir():
+            shutil.rmtree(item)  # a folder without its program
+        if made.is_file():
+            made.chmod(0o755)
+        made.replace(item)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)

@@ -1,0 +1,299 @@
+"""P20: a VM is deleted only if it can come back, and if nothing says stop."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATED, REPLACE_UNREADY_AFTER
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.plan import plan
+from controller.pool.snapshot import Limits, Snapshot
+from controller.pool.status import next_status
+from controller.runtime.plan import Delete, Patch, ThreeWayMerge
+from tests.fakes.requests import Request, refusal
+from tests.fakes.virtual_time import run
+from tests.pool_builders import Json, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_healing import FAILING, heal, healed, healing_pool
+from tests.pool_simulation import PoolSimulation
+
+OLD = vm_spec(disks=["data"])
+NEW = vm_spec(disks=["data"], storage_class="slow")
+OFFLINE = {"proactive": {"statePreservation": "Offline"}}
+CRASHED: Json = {
+    "status": {
+        "printableStatus": "CrashLoopBackOff",
+        "startFailure": {"consecutiveFailCount": 3},
+        "conditions": [{"type": "Ready", "status": "False", "lastTransitionTime": "2026-08-01T12:00:00Z"}],
+    }
+}
+WEBHOOK_DOWN = refusal(500, "InternalError", "failed calling webhook: connection refused")
+
+
+def at_rest(**fields: object) -> PoolSimulation:
+    simulation = PoolSimulation(pool(**{"replicas": 5, "finalizers": (), "spec": OLD, "maxUnavailable": 1, **fields}))
+    simulation.come_to_rest()
+    return simulation
+
+
+def change_disks(simulation: PoolSimulation, spec: Json = NEW) -> None:
+    template = simulation.pool["spec"]["virtualMachineTemplate"]
+    simulation.change(virtualMachineTemplate={**template, "spec": spec})
+
+
+def creates_a_vm(request: Request) -> bool:
+    return request.verb == "create" and request.resource is VMS
+
+
+def run_passes(simulation: PoolSimulation, number: int = 40, seconds: float = 5) -> None:
+    for _ in range(number):
+        simulation.run_pass()
+        simulation.live_on(seconds)
+
+
+def conditions(simulation: PoolSimulation) -> dict[str, str]:
+    return {each["type"]: each["message"] for each in simulation.pool["status"].get("conditions", [])}
+
+
+@pytest.mark.parametrize("error", [refusal(403, "Forbidden", "denied by policy"), WEBHOOK_DOWN])
+def test_p20_new_disks_delete_no_vm_while_creates_are_refused(error):
+    simulation = at_rest()
+    simulation.server.fault_for = lambda request: error if creates_a_vm(request) else None
+    disks = set(simulation.claims)
+    change_disks(simulation)
+    run_passes(simulation)
+    assert simulation.running() == [f"web-{ordinal}" for ordinal in range(5)]
+    assert set(simulation.claims) == disks
+    assert str(error) in conditions(simulation)["ReplicaFailure"]
+    assert "UpdateHeld" in {notice.reason for notice in simulation.process.recorder.published}
+    simulation.server.fault_for = lambda request: None
+    simulation.come_to_rest()
+    assert simulation.pool["status"]["updatedReplicas"] == 5
+    assert "ReplicaFailure" not in conditions(simulation)
+
+
+def test_p20_creates_that_are_refused_from_the_first_delete_on_cost_one_vm():
+    """The policy comes into force between the dry run and the create."""
+    simulation = at_rest()
+    simulation.refuses = lambda request: creates_a_vm(request) and len(simulation.running()) < 5
+    change_disks(simulation)
+    run_passes(simulation)
+    assert len(simulation.running()) == 4
+
+
+def test_p20_no_vm_is_healed_while_creates_are_refused():
+    simulation = at_rest(autohealing={}, maxUnavailable="100%")
+    for name in ("web-0", "web-1"):
+        simulation.server.change(VMS, simulation.key(name), CRASHED)
+        simulation.server.change(VMIS, simulation.key(name), {"status": {"phase": "Scheduling", "conditions": []}})
+    simulation.refuses = creates_a_vm
+    for _ in range(10):
+        simulation.run_pass()
+        run(asyncio.sleep(4))
+        simulation.collect_garbage()
+    assert len(simulation.running()) == 5
+    assert "HealingHeld" in {notice.reason for notice in simulation.process.recorder.published}
+
+
+def test_p20_a_missing_vm_that_the_update_has_deleted_takes_a_turn():
+    refused = {"type": "ReplicaFailure", "status": "True", "reason": "FailedScaleOut", "message": "no"}
+    fields: Json = {
+        "generation": 2,
+        "maxUnavailable": 1,
+        "spec": vm_spec(image="v2"),
+        "status": {"conditions": [refused]},
+    }
+    for noted, restarts in ((None, True), ({RECREATED: '{"2":["gone"]}'}, False)):
+        owner = pool(replicas=3, annotations=noted, **fields)
+        revisions = [revision(pool(), number=1), revision(owner, number=2)]
+        todo = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
+        assert any(isinstance(each, ThreeWayMerge) for each in todo.actions) is restarts
+
+
+def test_p20_a_recreated_vm_is_noted_before_it_is_deleted():
+    before = pool(replicas=2, spec=OLD)
+    owner = pool(replicas=2, generation=2, maxUnavailable=1, spec=NEW)
+    seen = snapshot(owner, vms(owner, 0, 1), revisions=[revision(before, number=1), revision(owner, number=2)])
+    note, delete = plan(seen).actions
+    assert isinstance(note, Patch)
+    assert isinstance(delete, Delete)
+    noted = json.loads(json.loads(note.body)["metadata"]["annotations"][RECREATED])
+    assert list(noted) == [delete.key.name.removeprefix("web-")]
+    assert "its disks are deleted with it: data-" in delete.why
+
+
+@pytest.mark.parametrize(
+    ("cause", "circumstances"),
+    [
+        ("it is protected by vmherd.dev/protect", {"annotations": {PROTECT: "True"}}),
+        ("snapshot monday is in progress", {"snapshot": "monday"}),
+        ("it is paused", {"printable": "Paused"}),
+    ],
+)
+def test_p20_neither_healing_nor_an_update_deletes_such_a_vm(cause, circumstances):
+    owner = healing_pool()
+    todo = heal(owner, vm("web-0", owner=owner, **{**FAILING, **circumstances}), *vms(owner, *range(1, 10)))
+    assert healed(todo) == []
+    assert cause in todo.held or circumstances.get("printable")
+    before = pool(replicas=1, spec=OLD)
+    owner = pool(replicas=1, generation=2, spec=NEW)
+    machine = vm("web-0", owner=owner, **circumstances)
+    seen = snapshot(owner, [machine], revisions=[revision(before, number=1), revision(owner, number=2)])
+    assert plan(seen).actions == ()
+    assert cause in plan(seen).held
+
+
+def test_p20_a_paused_vm_is_not_replaced_for_being_unready():
+    owner = healing_pool(annotations={REPLACE_UNREADY_AFTER: "60"}, autohealing=None)
+    paused = vm("web-0", owner=owner, ready=False, ready_for_s=3000, printable="Paused")
+    assert healed(heal(owner, paused, *vms(owner, *range(1, 10)))) == []
+
+
+@pytest.mark.parametrize("state", ["ErrorUnschedulable", "ErrImagePull", "ImagePullBackOff"])
+def test_p20_healing_deletes_no_disks_for_a_cause_that_a_new_disk_does_not_cure(state):
+    failing: Json = {"ready": False, "printable": state, "ready_for_s": 3600}
+    owner = healing_pool(spec=vm_spec(disks=["data"]))
+    held = heal(owner, *vms(owner, 0, **failing, spec=vm_spec(disks=["data-0"])), *vms(owner, 1, 2))
+    assert healed(held) == []
+    assert f"{state} is not cured by new disks" in held.held
+    assert "data-0" in held.held
+    plain = healing_pool()
+    assert healed(heal(plain, *vms(plain, 0, **failing), *vms(plain, 1, 2))) == ["web-0"]
+
+
+def limited(seen: Snapshot) -> Snapshot:
+    return replace(seen, limits=Limits(max_replicas=5))
+
+
+def test_p20_the_limit_of_replicas_never_shrinks_a_pool():
+    before = pool(replicas=10, spec=OLD)
+    owner = pool(replicas=10, generation=2, maxUnavailable=1, spec=NEW)
+    revisions = [revision(before, number=1), revision(owner, number=2)]
+    seen = limited(snapshot(owner, vms(owner, *range(9)), revisions=revisions))
+    todo = plan(seen)
+    assert todo.actions == ()
+    assert "--max-replicas (5)" in todo.held
+    assert "--max-replicas (5)" in (next_status(seen, ()).problem or "")
+    owner = healing_pool()
+    failing = limited(snapshot(owner, [*vms(owner, 0, **FAILING), *vms(owner, *range(1, 9))]))
+    assert [each for each in plan(failing).actions if isinstance(each, Delete)] == []
+
+
+@pytest.mark.parametrize(
+    ("strategy", "action", "is_held"),
+    [
+        (None, None, False),
+        (None, "restart", True),
+        (None, "recrate", True),
+        (None, "recreate", False),
+        (OFFLINE, None, True),
+        (OFFLINE, "restart", True),
+        (OFFLINE, "recreate", False),
+    ],
+)
+def test_p21_new_disks_need_leave_if_the_pool_keeps_disks(strategy, action, is_held):
+    fields: Json = {"replicas": 2, "scaleInStrategy": strategy}
+    annotations = {MOST_DISRUPTIVE: action} if action else None
+    owner = pool(generation=2, spec=NEW, annotations=annotations, **fields)
+    revisions = [revision(pool(spec=OLD, **fields), number=1), revision(owner, number=2)]
+    seen = snapshot(owner, vms(owner, 0, 1), revisions=revisions)
+    deletes = [each for each in plan(seen).actions if isinstance(each, Delete)]
+    assert bool(deletes) is not is_held
+    status = next_status(seen, ())
+    stalled = [each for each in status.conditions or () if each.type == "Stalled"]
+    assert bool(stalled) is is_held
+    if is_held:
+        assert stalled[0].reason == "UpdateHeld"
+        assert "its disks would be deleted (data-0)" in (status.problem or "")
+        assert f"{MOST_DISRUPTIVE}=recreate" in (status.problem or "")
+        assert {notice.reason for notice in plan(seen).notices} - {"InvalidAnnotation"} == {"UpdateHeld"}
+
+
+@pytest.mark.parametrize(("printable", "deleted"), [("DataVolumeError", ["web-0"]), ("Stopped", [])])
+def test_p21_new_disks_reach_a_vm_that_cannot_start_and_no_vm_that_its_user_stopped(printable, deleted):
+    before = pool(replicas=2, spec=OLD)
+    owner = pool(replicas=2, generation=2, spec=NEW, maxUnavailable=1)
+    spec = vm_spec(disks=["data-0"], run_strategy="Halted" if printable == "Stopped" else "Always")
+    machines = (
+        vm("web-0", owner=owner, ready=False, printable=printable, spec=spec),
+        vm("web-1", owner=owner, revision="web-2"),
+    )
+    seen = snapshot(
+        owner, machines, vmis=[vmi(machines[1])], revisions=[revision(before, number=1), revision(owner, number=2)]
+    )
+    todo = plan(seen)
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == deleted
+    assert next_status(seen, ()).updated_replicas == 1
+
+
+@pytest.mark.parametrize(("strategy", "run_strategy"), [(None, "Halted"), ({"opportunistic": {}}, "Always")])
+def test_p21_an_added_disk_reaches_a_vm_that_the_update_does_not_restart(strategy, run_strategy):
+    before = pool(replicas=1, spec=OLD)
+    owner = pool(replicas=1, generation=2, spec=vm_spec(disks=["data", "more"]), updateStrategy=strategy)
+    running = run_strategy == "Always"
+    machine = vm("web-0", owner=owner, ready=running, spec=vm_spec(disks=["data-0"], run_strategy=run_strategy))
+    revisions = [revision(before, number=1), revision(owner, number=2)]
+    seen = snapshot(owner, [machine], vmis=[vmi(machine)] if running else [], revisions=revisions)
+    assert [type(each) for each in plan(seen).actions] == [ThreeWayMerge]
+
+
+def test_p20_a_vm_that_has_recovered_on_the_server_is_not_healed():
+    simulation = at_rest(autohealing={})
+    simulation.server.change(VMS, simulation.key("web-0"), CRASHED)
+    simulation.server.change(VMIS, simulation.key("web-0"), {"status": {"phase": "Scheduling", "conditions": []}})
+    simulation.run_pass()
+    run(asyncio.sleep(4))
+    todo = plan(simulation.snapshot())
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0"]
+    recovered = {"printableStatus": "Running", "startFailure": None}
+    simulation.server.change(VMS, simulation.key("web-0"), {"status": recovered})
+    simulation.carry_out(todo.stages)
+    assert "web-0" in simulation.running()
+
+
+@pytest.mark.parametrize(
+    "change", [{"metadata": {"annotations": {PROTECT: "yes"}}}, {"status": {"snapshotInProgress": "monday"}}]
+)
+def test_p20_a_scale_in_gives_up_if_the_vm_is_marked_after_the_plan(change):
+    simulation = at_rest(scaleInStrategy={"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}})
+    simulation.change(replicas=4)
+    todo = plan(simulation.snapshot())
+    simulation.server.change(VMS, simulation.key("web-4"), change)
+    simulation.carry_out(todo.stages)
+    assert "web-4" in simulation.running()
+
+
+def test_p22_the_deletion_of_the_current_revision_restarts_no_vm():
+    simulation = at_rest()
+    change_disks(simulation, vm_spec(disks=["data"], image="v2"))
+    simulation.come_to_rest()
+    simulation.change(replicas=4)
+    simulation.come_to_rest()
+    started = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
+    [current] = {each["metadata"]["labels"]["kubevirt.io/vm-pool-revision-name"] for each in simulation.vms.values()}
+    simulation.server.remove(CONTROLLER_REVISIONS, simulation.key(current))
+    simulation.come_to_rest()
+    assert current in simulation.revisions
+    assert {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()} == started
+
+
+def test_p20_a_protected_vm_leaves_its_deleted_pool_and_a_snapshot_delays_the_deletion():
+    simulation = at_rest(replicas=3, scaleInStrategy=OFFLINE)
+    simulation.edit_vm("web-0", metadata={"annotations": {PROTECT: "true"}})
+    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": "monday"}})
+    simulation.delete_pool()
+    for _ in range(10):
+        simulation.run_pass()
+        simulation.live_on(5)
+    assert sorted(simulation.vms) == ["web-0", "web-1"]
+    assert "ownerReferences" not in simulation.vms["web-0"]["metadata"]
+    assert "ScaleInHeld" in {notice.reason for notice in simulation.process.recorder.published}
+    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": None}})
+    for _ in range(10):
+        simulation.run_pass()
+        simulation.live_on(5)
+    assert sorted(simulation.vms) == ["web-0"]
+    assert simulation.is_gone

@@ -1,0 +1,197 @@
+"""P20 for sets: no VMI is deleted that cannot come back, and no VMI that is protected or paused. Each hold is shown."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition, find_true
+from controller.kubevirt.annotations import (
+    ADOPTED_TEMPLATE,
+    PROTECT,
+    REMOVE,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+    TEMPLATE_HASH,
+)
+from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.plan import plan
+from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.status import next_status
+from controller.replicaset.traits import group_vmis
+from controller.runtime.plan import Delete, Plan
+from informers.meta import ObjectKey
+from tests import builders
+from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
+from tests.fakes.requests import Fault, Request, refusal
+from tests.strategies import template_hash_of
+
+OLD = {**LABELS, TEMPLATE_HASH: "older"}
+UNREADY: dict[str, Any] = {"ready": False, "ready_for_s": 999, "entered_s": {"Running": 999}}
+REPLACES = {ROLLING_UPDATE: "maxUnavailable=1", REPLACE_UNREADY_AFTER: "60"}
+
+
+def vmi(name: str, *, paused: bool = False, **changes: Any) -> VirtualMachineInstance:
+    built = builders.vmi(name, **{"owner": replicaset(), **changes})
+    if not paused:
+        return built
+    condition = Condition(type="Paused", status="True", last_transition_time=seconds_ago(60))
+    return replace(built, status=replace(built.status, conditions=(*(built.status.conditions or ()), condition)))
+
+
+def planned(*vmis: VirtualMachineInstance, replicas: int, max_replicas: int = 0) -> Plan:
+    owner = replicaset(replicas=replicas, annotations=REPLACES)
+    return plan(replace(snapshot(owner, vmis), max_replicas=max_replicas))
+
+
+def deleted(todo: Plan) -> list[str]:
+    return [action.key.name for action in todo.actions if isinstance(action, Delete)]
+
+
+def reasons(todo: Plan) -> list[str]:
+    return [notice.reason for notice in todo.notices]
+
+
+DELETIONS: dict[str, tuple[int, dict[str, Any]]] = {
+    "scale-in": (0, {}),
+    "rolling update": (1, {"labels": OLD}),
+    "replacement of an unready VMI": (1, UNREADY),
+    "clean-up of an unknown VMI": (0, {"phase": "Unknown"}),
+    "clean-up of a finished VMI": (0, {"phase": "Failed", "ready_for_s": 9000}),
+}
+EVERY_WAY = pytest.mark.parametrize(("replicas", "changes"), DELETIONS.values(), ids=DELETIONS)
+
+
+@EVERY_WAY
+@pytest.mark.parametrize("mark", ["true", "True", ""])
+def test_p20_a_protected_vmi_is_deleted_by_no_part_of_a_plan(replicas, changes, mark):
+    assert deleted(planned(vmi("a", **changes), replicas=replicas)) == ["a"]
+    assert deleted(planned(vmi("a", annotations={PROTECT: mark, REMOVE: "true"}, **changes), replicas=replicas)) == []
+
+
+HOLDS = {"scale-in": "ScaleInHeld", "rolling update": "UpdateHeld", "clean-up of an unknown VMI": "ScaleInHeld"}
+
+
+@pytest.mark.parametrize(("way", "reason"), HOLDS.items())
+def test_p20_a_paused_vmi_stays_and_one_event_names_it(way, reason):
+    replicas, changes = DELETIONS[way]
+    todo = planned(vmi("a", paused=True, **changes), replicas=replicas)
+    assert (deleted(todo), reasons(todo)) == ([], [reason])
+    assert todo.held == "1 VMIs are not deleted while they are paused"
+    assert (todo.notices[0].message, todo.notices[0].once) == (
+        "virtual machine a is not deleted now: it is paused",
+        "uid-a it is paused",
+    )
+
+
+def test_p20_a_paused_vmi_is_not_replaced_for_being_unready_and_does_not_stall_its_set():
+    paused = vmi("a", paused=True, **{**UNREADY, "ready_for_s": 9000})
+    assert planned(paused, replicas=1).requeue_after_s is None
+    status = next_status(snapshot(replicaset(replicas=1), [paused]), ())
+    assert (status.printable_status, status.problem) == ("Degraded", "a: Paused")
+    assert find_true(status.conditions, "Stalled") is None
+    assert deleted(planned(vmi("done", paused=True, phase="Failed", ready_for_s=9000), replicas=0)) == ["done"]
+
+
+def test_r6_a_paused_vmi_ranks_as_if_it_were_ready_and_the_others_leave():
+    paused = vmi("a", paused=True, ready=False)
+    members = [paused, vmi("b", ready=False), vmi("c", ready_for_s=9000), vmi("d", migrating=True)]
+    assert [each.metadata.name for each in rank_for_removal(group_vmis(members))] == ["b", "d", "c", "a"]
+    todo = planned(*members, replicas=0)
+    assert (deleted(todo), reasons(todo)) == (["b", "d", "c"], ["ScaleInHeld"])
+    assert deleted(planned(*members, replicas=1)) == ["b", "d", "c"]
+
+
+def test_p20_a_limit_below_the_present_size_replaces_no_vmi():
+    for changes, reason in (({"labels": OLD}, "UpdateHeld"), (UNREADY, "HealingHeld")):
+        members = [vmi(f"v-{number}", **changes) for number in range(6)]
+        todo = planned(*members, replicas=10, max_replicas=5)
+        assert (deleted(todo), reasons(todo)) == ([], ["ReplicasLimited", reason])
+        assert "--max-replicas 5 would not let a new one in" in todo.held
+        assert deleted(planned(*members[:5], replicas=10, max_replicas=5)) == ["v-0"]
+
+
+@pytest.mark.parametrize("way", ["rolling update", "replacement of an unready VMI"])
+def test_p20_the_reason_of_a_replacement_is_judged_by_a_new_plan_after_a_conflict(way):
+    _, changes = DELETIONS[way]
+    (delete,) = [each for each in planned(vmi("a", **changes), replicas=1).actions if isinstance(each, Delete)]
+    assert (delete.owner_uid, delete.version) == ("", "1")
+    successor = msgspec.json.decode(delete.successor)
+    assert (successor["kind"], successor["metadata"]["name"] == "a") == ("VirtualMachineInstance", False)
+
+
+def test_p20_a_scale_in_and_a_clean_up_need_no_successor():
+    todo = planned(vmi("a"), vmi("b", phase="Unknown"), replicas=0)
+    assert [(each.owner_uid, each.successor) for each in todo.actions] == [("uid-of-the-set", b"")] * 2
+
+
+def outdated_set(**changes: Any) -> ReplicaSetSimulation:
+    owner = replicaset(replicas=3, annotations=REPLACES)
+    members = [vmi(f"v-{number}", owner=owner, **{"labels": OLD, **changes}) for number in range(3)]
+    return ReplicaSetSimulation.of(owner, members)
+
+
+HELD = {"UpdateHeld": {}, "HealingHeld": {"labels": LABELS, **UNREADY}}
+
+
+@pytest.mark.parametrize(("reason", "changes"), HELD.items(), ids=HELD)
+def test_p20_while_creates_are_refused_no_vmi_is_replaced_and_the_set_says_so(reason, changes):
+    simulation = outdated_set(**changes)
+    denied = refusal(422, "Invalid", "denied by the policy")
+    simulation.fail(denied, verb="create")
+    for _ in range(5):
+        simulation.run_pass()
+        simulation.advance(400)
+    assert sorted(each.metadata.name for each in simulation.active) == ["v-0", "v-1", "v-2"]
+    message = "the successor of v-0 would be refused: denied by the policy"
+    assert simulation.conditions["ReplicaFailure"] == message
+    assert find_true(simulation.owner.status.conditions, "Stalled").reason == "ProgressDeadlineExceeded"
+    notices = {(each.once, each.message) for each in simulation.process.recorder.published if each.reason == reason}
+    assert notices == {("uid-v-0 successor refused", f"virtual machine v-0 is not deleted: {message}")}
+    assert simulation.owner.status.problem == message
+    simulation.heal()
+    simulation.run_pass()
+    assert "v-0" not in [each.metadata.name for each in simulation.active]
+
+
+def test_p20_an_exactly_full_quota_does_not_hold_a_rolling_update():
+    simulation = outdated_set()
+    simulation.server.quota = {VMIS: 3}
+    for _ in range(20):
+        simulation.run_pass()
+        simulation.live_on()
+    assert [each for each in simulation.active if each.metadata.labels == OLD] == []
+    assert len(simulation.active) == 3
+    assert "UpdateHeld" not in simulation.reasons
+
+
+def test_p22_a_refused_note_is_a_failure_of_the_set_and_stops_no_other_write():
+    simulation = ReplicaSetSimulation.of(replicaset(replicas=2), [vmi("a", labels=LABELS)])
+    denied = refusal(403, "Forbidden", "may not patch sets")
+
+    def fault_for(request: Request) -> Fault | None:
+        return denied if (request.verb, request.resource, request.subresource) == ("patch", REPLICASETS, "") else None
+
+    simulation.server.fault_for = fault_for
+    simulation.run_pass()
+    assert len(simulation.active) == 2
+    assert simulation.conditions["ReplicaFailure"] == "may not patch sets"
+    assert "FailedUpdate" in simulation.reasons
+    simulation.heal()
+    simulation.run_pass()
+    noted = simulation.owner.metadata.annotations
+    assert noted == {ADOPTED_TEMPLATE: template_hash_of(replicaset())}
+    assert "ReplicaFailure" not in simulation.conditions
+
+
+def test_p20_a_vmi_that_is_protected_between_the_plan_and_the_request_stays():
+    simulation = ReplicaSetSimulation.of(replicaset(replicas=0), [vmi("a")])
+    stages = plan(simulation.snapshot()).stages
+    simulation.server.change(VMIS, ObjectKey("default", "a"), {"metadata": {"annotations": {PROTECT: "yes"}}})
+    simulation.carry_out(stages)
+    assert len(simulation.active) == 1

@@ -1,0 +1,99 @@
+"""Groups of tests: one pytest worker runs all tests of a group, so a group starts its control plane once."""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from xdist.scheduler import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+SHARED_PLANES = {
+    "pool_plane": 4,
+    "integration_plane": 3,
+    "judged_plane": 1,
+    "control_plane": 3,
+    "idle_plane": 3,
+    "kubevirt_plane": 1,
+    "launcher_plane": 1,
+    "hostile": 1,
+}
+"""The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""
+
+_running: list[pytest.FixtureDef[Any]] = []
+
+
+class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
+    """Gives each group of tests to one worker, in the order of the collection."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._groups: dict[str, str] = {}
+
+    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+        file = groups_file(node.workerinput)
+        self._groups = json.loads(file.read_text())
+        file.unlink()
+        super().add_node_collection(node, collection)
+
+    def _split_scope(self, nodeid: str) -> str:
+        return self._groups.get(nodeid, nodeid)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling | None:
+    """With `--dist loadgroup`, one worker runs all tests of a group. Workers without a group run the unit tests."""
+    return GroupScheduling(config, log) if config.getoption("dist") == "loadgroup" else None
+
+
+def groups_file(worker: Mapping[str, Any]) -> Path:
+    """The file in which a worker tells the scheduler the groups of the collected tests."""
+    return Path(tempfile.gettempdir()) / f"vmherd-groups-{worker['testrunuid']}-{worker['workerid']}.json"
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Sort the tests by their group, and put the unit tests at the end."""
+    groups = groups_of(items)
+    items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, groups.get(item.nodeid, "")))
+    if hasattr(config, "workerinput") and config.getoption("loadgroup", False):
+        groups_file(config.workerinput).write_text(json.dumps(groups))
+
+
+def groups_of(items: Iterable[pytest.Item]) -> dict[str, str]:
+    """Return the group of each test that needs a control plane, by the ID of the test.
+
+    The test files of a shared control plane are divided among its groups. All tests of a file that starts a control
+    plane itself are one group. A test that starts a control plane for itself alone has no group.
+    """
+    groups: dict[str, str] = {}
+    files: dict[str, list[Path]] = {}
+    for item in items:
+        names = getattr(item, "fixturenames", ())
+        if plane := next((name for name in SHARED_PLANES if name in names), ""):
+            known = files.setdefault(plane, [])
+            if item.path not in known:
+                known.append(item.path)
+            groups[item.nodeid] = f"{plane} {known.index(item.path) % SHARED_PLANES[plane]}"
+        elif item.get_closest_marker("cluster") is not None and "own_plane" not in names:
+            groups[item.nodeid] = item.path.stem
+    return groups
+
+
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any], request: pytest.FixtureRequest) -> None:
+    """Before a control plane starts, stop the shared control planes that this test does not use. A control plane needs
+    0.8 GB of memory.
+
+    A later test that needs a stopped control plane gets a new control plane. A fixture with the same name, in another
+    folder, is another control plane.
+    """
+    name = fixturedef.argname
+    if name not in SHARED_PLANES or fixturedef.scope != "session":
+        return
+    for other in [each for each in _running if each.argname == name or each.argname not in request.fixturenames]:
+        _running.remove(other)
+        other.finish(request)
+    _running.append(fixturedef)

@@ -1,0 +1,115 @@
+"""P23: the admission policies of manifests/ on the real API server: what is denied, warned about, and accepted."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.kubevirt.catalogue import CATALOGUE, Place
+from controller.kubevirt.wrong_annotations import message_of
+from sandbox.admin import Admin, Rejected
+from sandbox.binaries import Binaries
+from tests.cluster import Kubectl, new_namespace, running_plane
+from tests.integration.controller_process import MERGE, PATIENT_LEASE, controller_process, eventually
+from tests.integration.pool_namespace import PoolNamespace
+
+pytestmark = pytest.mark.cluster
+
+POLICIES = Path(__file__).resolve().parents[2] / "manifests" / "controller" / "annotationpolicies.yaml"
+OBJECTS = {
+    Place.SET: "kubevirt.io/v1/{}/virtualmachineinstancereplicasets/herd",
+    Place.POOL: "pool.kubevirt.io/v1beta1/{}/virtualmachinepools/pool",
+    Place.VM: "kubevirt.io/v1/{}/virtualmachines/pool-0",
+    Place.VMI: "kubevirt.io/v1/{}/virtualmachineinstances/lone",
+}
+VALUES = ("", "1", "-1", "30%", "True", "true", "proceed", "held 1 x", " maxUnavailable = 1 ", "recreate", "9999999999")
+
+
+@pytest.fixture(scope="module")
+def checked(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolNamespace]:
+    """A set, a pool, its VM and a VMI. Each has two wrong annotations from the time before the policies."""
+    directory = tmp_path_factory.mktemp("controller")
+    with (
+        running_plane(control_plane_binaries) as plane,
+        new_namespace(plane) as name,
+        controller_process(plane, directory, *PATIENT_LEASE),
+    ):
+        pools = PoolNamespace(plane, name)
+        pools.make_pool(1)
+        pools.make_set(0)
+        pools.make_vmi("lone", labels={"app": "lone"})
+        eventually(lambda: "pool-0" in pools.vms())
+        for place in OBJECTS:
+            assert said(pools, place, {"old": "wrong", "protect": "maybe"}, keep=True) == ""
+        Kubectl(plane.kubeconfig)("apply", "--server-side", "-f", str(POLICIES))
+        for place in OBJECTS:
+            eventually(lambda place=place: said(pools, place, {"new": "x"}), what=f"the policy of {place}")
+        yield pools
+
+
+def said(pools: PoolNamespace, place: Place, marks: dict[str, str | None], *, keep: bool = False) -> str:
+    """Annotate the object as an administrator, and return the error or warning of the API server, or ""."""
+    path = f"/apis/{OBJECTS[place].format(f'namespaces/{pools.namespace}')}"
+    change = {"metadata": {"annotations": {f"vmherd.dev/{name}": value for name, value in marks.items()}}}
+    try:
+        answer = Admin(pools.plane.kubeconfig).ask(
+            "PATCH", path + ("" if keep else "?dryRun=All"), json.dumps(change).encode(), MERGE
+        )
+    except Rejected as refused:
+        return f"Denied: {refused}"
+    return "".join(f"Warning: {each}" for each in answer.warnings)
+
+
+@pytest.mark.parametrize("place", OBJECTS)
+def test_p23_sets_and_pools_with_a_wrong_annotation_are_denied_and_vms_and_vmis_get_a_warning(
+    checked: PoolNamespace, place: Place
+) -> None:
+    begins = "Denied: " if place in (Place.SET, Place.POOL) else "Warning: "
+    for name in [each.name.partition("/")[2] for each in CATALOGUE]:
+        for value in VALUES:
+            wrong = message_of(f"vmherd.dev/{name}", value, place) != ""
+            text = said(checked, place, {name: value})
+            assert text.startswith(begins if wrong else ""), (name, value, text)
+            assert (f"annotation vmherd.dev/{name}" in text) is wrong, (name, value, text)
+            assert bool(text) is wrong, (name, value, text)
+
+
+def test_p23_the_message_names_the_annotation_its_value_and_what_is_right(checked: PoolNamespace) -> None:
+    wrong = 'annotation vmherd.dev/partition is "half": it must be 0 or more'
+    assert wrong in said(checked, Place.POOL, {"partition": "half"})
+    misplaced = 'annotation vmherd.dev/partition: "3" has no effect on sets: it belongs on pools'
+    assert misplaced in said(checked, Place.SET, {"partition": "3"})
+    unknown = 'annotation vmherd.dev/partitio: "x" is unknown; on sets you can set vmherd.dev/rolling-update, '
+    assert unknown in said(checked, Place.SET, {"partitio": "x"})
+    lines = said(checked, Place.POOL, {"partition": "1\n2"})
+    assert "annotation vmherd.dev/partition must be 0 or more" in lines
+    assert "annotation vmherd.dev/partition must be" in said(checked, Place.POOL, {"partition": "9" * 200_000})
+
+
+def test_p23_kubectl_prints_the_warning_and_changes_the_vm(checked: PoolNamespace) -> None:
+    done = checked.kubectl("annotate", "--overwrite", "vm/pool-0", "vmherd.dev/protect=perhaps")
+    assert done.stderr.startswith("Warning: ")
+    assert 'annotation vmherd.dev/protect is "perhaps": it must be "true" or "false"' in done.stderr
+    assert checked.vms()["pool-0"]["metadata"]["annotations"]["vmherd.dev/protect"] == "perhaps"
+
+
+@pytest.mark.parametrize("place", OBJECTS)
+def test_p23_an_old_wrong_annotation_blocks_no_write(checked: PoolNamespace, place: Place) -> None:
+    assert (
+        said(checked, place, {"old": "wrong", "protect": "maybe"} if place is not Place.VM else {"old": "wrong"}) == ""
+    )
+    assert said(checked, place, {"old": None}) == ""
+
+
+def test_p23_what_the_controller_writes_passes(checked: PoolNamespace) -> None:
+    for name in ("healed", "unready", "partition-revision"):
+        assert said(checked, Place.POOL, {name: "[]{}\n"}) == ""
+    assert said(checked, Place.POOL, {"takeover": "held 1 abc"}) == ""
+    assert said(checked, Place.VMI, {"early-failures": "3 x"}) == ""
+    checked.change_pool({"metadata": {"annotations": {"vmherd.dev/partition": "1"}}})
+    eventually(lambda: "vmherd.dev/partition-revision" in checked.pool()["metadata"]["annotations"])
+    checked.scale(2)
+    eventually(lambda: checked.pool_status().get("replicas") == 2)
