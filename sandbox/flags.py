@@ -124,6 +124,8 @@ def manager(files: Files, ports: Ports, autoscaling: Autoscaling) -> list[str]:
         # With the default limit of 20 requests a second, the garbage collector needs a minute to delete 1,000 objects.
         "--kube-api-qps=1000",
         "--kube-api-burst=2000",
+        # The quota controller may notice a new CRD after a minute. Until then, only this sync counts deleted objects.
+        "--resource-quota-sync-period=10s",
         f"--horizontal-pod-autoscaler-sync-period={autoscaling.sync_period_s:g}s",
         f"--horizontal-pod-autoscaler-downscale-stabilization={autoscaling.downscale_stabilization_s:g}s",
         f"--horizontal-pod-autoscaler-cpu-initialization-period={autoscaling.cpu_initialization_s:g}s",

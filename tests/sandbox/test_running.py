@@ -39,8 +39,11 @@ class NoProcesses:
 
 @pytest.mark.parametrize("number", SIGNALS)
 def test_each_signal_ends_the_sandbox_and_stops_the_control_plane(
-    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    number: signal.Signals, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
+    # A program that `nohup` started ignores SIGHUP, and so does the sandbox there.
+    before = signal.signal(number, signal.SIG_DFL)
+    request.addfinalizer(lambda: signal.signal(number, before))
     monkeypatch.setattr(running, "ControlPlane", NoProcesses)
     monkeypatch.setattr(running, "find_binaries", lambda: None)
     home = Home(tmp_path / "sandbox")
