@@ -22,6 +22,7 @@ RUN python -m venv --without-pip /app && \
 # The controller does not need the sandbox.
 COPY pyproject.toml README.md LICENSE ./
 COPY informers informers
+COPY conformance conformance
 COPY controller controller
 COPY plugin plugin
 RUN /build/bin/python -m pip wheel --no-deps --no-build-isolation --no-index --wheel-dir dist . && \

@@ -84,22 +84,22 @@ soak: $(INSTALLED)  ## run random load for an hour, and judge what grows; ARGS="
 
 .PHONY: manifests
 manifests: $(INSTALLED)  ## write the generated files of the chart and of manifests/; ARGS=--check only compares
-	@$(BIN)/python -m charts $(ARGS)
+	@$(BIN)/python -m tools.chart $(ARGS)
 
 .PHONY: pictures
 pictures: $(INSTALLED)  ## make the pictures of docs/images from a real run; ARGS=--check only compares
-	@$(BIN)/python -m pictures $(ARGS)
-	@$(BIN)/python -m pictures.dashboards $(ARGS)
+	@$(BIN)/python -m tools.pictures $(ARGS)
+	@$(BIN)/python -m tools.pictures.dashboards $(ARGS)
 
 .PHONY: reference
 reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check only compares
-	@$(BIN)/python -m reference $(ARGS)
+	@$(BIN)/python -m tools.reference $(ARGS)
 
 .PHONY: lock
 lock:  ## pin the dependencies after a change of pyproject.toml
 	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear build/lock
 	@build/lock/bin/python -m pip --quiet install '$(PIP_TOOLS)'
-	@build/lock/bin/python .ci/lock.py
+	@build/lock/bin/python tools/lock.py
 
 AUDIT := build/audit
 
@@ -110,7 +110,7 @@ $(AUDIT)/.installed: .ci/requirements-audit.txt
 
 .PHONY: audit
 audit: $(AUDIT)/.installed  ## look for known vulnerabilities in the pinned packages
-	@$(AUDIT)/bin/python .ci/audit.py
+	@$(AUDIT)/bin/python tools/audit.py
 
 RELEASE := build/release
 
@@ -121,7 +121,7 @@ $(RELEASE)/.installed: .ci/requirements-release.txt
 
 .PHONY: release
 release: $(INSTALLED) $(RELEASE)/.installed  ## make all files of a release in dist/: VERSION=0.1.0; pushes nothing
-	@PYTHONPATH=.ci:. $(BIN)/python -m release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python $(ARGS)
+	@$(BIN)/python -m tools.release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python $(ARGS)
 
 .PHONY: clean
 clean:  ## remove all files that the targets above created here

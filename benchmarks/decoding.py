@@ -14,7 +14,7 @@ from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import VMI_INDEXES
 from informers.store import Store
-from informers.watch import Applied, WatchParser
+from informers.watch.parser import Applied, WatchParser
 
 OBJECTS = 10_000
 ROUNDS = 5

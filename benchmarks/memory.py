@@ -13,12 +13,12 @@ from collections.abc import Callable
 from typing import Any
 
 from benchmarks import fleet
+from controller.assembly import Cache, merged_caches
 from controller.kinds import KINDS
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.runtime.wiring import Cache, merged_caches
 from informers.resource import Resource
 from informers.store import Store
-from informers.watch import Applied, WatchParser
+from informers.watch.parser import Applied, WatchParser
 
 OBJECTS = 20_000
 

@@ -14,8 +14,8 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMS
 from controller.metrics.figures import figures_of
 from controller.metrics.registry import Metrics
-from controller.pool.rollout import rolls_out
-from controller.runtime.plan import Create, Done
+from controller.pool.rollout.limits import rolls_out
+from controller.runtime.actions import Create, Done
 from informers.meta import ObjectKey
 
 FLEETS = (1_000, 10_000)

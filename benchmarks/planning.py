@@ -23,13 +23,13 @@ from benchmarks import fleet
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.annotations import POOL_FINALIZER, TEMPLATE_HASH
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.pool.rosters import PoolRosters
+from controller.pool.members.rosters import PoolRosters
+from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.rules import PoolRules
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
-from controller.runtime.refusals import Refusals
+from controller.runtime.execute.refusals import Refusals
 from informers.resource import Resource
 from informers.store import Store
 

@@ -22,6 +22,7 @@ import structlog
 from prometheus_client import CollectorRegistry
 
 from controller import logs
+from controller.assembly import Assembly, Parts, assemble_kinds
 from controller.config.settings import Config
 from controller.events.announcer import LeaseAnnouncer
 from controller.events.recorder import EventRecorder
@@ -31,22 +32,21 @@ from controller.leaderelection.namespace import SeveralLeases
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
-from controller.preflight.second_writer_watch import SecondWriterWatch
 from controller.preflight.versions import with_served_versions
 from controller.running import ServiceEnded, leaf_errors, running, stopped_by_signals
-from controller.runtime.cache_check import CacheCheck
-from controller.runtime.controller import Controller
 from controller.runtime.dry_run import forbid_writes
-from controller.runtime.wiring import Assembly, Parts, assemble_kinds
+from controller.runtime.settle.cache_check import CacheCheck
+from controller.runtime.workers.controller import Controller
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
 from controller.server.health import live_checks, ready_checks
 from controller.server.http import BindError, HttpServer, Secure, describe_memory, describe_queues, describe_tasks
 from controller.server.loop_lag import LoopMonitor
+from controller.takeover.second_writer_watch import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
-from informers.client import ApiClient, open_client
-from informers.configuration import ConfigurationError, load_credentials
-from informers.gate import Gate
+from informers.http.client import ApiClient, open_client
+from informers.http.configuration import ConfigurationError, load_credentials
+from informers.http.gate import Gate
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()

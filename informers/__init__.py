@@ -51,8 +51,8 @@ from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Added, Change, Indexes, Removed, Store, StoreView, Updated
 
 if TYPE_CHECKING:
-    from informers.client import ApiClient, open_client
-    from informers.configuration import ConfigurationError, Credentials, load_credentials
+    from informers.http.client import ApiClient, open_client
+    from informers.http.configuration import ConfigurationError, Credentials, load_credentials
     from informers.informer import SharedInformer
     from informers.workqueue import QueueShutDown, WorkQueue
 
@@ -111,11 +111,11 @@ __all__ = [
 ]
 
 _HEAVY: Final = {
-    "ApiClient": "client",
-    "open_client": "client",
-    "ConfigurationError": "configuration",
-    "Credentials": "configuration",
-    "load_credentials": "configuration",
+    "ApiClient": "http.client",
+    "open_client": "http.client",
+    "ConfigurationError": "http.configuration",
+    "Credentials": "http.configuration",
+    "load_credentials": "http.configuration",
     "SharedInformer": "informer",
     "QueueShutDown": "workqueue",
     "WorkQueue": "workqueue",

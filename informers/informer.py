@@ -27,12 +27,12 @@ from typing import Generic, TypeVar
 
 import structlog
 
-from informers.client import ApiClient
+from informers.http.client import ApiClient
 from informers.instruments import NO_INSTRUMENTS, InformerInstruments
 from informers.meta import KubeObject
-from informers.reflector import Reflector
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Change, Indexes, Store, StoreView, Updated
+from informers.watch.reflector import Reflector
 
 log = structlog.get_logger()
 

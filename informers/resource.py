@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Struct
 
 from informers.meta import KubeObject
-from informers.partial import Partial, PartialDecoder
+from informers.watch.partial import Partial, PartialDecoder
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -49,10 +49,9 @@ class Resource(Generic[T]):
     `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant.
     Two `Resource` objects are never equal, even with equal attributes.
 
-    If `partial` is True, an object with an unreadable field is decoded without this field (see `informers.partial`).
-    The type then needs a field `undecodable`, which contains the decoder's message. Without `partial`, such an object
-    is skipped.
-    """
+    If `partial` is True, an object with an unreadable field is decoded without this field (see
+    `informers.watch.partial`). The type then needs a field `undecodable`, which contains the decoder's message. Without
+    `partial`, such an object is skipped."""
 
     def __init__(
         self,

@@ -15,9 +15,9 @@ import msgspec
 import yaml
 
 from controller.version import PROGRAM, version
-from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
-from informers.configuration import DEFAULT_KUBECONFIG
 from informers.errors import ApiError, StatusError
+from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
+from informers.http.configuration import DEFAULT_KUBECONFIG
 from plugin.flags import Flags
 
 OVERLAY = "vmherd-command-line"

@@ -11,7 +11,7 @@ from msgspec import structs
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS
-from controller.preflight.second_writer import SecondWriter, find_second_writer
+from controller.takeover.second_writer import SecondWriter, find_second_writer
 from plugin import clock
 from plugin.connection import Session
 from plugin.printing import note

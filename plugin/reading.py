@@ -14,19 +14,19 @@ import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID
+from controller.assembly import Cache
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS, Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.kubevirt.revisions import hash_of_set_revision
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.pool.rosters import own_vmi
-from controller.preflight.discovery import Absent, find_kubevirt, is_served
+from controller.pool.members.rosters import own_vmi
 from controller.preflight.versions import served_resource
-from controller.runtime.plan import AnyResource
+from controller.replicas.revisions import hash_of_set_revision
+from controller.runtime.actions import AnyResource
+from controller.runtime.execute.requests import Requests
 from controller.runtime.reconciler import Rules
-from controller.runtime.requests import Requests
-from controller.runtime.wiring import Cache
+from controller.takeover.discovery import Absent, find_kubevirt, is_served
 from informers.errors import Forbidden, NotFound
 from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource

@@ -19,8 +19,8 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from informers.client import ApiClient
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TransportError
+from informers.http.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, version_number
 from informers.objects import PatchType

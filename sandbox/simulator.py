@@ -23,7 +23,7 @@ from typing import Any
 
 import msgspec
 
-from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
+from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey
 from informers.resource import Resource

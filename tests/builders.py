@@ -15,7 +15,6 @@ from controller.apimachinery.label_selectors import LabelSelector, SelectorRequi
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.revisions import create_revision, kept_revision, set_revision_name
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import (
     MigrationState,
@@ -25,6 +24,7 @@ from controller.kubevirt.vmi_types import (
     VMIStatus,
     VMITemplate,
 )
+from controller.replicas.revisions import create_revision, kept_revision, set_revision_name
 from controller.replicaset.history import History
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot

@@ -1,7 +1,7 @@
 """Evaluates health checks with the interpreters of Argo CD and Flux: gopher-lua and cel-go.
 
-The Go module `.ci/gitops` pins both. The program is built once for each state of the module, and is kept in the cache.
-`python -m tests.gitops` builds the program from the command line.
+The Go module `tools/gitops` pins both. The program is built once for each state of the module, and is kept in the
+cache. `python -m tests.gitops` builds the program from the command line.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from sandbox.gobuild import BuildError, find_go
 from sandbox.provide import provide
 from tests.cluster import skip_or_fail
 
-MODULE = Path(__file__).resolve().parent.parent / ".ci" / "gitops"
+MODULE = Path(__file__).resolve().parent.parent / "tools" / "gitops"
 BUILT_WITHIN_S = 600
 EVALUATED_WITHIN_S = 30
 

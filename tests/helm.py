@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from charts.generated import CHART
-from charts.helm import find_helm
+from tools.chart.generated import CHART
+from tools.chart.helm import find_helm
 
 TIMEOUT_S = 90
 MODE = {"mode": "standalone"}

@@ -14,7 +14,7 @@ from controller.kinds import KINDS
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import VMS
 from controller.metrics.registry import Metrics, SetFigures
-from controller.runtime.plan import Cause, Delete, Done, Notice
+from controller.runtime.actions import Cause, Delete, Done, Notice
 from informers.meta import ObjectKey
 from tests.builders import NOW
 

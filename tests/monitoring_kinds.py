@@ -1,7 +1,7 @@
 """Finds the definitions of the Prometheus operator's kinds in the operator's Go module.
 
-`.ci/monitoring` pins the module and its checksum. Go downloads the module into its own cache the first time. Nothing is
-compiled. `python -m tests.monitoring_kinds` finds or downloads the definitions and prints their folder.
+`tools/monitoring` pins the module and its checksum. Go downloads the module into its own cache the first time. Nothing
+is compiled. `python -m tests.monitoring_kinds` finds or downloads the definitions and prints their folder.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 from sandbox.gobuild import BuildError, find_go
 
-PIN = Path(__file__).resolve().parent.parent / ".ci" / "monitoring"
+PIN = Path(__file__).resolve().parent.parent / "tools" / "monitoring"
 MODULE = "github.com/prometheus-operator/prometheus-operator"
 KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 FETCHED_WITHIN_S = 90

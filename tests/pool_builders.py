@@ -18,14 +18,14 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import ready_condition
-from controller.pool.intent import Intent, parse_intent
-from controller.pool.policies import parse_scale_in
-from controller.pool.revisions import Revisions, read_revisions
-from controller.pool.rosters import PoolRosters
+from controller.pool.members.revisions import Revisions, read_revisions
+from controller.pool.members.rosters import PoolRosters
+from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
+from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.rules import PoolRules
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
-from controller.pool.unready_periods import UnreadyPeriod
-from controller.runtime.refusals import Refusals
+from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.policies import parse_scale_in
+from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
 from tests import builders

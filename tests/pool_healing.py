@@ -10,9 +10,9 @@ from controller.kubevirt.annotations import HEALED, UNREADY
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.pool.heal import plan_healing
-from controller.pool.revisions import read_revisions
-from controller.runtime.plan import Delete, Patch, Plan
+from controller.pool.healing.heal import plan_healing
+from controller.pool.members.revisions import read_revisions
+from controller.runtime.actions import Delete, Patch, Plan
 from tests.builders import seconds_ago
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import Json, intent_of, pool, snapshot

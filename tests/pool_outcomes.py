@@ -8,7 +8,7 @@ from controller.apimachinery.conditions import Condition
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM_REQUESTS, VMIS, VMS
 from controller.pool.status import next_status
-from controller.runtime.plan import Create, Delete, Patch, RemoveOwnerReference, Restart, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference, Restart, ThreeWayMerge
 from informers.errors import Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from informers.objects import PatchType

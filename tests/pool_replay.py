@@ -16,10 +16,10 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.plan import plan
-from controller.pool.snapshot import Snapshot
-from controller.pool.unready_periods import UnreadyPeriod
-from controller.runtime.plan import Patch, Plan
+from controller.runtime.actions import Patch, Plan
 from tests.pool_builders import POOLS, Json, snapshot
 
 RECORDINGS = Path(__file__).parent / "recordings"

@@ -16,11 +16,11 @@ from controller import kinds
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, PVCS, VMIS, VMS
-from controller.pool.rosters import PoolRosters
+from controller.pool.members.rosters import PoolRosters
+from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
 from controller.pool.rules import PoolRules
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
-from controller.runtime.plan import Action, Outcome, Stage
-from controller.runtime.refusals import Refusals
+from controller.runtime.actions import Action, Outcome, Stage
+from controller.runtime.execute.refusals import Refusals
 from controller.runtime.result import AwaitChange, Result
 from informers.meta import ObjectKey
 from tests.builders import NOW

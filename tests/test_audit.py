@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parent.parent
 
 @pytest.fixture
 def audit() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("audit", ROOT / ".ci" / "audit.py")
+    spec = importlib.util.spec_from_file_location("audit", ROOT / "tools" / "audit.py")
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)

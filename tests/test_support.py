@@ -8,9 +8,9 @@ from pathlib import Path
 
 import yaml
 
-from charts.helm import MAJORS, pinned
-from controller.preflight.kubevirt_version import FIRST_WITH_BOTH_LOOPS, OLDEST
+from controller.takeover.kubevirt_version import FIRST_WITH_BOTH_LOOPS, OLDEST
 from sandbox.releases import KUBERNETES
+from tools.chart.helm import MAJORS, pinned
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "support.md").read_text()

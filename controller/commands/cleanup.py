@@ -26,12 +26,12 @@ from controller.config.modes import Mode
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
 from controller.kinds import KINDS, Kind
-from controller.preflight.second_writer import decide_mode
 from controller.preflight.versions import served_resource
-from controller.runtime.executor import Executor, failed
-from controller.runtime.expectations import Expectations
-from controller.runtime.plan import Action, AnyResource, Cleanup, Outcome, Patch, Rejected, Unknown
-from informers.client import ApiClient
+from controller.runtime.actions import Action, AnyResource, Cleanup, Outcome, Patch, Rejected, Unknown
+from controller.runtime.execute.executor import Executor, failed
+from controller.runtime.settle.expectations import Expectations
+from controller.takeover.second_writer import decide_mode
+from informers.http.client import ApiClient
 from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
 

@@ -17,10 +17,10 @@ import msgspec
 from msgspec import Struct
 
 from controller.leaderelection.lease import LEASES, Lease, Observed, observe
-from controller.runtime.requests import Requests
+from controller.runtime.execute.requests import Requests
 from controller.version import PROGRAM, version
-from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.errors import ApiError, Forbidden, NotFound
+from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
 

@@ -19,23 +19,23 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
+from conformance import report
+from conformance.api import Api
+from conformance.case import Case, Kind, Requirement, Result, Status
+from conformance.catalogue import CASES, select
+from conformance.cluster import GROUPS as KIND_GROUPS
+from conformance.cluster import Cluster, expands_claims, find_subject, serves
+from conformance.namespace import Conditions
+from conformance.namespaces import Namespaces
+from conformance.runner import Setup, find_reconcilers, run_cases
 from controller.commands.command import CommandFailed, carry_out
 from controller.config.messages import complain
 from controller.config.modes import Mode
 from controller.config.options import Command, Option, Switch, chosen
 from controller.config.settings import OPTIONS
 from controller.config.types import FILE, GROUP, Integer, OneOf, Value
-from controller.conformance import report
-from controller.conformance.api import Api
-from controller.conformance.case import Case, Kind, Requirement, Result, Status
-from controller.conformance.catalogue import CASES, select
-from controller.conformance.cluster import GROUPS as KIND_GROUPS
-from controller.conformance.cluster import Cluster, expands_claims, find_subject, serves
-from controller.conformance.namespace import Conditions
-from controller.conformance.namespaces import Namespaces
-from controller.conformance.runner import Setup, find_reconcilers, run_cases
-from informers.client import ApiClient
 from informers.errors import ApiError
+from informers.http.client import ApiClient
 
 FAILED: Final = 1
 IMAGE: Final = "kubevirt/cirros-container-disk-demo:latest"

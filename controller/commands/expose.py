@@ -29,8 +29,8 @@ from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
 from controller.kubevirt.vmi_types import VMITemplate
 from controller.preflight.versions import served_resource
-from informers.client import ApiClient
 from informers.errors import NotFound
+from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.resource import Resource
 

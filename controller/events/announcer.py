@@ -7,7 +7,7 @@ from typing import NamedTuple
 from controller.config.settings import Config
 from controller.events.correlator import ObjectRef
 from controller.events.recorder import EventRecorder
-from controller.runtime.plan import Notice
+from controller.runtime.actions import Notice
 
 
 class LeaseAnnouncer(NamedTuple):

@@ -32,7 +32,7 @@ import structlog
 
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
 from controller.events.event import EVENTS, body_of, namespace_of, patch_of
-from controller.runtime.plan import AnyResource, Notice
+from controller.runtime.actions import AnyResource, Notice
 from informers.errors import (
     AlreadyExists,
     Forbidden,

@@ -54,7 +54,7 @@ from controller.leaderelection.lease import (
 )
 from controller.leaderelection.restores import RestoreDetector
 from controller.running import running
-from controller.runtime.requests import Requests
+from controller.runtime.execute.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
 from informers.objects import PatchType
 

@@ -12,7 +12,7 @@ from msgspec import structs
 
 from controller.config.settings import Config
 from controller.leaderelection.lease import LEASES
-from controller.runtime.requests import Requests
+from controller.runtime.execute.requests import Requests
 from informers.errors import Forbidden
 
 log = structlog.get_logger()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from controller.metrics.objects import Held
-from controller.runtime.plan import Notice
+from controller.runtime.actions import Notice
 from informers.meta import ObjectKey
 
 HELD_REASONS: Final = frozenset({"HealingHeld", "RolloutStalled", "ScaleInHeld", "UpdateHeld"})

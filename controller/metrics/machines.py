@@ -16,7 +16,7 @@ from prometheus_client import CollectorRegistry, Counter
 from controller.kinds import KINDS
 from controller.kubevirt.resources import VMIS, VMS
 from controller.metrics.objects import MachineTally, Tallies
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     Cause,
     Create,

@@ -21,8 +21,8 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 from msgspec import Struct
 
 from controller.kinds import KINDS, Kind
-from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
 from controller.kubevirt.resources import VMIS, VMS
+from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
 from informers.resource import Resource
 
 

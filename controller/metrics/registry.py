@@ -33,7 +33,7 @@ from controller.metrics.held import HeldOwners
 from controller.metrics.machines import MachineCounts
 from controller.metrics.page import FigureSource, Page, QueueAges, SetFigures, WriteSlots, gauge, queue_ages, writes
 from controller.metrics.series import ClientSeries, InformerSeries, ProcessSeries, QueueSeries, ReconcileSeries
-from controller.runtime.plan import Notice, Outcome
+from controller.runtime.actions import Notice, Outcome
 from informers.meta import ObjectKey
 
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
@@ -279,7 +279,7 @@ class Metrics:
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         """Count a planned write with this outcome.
 
-        `action` and `outcome` are class names of controller/runtime/plan.py in snake case.
+        `action` and `outcome` are class names of controller/runtime/actions.py in snake case.
         """
         series = self._actions.get((controller, action, outcome))
         if series is None:

@@ -11,10 +11,10 @@ from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.disks import owner_removals_of_left_behind
-from controller.pool.finalizer import ORPHAN
-from controller.pool.policies import parse_scale_in
-from controller.runtime.plan import AnyResource, Cleanup, Patch, Plan, Stage
+from controller.pool.leaving.deletion import ORPHAN
+from controller.pool.leaving.disks import owner_removals_of_left_behind
+from controller.pool.spec.policies import parse_scale_in
+from controller.runtime.actions import AnyResource, Cleanup, Patch, Plan, Stage
 from informers.meta import ObjectMeta, controller_of
 from informers.objects import PatchType
 from informers.resource import Resource

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true
-from controller.kubevirt.conditions import REPLICA_FAILURE, without_failures
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
-from controller.pool.claims import by_name
-from controller.pool.snapshot import Snapshot
-from controller.runtime.plan import (
+from controller.pool.leaving.claims import by_name
+from controller.pool.members.snapshot import Snapshot
+from controller.replicas.conditions import REPLICA_FAILURE, without_failures
+from controller.runtime.actions import (
     Action,
     Cause,
     Create,

@@ -25,32 +25,32 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-from controller.kubevirt.early_release import plan_held, wanted_beside
-from controller.kubevirt.replica_limit import limited, plan_limit
-from controller.kubevirt.undecodable import undecodable_notices
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, revision_of
-from controller.kubevirt.wrong_annotations import with_wrong_annotations
-from controller.pool.advice import plan_advice
-from controller.pool.claims import choose_claims, plan_finalizer_removals, plan_releases
-from controller.pool.disks import preserves_disks
 from controller.pool.failures import is_scale_out_refused
-from controller.pool.finalizer import plan_deletion, plan_own_finalizer
-from controller.pool.heal import plan_healing
-from controller.pool.intent import Intent, parse_intent
-from controller.pool.member_finalizers import plan_member_finalizers
-from controller.pool.recreations import count_missing
-from controller.pool.revisions import plan_pruning, plan_revision, read_revisions
-from controller.pool.rollout import plan_partition_note
+from controller.pool.healing.downtime_note import plan_unready_note
+from controller.pool.healing.heal import plan_healing
+from controller.pool.health import plan_progress
+from controller.pool.leaving.claims import choose_claims, plan_finalizer_removals, plan_releases
+from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
+from controller.pool.leaving.disks import preserves_disks
+from controller.pool.leaving.member_finalizers import plan_member_finalizers
+from controller.pool.members.revisions import plan_pruning, plan_revision, read_revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
+from controller.pool.rollout.limits import plan_partition_note
+from controller.pool.rollout.recreations import count_missing
+from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import plan_scale
-from controller.pool.snapshot import Snapshot
-from controller.pool.state import plan_progress
-from controller.pool.takeover import is_taken_over, plan_first_mark, plan_takeover
-from controller.pool.traits import VMs
-from controller.pool.unready_note import plan_unready_note
-from controller.pool.update import pending_steps, plan_update
-from controller.runtime.members import grouped
-from controller.runtime.plan import Notice, Plan, join
+from controller.pool.spec.advice import plan_advice
+from controller.pool.spec.intent import Intent, parse_intent
+from controller.replicas.early_release import plan_held, wanted_beside
+from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.undecodable import undecodable_notices
+from controller.replicas.wrong_annotations import with_wrong_annotations
+from controller.runtime.actions import Notice, Plan, join
+from controller.runtime.members.groups import grouped
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 

@@ -7,18 +7,18 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controller.kubevirt.pool_types import Pool, PoolStatus
-from controller.pool import revisions
-from controller.pool.claims import plan_left_behind
-from controller.pool.intent import max_unavailable
-from controller.pool.judge import JUDGE
+from controller.pool.leaving.claims import plan_left_behind
+from controller.pool.leaving.judge import JUDGE
+from controller.pool.members import revisions
+from controller.pool.members.rosters import PoolRosters
+from controller.pool.members.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
 from controller.pool.plan import plan
-from controller.pool.rollout import rolls_out
-from controller.pool.rosters import PoolRosters
-from controller.pool.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
+from controller.pool.rollout.limits import rolls_out
+from controller.pool.spec.intent import max_unavailable
 from controller.pool.status import next_status, outcome_notices, transition_notices
-from controller.runtime.deletes import Judge
-from controller.runtime.plan import Notice, Outcome, Plan
-from controller.runtime.refusals import Refusals
+from controller.runtime.actions import Notice, Outcome, Plan
+from controller.runtime.execute.deletes import Judge
+from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView

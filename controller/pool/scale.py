@@ -17,18 +17,18 @@ from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.disks import add_finalizers, is_safe_to_delete
-from controller.pool.indexing import encode_vm, own_disks
-from controller.pool.intent import Intent
-from controller.pool.naming import free_ordinals, name_of
-from controller.pool.policies import Strategy
-from controller.pool.revisions import Revisions, plan_revision
-from controller.pool.rollout import partition_of, template_below
-from controller.pool.select import Candidates, choose_for_removal
-from controller.pool.snapshot import Snapshot
-from controller.pool.template import Template
-from controller.pool.traits import VMs
-from controller.runtime.plan import Cause, Confirm, Create, Delete, Notice, Plan, Stage
+from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
+from controller.pool.members.revisions import Revisions, plan_revision
+from controller.pool.members.select import Candidates, choose_for_removal
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.rollout.limits import partition_of, template_below
+from controller.pool.spec.indexing import encode_vm, own_disks
+from controller.pool.spec.intent import Intent
+from controller.pool.spec.naming import free_ordinals, name_of
+from controller.pool.spec.policies import Strategy
+from controller.pool.spec.template import Template
+from controller.runtime.actions import Cause, Confirm, Create, Delete, Notice, Plan, Stage
 from informers.meta import ObjectKey, controller_of
 
 MAX_NOTICES: Final = 10

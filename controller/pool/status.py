@@ -11,26 +11,26 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.conditions import REPLICA_FAILURE, REPLICA_PAUSED
-from controller.kubevirt.kstatus import Health, Word, invalid, progress_conditions
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready
-from controller.kubevirt.wrong_annotations import problem_of
 from controller.pool.failures import (
     VIRTUAL_MACHINE_FAILURE,
     is_failure,
     replica_failure,
     virtual_machine_failure,
 )
-from controller.pool.intent import Intent, parse_intent
-from controller.pool.revisions import Revisions, oldest_in_use, read_revisions
-from controller.pool.snapshot import Snapshot
-from controller.pool.state import health_of
-from controller.pool.steps import is_updated
-from controller.pool.traits import VMs
-from controller.runtime.plan import (
+from controller.pool.health import health_of
+from controller.pool.members.revisions import Revisions, oldest_in_use, read_revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.rollout.steps import is_updated
+from controller.pool.spec.intent import Intent, parse_intent
+from controller.replicas.conditions import REPLICA_FAILURE, REPLICA_PAUSED
+from controller.replicas.kstatus import Health, Word, invalid, progress_conditions
+from controller.replicas.wrong_annotations import problem_of
+from controller.runtime.actions import (
     AlreadyThere,
     Cause,
     Create,

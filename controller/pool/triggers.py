@@ -11,8 +11,6 @@ from collections.abc import Iterable
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import POOL_UID, REVISION_NAME, own_annotations
-from controller.kubevirt.catalogue import Place
-from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.problems import problem_state_of_vmi
@@ -25,8 +23,10 @@ from controller.kubevirt.vms import (
     ready_condition,
     start_failures_of,
 )
-from controller.kubevirt.wrong_annotations import wrong_on
-from controller.pool.naming import parse_name
+from controller.pool.spec.naming import parse_name
+from controller.replicas.catalogue import Place
+from controller.replicas.conditions import without_failure
+from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.triggers import Wake, itself, wakes_of
 from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
 from informers.store import Change, StoreView

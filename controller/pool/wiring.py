@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final
 
+from controller.assembly import Assembly, Cache, Parts, queue_of, times_readiness, wakes
+from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS
@@ -13,17 +15,15 @@ from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
-from controller.pool.rosters import PoolRosters
+from controller.pool.members.rosters import PoolRosters
+from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.rules import PoolRules
-from controller.pool.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
-from controller.runtime.plan import AnyResource
-from controller.runtime.refusals import Refusals
-from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
-from controller.runtime.wiring import assemble as assemble_kind
+from controller.replicas.revisions import kept_revision
+from controller.runtime.actions import AnyResource
+from controller.runtime.execute.refusals import Refusals
 from informers.resource import Resource
 from informers.store import Change, Removed, StoreView
 

@@ -30,18 +30,18 @@ from controller.config.settings import Config
 from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
 from controller.leaderelection.namespace import with_lease_namespace
-from controller.preflight.discovery import find_kubevirt, is_served
-from controller.preflight.kubevirt_version import TooOld, check_version
-from controller.preflight.other_leader import OtherLeader, find_other_leader
+from controller.leaderelection.other_leader import OtherLeader, find_other_leader
 from controller.preflight.permissions import (
     MissingPermission,
     Permission,
     missing_permissions,
     permissions_needed,
 )
-from controller.preflight.second_writer import Objection, decide_mode, find_second_writer
-from controller.preflight.virt_controller import KUBEVIRTS
-from controller.runtime.requests import REQUEST_TIMEOUT_S, Requests
+from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
+from controller.takeover.discovery import find_kubevirt, is_served
+from controller.takeover.kubevirt_version import TooOld, check_version
+from controller.takeover.second_writer import Objection, decide_mode, find_second_writer
+from controller.takeover.virt_controller import KUBEVIRTS
 from informers.errors import (
     ApiError,
     Forbidden,

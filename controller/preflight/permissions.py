@@ -17,7 +17,7 @@ from controller.config.modes import Mode
 from controller.config.settings import Config, shared_with_kubevirt
 from controller.kinds import KINDS, READ, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
-from controller.runtime.requests import REQUEST_TIMEOUT_S, Requests
+from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from informers.errors import ApiError, Forbidden
 
 __all__ = [

@@ -14,8 +14,8 @@ from msgspec import structs
 
 from controller.config.settings import Config
 from controller.kinds import KINDS, Kind
-from controller.preflight.discovery import is_served
-from controller.runtime.requests import Requests
+from controller.runtime.execute.requests import Requests
+from controller.takeover.discovery import is_served
 from informers.errors import ApiError
 from informers.resource import Resource
 

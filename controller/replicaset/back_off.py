@@ -27,9 +27,9 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.annotations import EARLY_FAILURES
-from controller.kubevirt.conditions import REPLICA_BACK_OFF
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, phase_of, ready_since, unready_since
+from controller.replicas.conditions import REPLICA_BACK_OFF
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
 from informers.meta import annotations_of

@@ -7,14 +7,14 @@ from msgspec import Struct
 
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE
-from controller.kubevirt.early_release import is_young, plan_held
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting
+from controller.replicas.early_release import is_young, plan_held
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import has_hash, is_created_from
 from controller.replicaset.traits import VMIs, split_by_selector
-from controller.runtime.plan import Confirm, Patch, Plan, Stage, join
+from controller.runtime.actions import Confirm, Patch, Plan, Stage, join
 from informers.meta import ObjectMeta, annotations_of, labels_of
 from informers.objects import PatchType
 

@@ -9,8 +9,8 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
-from controller.kubevirt.revisions import former_set_of, hash_of_set_revision
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.replicas.revisions import former_set_of, hash_of_set_revision
 from informers.meta import ObjectKey, ObjectMeta
 from informers.store import StoreView
 

@@ -7,8 +7,8 @@ from typing import Final
 import msgspec
 
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
-from controller.runtime.deletes import Found, Judge
-from controller.runtime.plan import Delete, Restart
+from controller.runtime.actions import Delete, Restart
+from controller.runtime.execute.deletes import Found, Judge
 
 
 def obstacle(action: Delete | Restart, found: Found) -> str:

@@ -24,10 +24,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-from controller.kubevirt.early_release import wanted_beside
-from controller.kubevirt.replica_limit import limited, plan_limit
-from controller.kubevirt.undecodable import undecodable_notices
-from controller.kubevirt.wrong_annotations import with_wrong_annotations
+from controller.replicas.early_release import wanted_beside
+from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.undecodable import undecodable_notices
+from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import (
     BackOff,
     Creates,
@@ -37,15 +37,15 @@ from controller.replicaset.back_off import (
     message_of,
 )
 from controller.replicaset.claims import choose_claims, plan_adopted_template, plan_claims
+from controller.replicaset.health import plan_progress
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.revisions import plan_pruning, plan_revision
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.state import plan_progress
 from controller.replicaset.traits import VMIs, group_vmis
 from controller.replicaset.unready import plan_unready
-from controller.runtime.plan import Cause, Delete, Notice, Plan, join
+from controller.runtime.actions import Cause, Delete, Notice, Plan, join
 
 
 def plan(snapshot: Snapshot) -> Plan:

@@ -13,11 +13,11 @@ from itertools import groupby, islice
 from typing import TypeAlias
 
 from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
-from controller.kubevirt.costs import deletion_cost
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
+from controller.replicas.costs import deletion_cost
 from controller.replicaset.traits import VMIs
-from controller.runtime.members import Group, Members
+from controller.runtime.members.groups import Group, Members
 
 StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]

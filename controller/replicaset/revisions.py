@@ -14,17 +14,17 @@ from zlib import crc32
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import TEMPLATE_HASH
-from controller.kubevirt.revisions import (
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.replicas.revisions import (
     create_revision,
     delete_revisions,
     hash_of_set_revision,
     set_revision_name,
     unused_revisions,
 )
-from controller.kubevirt.vm_types import ControllerRevision
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
-from controller.runtime.plan import Plan, Stage
+from controller.runtime.actions import Plan, Stage
 from informers.meta import ObjectMeta
 
 SPREAD_S: Final = 300

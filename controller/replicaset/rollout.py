@@ -19,11 +19,11 @@ from msgspec.structs import replace
 
 from controller.apimachinery.int_or_percent import parse_amount
 from controller.kubevirt.annotations import ROLLING_UPDATE, is_protected
-from controller.kubevirt.progress import parse_deadline, watch_progress
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_paused, is_ready, ready_since, unready_since
-from controller.kubevirt.wrong_annotations import setting
+from controller.replicas.progress import parse_deadline, watch_progress
+from controller.replicas.wrong_annotations import setting
 from controller.replicaset.back_off import PROVEN_AFTER, EarlyFailure, failing_since, is_proven, trial_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
@@ -31,7 +31,7 @@ from controller.replicaset.scale import delete_of, hold_paused, successor_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
-from controller.runtime.plan import Cause, Plan, Stage, join
+from controller.runtime.actions import Cause, Plan, Stage, join
 from informers.meta import ObjectMeta, annotations_of
 
 

@@ -17,8 +17,8 @@ from controller.replicaset.revisions import delete_left_over
 from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.snapshot import Snapshot, VMIRosters, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
-from controller.runtime.deletes import Judge
-from controller.runtime.plan import Notice, Outcome, Plan
+from controller.runtime.actions import Notice, Outcome, Plan
+from controller.runtime.execute.deletes import Judge
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView

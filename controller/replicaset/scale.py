@@ -22,7 +22,7 @@ from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
 from controller.replicaset.traits import VMIs, name_of
-from controller.runtime.plan import Cause, Create, Delete, Notice, Plan, Stage, join
+from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, Stage, join
 from informers.meta import NO_LABELS, ObjectKey
 
 MAX_NOTICES: Final = 10

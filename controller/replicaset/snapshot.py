@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import NamesInUse
 from controller.apimachinery.label_selectors import LabelSelector, Operator
-from controller.kubevirt.catalogue import Place
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.wrong_annotations import Wrong, all_wrong
+from controller.replicas.catalogue import Place
+from controller.replicas.wrong_annotations import Wrong, all_wrong
 from controller.replicaset.history import History
 from controller.replicaset.traits import VMIs, group_vmis, traits_of, wrong_on_vmi
-from controller.runtime.rosters import Rosters
+from controller.runtime.members.rosters import Rosters
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.resource import Resource
 from informers.store import StoreView

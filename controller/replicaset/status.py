@@ -12,20 +12,20 @@ from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true, merge_conditions
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
-from controller.kubevirt.kstatus import Health, Word, invalid, progress_conditions
-from controller.kubevirt.replica_limit import limited
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
-from controller.kubevirt.wrong_annotations import problem_of
+from controller.replicas.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
+from controller.replicas.kstatus import Health, Word, invalid, progress_conditions
+from controller.replicas.replica_limit import limited
+from controller.replicas.wrong_annotations import problem_of
 from controller.replicaset.back_off import BackOff, choose_creates, condition_of, find_back_off
+from controller.replicaset.health import health_of, revision_in_use
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.state import health_of, revision_in_use
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import VMIs
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     Cause,
     Create,

@@ -14,12 +14,12 @@ from typing import Final
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, REMOVE, is_protected
-from controller.kubevirt.catalogue import Place
 from controller.kubevirt.problems import is_booting, obstacle_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_migrating, is_paused, is_ready, is_spent, node_of, unready_since
-from controller.kubevirt.wrong_annotations import wrong_on
-from controller.runtime.members import Members, grouped
+from controller.replicas.catalogue import Place
+from controller.replicas.wrong_annotations import wrong_on
+from controller.runtime.members.groups import Members, grouped
 from informers.meta import annotations_of, labels_of
 
 VMIs = Members[VirtualMachineInstance]

@@ -7,13 +7,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
 from controller.kubevirt.annotations import REMOVE, is_marked, is_protected, own_annotations
-from controller.kubevirt.conditions import without_failure
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
-from controller.kubevirt.revisions import former_set_of
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, is_spent, node_of, phase_of
+from controller.replicas.conditions import without_failure
+from controller.replicas.revisions import former_set_of
 from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
 from controller.replicaset.traits import wrong_on_vmi
 from controller.runtime.triggers import Wake, itself, wakes_of

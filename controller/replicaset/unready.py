@@ -16,9 +16,9 @@ from msgspec import Struct
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import delicate_reason_of_vmi
-from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
+from controller.replicas.unready_setting import replace_unready_after
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.rollout import rolls_out
@@ -26,7 +26,7 @@ from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
-from controller.runtime.plan import Cause, Plan, Stage
+from controller.runtime.actions import Cause, Plan, Stage
 
 SHARE: Final = 4
 """At most a quarter of the wanted VMIs may be replaced at the same time. One VMI may always be replaced."""

@@ -6,20 +6,20 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from controller.apimachinery.label_selectors import SelectorCache
+from controller.assembly import Assembly, Cache, Parts, queue_of, times_readiness, wakes
+from controller.assembly import assemble as assemble_kind
 from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
-from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
+from controller.replicas.revisions import kept_revision
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_revision, replicasets_of_vmi
-from controller.runtime.plan import AnyResource
-from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, times_readiness, wakes
-from controller.runtime.wiring import assemble as assemble_kind
+from controller.runtime.actions import AnyResource
 from informers.resource import Resource
 from informers.store import StoreView
 

@@ -20,11 +20,11 @@ from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, Protocol
 
 from controller.kinds import Kind
-from controller.runtime.plan import Action, Patch, Plan, label_of
+from controller.runtime.actions import Action, Patch, Plan, label_of
 from controller.runtime.reconciler import Rules, S, prepare
 from controller.runtime.result import After, AwaitChange, Report
-from controller.runtime.side_thread import SideThread
 from controller.runtime.status import status_patch
+from controller.runtime.workers.side_thread import SideThread
 from informers.errors import GateClosed
 from informers.meta import ObjectKey
 

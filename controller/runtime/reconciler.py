@@ -23,15 +23,15 @@ import structlog
 from controller.apimachinery.field_error import INVALID_SPEC
 from controller.events.recorder import EventRecorder, ObjectRef
 from controller.kinds import Kind
-from controller.runtime.deletes import Judge
-from controller.runtime.executor import Executor
-from controller.runtime.expectations import Expectations
-from controller.runtime.first_deletes import LATE, FirstDeletes
-from controller.runtime.plan import AnyResource, Notice, Outcome, Plan
+from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
+from controller.runtime.execute.deletes import Judge
+from controller.runtime.execute.executor import Executor
+from controller.runtime.execute.first_deletes import LATE, FirstDeletes
 from controller.runtime.result import After, Report, facts_of, result_of
-from controller.runtime.side_thread import SideThread
+from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
-from controller.runtime.status_writer import StatusWriter
+from controller.runtime.workers.side_thread import SideThread
 from informers.errors import ApiError
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.store import StoreView

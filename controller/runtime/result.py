@@ -10,7 +10,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from controller.runtime.plan import Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
+from controller.runtime.actions import Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
 from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 

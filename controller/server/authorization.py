@@ -19,7 +19,7 @@ import msgspec
 import structlog
 from msgspec import Struct
 
-from controller.runtime.requests import REQUEST_TIMEOUT_S, Requests
+from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from informers.errors import ApiError
 
 log = structlog.get_logger()

@@ -9,13 +9,13 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vms import is_deleting
-from controller.pool.claims import choose_claims
-from controller.pool.intent import Intent, parse_intent
-from controller.pool.revisions import read_revisions, template_of
-from controller.pool.snapshot import Snapshot
-from controller.pool.steps import PendingStep, Step
-from controller.pool.template import DiskChange, disk_change
-from controller.pool.update import pending_steps
+from controller.pool.leaving.claims import choose_claims
+from controller.pool.members.revisions import read_revisions, template_of
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.rollout.steps import PendingStep, Step
+from controller.pool.rollout.update import pending_steps
+from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.template import DiskChange, disk_change
 from plugin.views.history import Revision
 
 LISTED: Final = 10

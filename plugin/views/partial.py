@@ -9,7 +9,7 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
-from controller.pool.naming import ordinal_of
+from controller.pool.spec.naming import ordinal_of
 from plugin.views.pools import PLAIN, marks_of
 from plugin.views.problems import problem_of_vm, status_of_vm
 from plugin.views.situation import Member, finalizers_of

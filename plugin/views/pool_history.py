@@ -10,10 +10,10 @@ from controller.kinds import POOLS
 from controller.kubevirt.annotations import INDEX_SYSPREP, is_marked
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
-from controller.pool.intent import parse_intent
-from controller.pool.revisions import read_revisions, template_of
-from controller.pool.snapshot import Snapshot
-from controller.pool.template import describe_difference
+from controller.pool.members.revisions import read_revisions, template_of
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.intent import parse_intent
+from controller.pool.spec.template import describe_difference
 from plugin.views.edits import ABSENT, Document, Edit
 from plugin.views.history import Entry, History, Revision, decoded, in_order
 

@@ -19,18 +19,18 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
-from controller.pool.intent import Intent, parse_intent
+from controller.pool.members.downtime import stuck_since
+from controller.pool.members.revisions import Revisions, read_revisions
+from controller.pool.members.select import allows
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
 from controller.pool.plan import plan as plan_pool
-from controller.pool.policies import Strategy
-from controller.pool.revisions import Revisions, read_revisions
-from controller.pool.rollout import count_unavailable, min_ready_of, partition_of
-from controller.pool.select import allows
-from controller.pool.snapshot import Snapshot
+from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
+from controller.pool.rollout.steps import is_updated, vmi_revision_of
+from controller.pool.rollout.update import pending_steps
+from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
-from controller.pool.steps import is_updated, vmi_revision_of
-from controller.pool.traits import VMs
-from controller.pool.unready import stuck_since
-from controller.pool.update import pending_steps
 from informers.meta import annotations_of
 from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm

@@ -11,9 +11,9 @@ from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
 from controller.kubevirt.delicate import PROTECTED as IS_PROTECTED
 from controller.leaderelection.lease import Lease
-from controller.pool.takeover import PROCEED
+from controller.pool.rollout.brake import PROCEED
+from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
-from controller.runtime.plan import Plan
 from plugin.views.ages import age, short
 from plugin.views.listing import deletion_of, listed, reason_of
 from plugin.views.situation import PROTECTED, Member, Situation

@@ -14,26 +14,26 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
-from controller.kubevirt.costs import deletion_cost
 from controller.kubevirt.delicate import IS_PAUSED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import disk_names_of, is_deleting
-from controller.pool.claims import choose_claims
-from controller.pool.intent import Intent as PoolIntent
-from controller.pool.intent import parse_intent as parse_pool
+from controller.pool.leaving.claims import choose_claims
+from controller.pool.members.select import choose_for_removal
+from controller.pool.members.snapshot import Snapshot as PoolSnapshot
+from controller.pool.members.traits import VMs
 from controller.pool.plan import plan as plan_pool
-from controller.pool.policies import Strategy
-from controller.pool.select import choose_for_removal
-from controller.pool.snapshot import Snapshot as PoolSnapshot
-from controller.pool.traits import VMs
+from controller.pool.spec.intent import Intent as PoolIntent
+from controller.pool.spec.intent import parse_intent as parse_pool
+from controller.pool.spec.policies import Strategy
+from controller.replicas.costs import deletion_cost
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.traits import group_vmis
-from controller.runtime.members import grouped
-from controller.runtime.plan import Create, Plan
+from controller.runtime.actions import Create, Plan
+from controller.runtime.members.groups import grouped
 from informers.meta import ObjectMeta
 
 LISTED = 10

@@ -9,11 +9,11 @@ from datetime import datetime
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
-from controller.kubevirt.catalogue import Place
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of
-from controller.kubevirt.wrong_annotations import message_of
+from controller.replicas.catalogue import Place
+from controller.replicas.wrong_annotations import message_of
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.rollout import parse_rollout, rolls_out, stuck_since

@@ -15,10 +15,10 @@ from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
-from controller.kubevirt.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
-from controller.runtime.plan import Outcome, Plan, Skipped
+from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
+from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import ObjectMeta
 from plugin.views.ages import short
 from plugin.views.tables import printable

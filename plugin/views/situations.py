@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from controller.kinds import POOLS, Kind
-from controller.kubevirt.catalogue import Place
-from controller.kubevirt.kstatus import word_of
-from controller.kubevirt.wrong_annotations import wrong_on
-from controller.pool.snapshot import Snapshot as PoolSnapshot
+from controller.pool.members.snapshot import Snapshot as PoolSnapshot
+from controller.replicas.catalogue import Place
+from controller.replicas.kstatus import word_of
+from controller.replicas.wrong_annotations import wrong_on
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set

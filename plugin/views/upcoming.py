@@ -15,31 +15,31 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true, with_timezone
 from controller.apimachinery.field_error import FieldError
-from controller.kubevirt.conditions import REPLICA_FAILURE, STALLED
-from controller.kubevirt.kstatus import plan_deadline
-from controller.kubevirt.progress import parse_deadline
-from controller.kubevirt.unready_setting import replace_unready_after
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
-from controller.pool.claims import choose_claims
-from controller.pool.failing import FailingVM, failing_vms
-from controller.pool.heal_records import read_records
-from controller.pool.intent import parse_intent as parse_pool
+from controller.pool.healing.failing import FailingVM, failing_vms
+from controller.pool.healing.records import read_records
+from controller.pool.health import plan_progress as pool_progress
+from controller.pool.leaving.claims import choose_claims
+from controller.pool.members.revisions import read_revisions
+from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.policies import Healing
-from controller.pool.revisions import read_revisions
-from controller.pool.snapshot import Snapshot as PoolSnapshot
-from controller.pool.state import plan_progress as pool_progress
+from controller.pool.spec.intent import parse_intent as parse_pool
+from controller.pool.spec.policies import Healing
 from controller.pool.status import next_status as pool_status
+from controller.replicas.conditions import REPLICA_FAILURE, STALLED
+from controller.replicas.kstatus import plan_deadline
+from controller.replicas.progress import parse_deadline
+from controller.replicas.unready_setting import replace_unready_after
 from controller.replicaset.back_off import find_back_off
+from controller.replicaset.health import plan_progress as set_progress
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.scale import split_active_and_spent
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
-from controller.replicaset.state import plan_progress as set_progress
 from controller.replicaset.status import next_status as set_status
+from controller.runtime.actions import Action, Plan, join, label_of
 from controller.runtime.dry_run import reported_actions
-from controller.runtime.plan import Action, Plan, join, label_of
 from informers.ratelimit import LONGEST_ITEM_DELAY_S
 from plugin.views.ages import short
 from plugin.views.situation import not_yet_tried

@@ -10,8 +10,8 @@ from typing import Any, Protocol
 
 import structlog
 
-from informers.client import ApiClient
 from informers.errors import AlreadyExists, ApiError
+from informers.http.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType

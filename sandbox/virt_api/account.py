@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import yaml
 
-from informers.client import ApiClient
+from informers.http.client import ApiClient
 from sandbox.virt_api.applying import apply
 from sandbox.virt_api.registration import ACCOUNT, NAMESPACE
 

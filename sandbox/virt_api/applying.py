@@ -8,8 +8,8 @@ from typing import Any
 
 import structlog
 
-from informers.client import ApiClient
 from informers.errors import ApiError
+from informers.http.client import ApiClient
 
 log = structlog.get_logger()
 

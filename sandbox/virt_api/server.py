@@ -21,8 +21,8 @@ import structlog
 import trustme
 from aiohttp import web
 
-from informers.client import ApiClient
 from informers.errors import ApiError, Conflict, Invalid, NotFound
+from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from sandbox.launchers import eviction

@@ -16,8 +16,8 @@ from benchmarks.replay.server import Server
 from benchmarks.replay.state import State
 from benchmarks.replay.watching import Watch
 from controller.kubevirt.resources import VMIS
-from informers.client import open_client
-from informers.configuration import load_credentials
+from informers.http.client import open_client
+from informers.http.configuration import load_credentials
 from informers.informer import SharedInformer
 
 SETS = "/apis/kubevirt.io/v1/namespaces/team-0/virtualmachineinstancereplicasets"

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from charts.helm import MAJORS, HelmMissing, find_helm
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
@@ -16,6 +15,7 @@ from tests.charts.releases import Site, bare_plane
 from tests.checkov import CheckovMissing, find_or_install
 from tests.cluster import skip_or_fail
 from tests.helm import Helm
+from tools.chart.helm import MAJORS, HelmMissing, find_helm
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

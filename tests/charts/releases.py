@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
-from charts.generated import CHART
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
 from tests.helm import Helm
+from tools.chart.generated import CHART
 
 RESTRICTED = {f"pod-security.kubernetes.io/{what}": "restricted" for what in ("enforce", "warn")}
 OURS = ("kubevirt.io", "pool.kubevirt.io", "vmherd.dev", "pool.vmherd.dev")

@@ -8,9 +8,9 @@ from typing import Any
 
 import yaml
 
-from charts.generated import CHART
 from tests.helm import Helm, only
 from tests.promtool import find_or_skip
+from tools.chart.generated import CHART
 
 CASES = Path(__file__).resolve().parents[1] / "monitoring" / "alerts.test.yaml"
 

@@ -13,24 +13,24 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from charts import about, rules, schema
-from charts.generated import CHART, ROOT, base_files, chart_files
-from charts.helm import find_helm
-from charts.values import Uncommented, Value, read_values
 from controller.preflight.permissions import permissions_needed
 from tests.cluster import Kubectl
 from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only, run_flags
+from tools.chart import about, rules, schema
+from tools.chart.generated import CHART, ROOT, base_files, chart_files
+from tools.chart.helm import find_helm
+from tools.chart.values import Uncommented, Value, read_values
 
 
 @pytest.mark.parametrize("path", chart_files(), ids=lambda path: path.name)
 def test_a_generated_file_of_the_chart_equals_its_source(path: Path) -> None:
-    assert path.read_text() == chart_files()[path], "run `python -m charts`"
+    assert path.read_text() == chart_files()[path], "run `python -m tools.chart`"
 
 
 def test_the_kustomize_base_equals_the_rendered_chart(major: int) -> None:
     made = base_files(find_helm(major), chart_files())
-    assert {path: path.read_text() for path in made} == made, "run `python -m charts`"
+    assert {path: path.read_text() for path in made} == made, "run `python -m tools.chart`"
 
 
 def test_the_chart_ships_exactly_the_definitions_in_manifests() -> None:

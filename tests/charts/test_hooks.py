@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from charts.generated import CHART
 from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
 from tests.charts.test_live import refusals, released
 from tests.helm import MODE
 from tests.integration.controller_process import eventually
 from tests.integration.kubevirt_installation import vmherd
 from tests.integration.pool_namespace import FINALIZER, PoolNamespace, finalizers_of, simulator
+from tools.chart.generated import CHART
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [3, 4], indirect=True)]
 

@@ -9,11 +9,11 @@ import subprocess
 
 import pytest
 
-from charts.generated import ROOT
 from controller.version import version
 from tests import hadolint
 from tests.charts.dockerfile import Image, is_ignored, read_stages, read_steps
 from tests.cluster import skip_or_fail
+from tools.chart.generated import ROOT
 
 SOURCE = (ROOT / "Dockerfile").read_text()
 pytestmark = pytest.mark.e2e

@@ -10,13 +10,13 @@ from typing import Any, TypeAlias
 import pytest
 import yaml
 
-from charts.generated import ROOT
-from charts.helm import MAJORS, HelmMissing, find_helm
 from tests.charts.test_pods import HOOKS
 from tests.charts.test_releases import EVERYTHING
 from tests.checkov import Checkov, CheckovMissing, Finding, findings_through_proxy
 from tests.cluster import Kubectl, skip_or_fail
 from tests.helm import Helm, container
+from tools.chart.generated import ROOT
+from tools.chart.helm import MAJORS, HelmMissing, find_helm
 
 Render: TypeAlias = Callable[..., list[dict[str, Any]]]
 

@@ -15,8 +15,8 @@ import pytest
 
 from controller.config.settings import Config
 from controller.preflight.permissions import missing_permissions, permissions_needed
-from informers.client import open_client
-from informers.configuration import load_credentials
+from informers.http.client import open_client
+from informers.http.configuration import load_credentials
 from tests.charts.releases import Site, wait_until
 from tests.command_line import parse
 from tests.helm import run_flags

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from charts.generated import CHART
 from tests.charts.test_rendering import KUBEVIRT
 from tests.helm import MODE, Helm
+from tools.chart.generated import CHART
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import msgspec
 import pytest
 import yaml
 
-from charts.generated import CHART, ROOT
-from controller.preflight.virt_controller import stop_patch
+from controller.takeover.virt_controller import stop_patch
 from sandbox.controlplane import ControlPlane
 from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
 from tests.charts.test_people import may
 from tests.cluster import Kubectl
 from tests.helm import Helm
 from tests.manifests.documents import SOUND, SOUND_POOL
+from tools.chart.generated import CHART, ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 

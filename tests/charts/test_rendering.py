@@ -8,13 +8,13 @@ from typing import Any
 import pytest
 import yaml
 
-from charts.generated import CHART
-from charts.values import read_values
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.version import version
 from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only, run_flags
+from tools.chart.generated import CHART
+from tools.chart.values import read_values
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
 VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}

@@ -14,7 +14,6 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from charts.helm import HelmMissing, find_helm
 from sandbox import crds
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
@@ -34,6 +33,7 @@ from tests.integration.pool_namespace import (
 from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
 from tests.integration.quota import allow
 from tests.monitoring.queries import filled_in, metrics_in
+from tools.chart.helm import HelmMissing, find_helm
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
 

@@ -12,14 +12,14 @@ from typing import Any, TypeVar
 
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.kinds import Kind
-from controller.runtime.executor import Executor
-from controller.runtime.expectations import Expectations
-from controller.runtime.first_deletes import FirstDeletes
-from controller.runtime.patches import Merge
-from controller.runtime.plan import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
+from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed, Skipped, Stage
+from controller.runtime.execute.executor import Executor
+from controller.runtime.execute.first_deletes import FirstDeletes
+from controller.runtime.execute.patches import Merge
 from controller.runtime.reconciler import Rules, RulesReconciler
 from controller.runtime.result import Report
-from controller.runtime.status_writer import StatusWriter
+from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.status_writer import StatusWriter
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache

@@ -10,8 +10,8 @@ import pytest
 
 from controller.kubevirt.resources import VMIS, VMS
 from controller.leaderelection.lease import LEASES
-from informers.client import ApiClient, load_credentials, open_client
 from informers.errors import StatusError
+from informers.http.client import ApiClient, load_credentials, open_client
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from sandbox.controlplane import ControlPlane

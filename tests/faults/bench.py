@@ -14,7 +14,8 @@ from msgspec.structs import replace
 
 from controller.config.settings import Config
 from controller.preflight import checks
-from informers import client, reflector
+from informers.http import client
+from informers.watch import reflector
 from sandbox.controlplane import ControlPlane
 from tests.faults.observer import Observer, observing
 from tests.faults.upstream import Upstream, open_upstream

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple, TypeAlias
 
 import trustme
 
-from informers.client import ApiClient, open_client
-from informers.configuration import load_credentials
+from informers.http.client import ApiClient, open_client
+from informers.http.configuration import load_credentials
 
 
 class Request(NamedTuple):

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
 from informers.store import Added, Change, Removed, Replacement, Store, Updated
-from informers.watch_effects import Collect, Commit, Discard
-from informers.watch_state import Listing, PageRead, State, Waiting, Watching, advance
+from informers.watch.effects import Collect, Commit, Discard
+from informers.watch.watch_state import Listing, PageRead, State, Waiting, Watching, advance
 from tests.informers.scripted import ScriptedClient, following, make_informer, stream
 from tests.informers.subjects import ConfigMap, config_map, failure, key, line, page
 

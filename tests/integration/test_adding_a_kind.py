@@ -66,15 +66,15 @@ def test_the_kind_has_its_permissions():
 
 
 def test_the_notes_of_the_chart_name_the_kind():
-    chart = asked_of("__import__('charts.kinds').kinds.template()")
+    chart = asked_of("__import__('tools.chart.kinds').chart.kinds.template()")
     assert '{{- define "vmherd.nouns" -}}\nreplica sets, pools and flocks\n' in chart
     assert '{{- define "vmherd.nounsOfKubeVirt" -}}\nreplica sets and pools\n' in chart
     assert "vmirs,vmpool,vmflock" in chart
 
 
 def test_the_dashboard_of_the_fleet_queries_the_metrics_of_the_kind():
-    module = "__import__('charts.dashboards').dashboards"
-    board = json.loads(asked_of(f"{module}.fleet(open('charts/fleet.json.in').read())"))
+    module = "__import__('tools.chart.dashboards').chart.dashboards"
+    board = json.loads(asked_of(f"{module}.fleet(open('tools/chart/fleet.json.in').read())"))
     panels = {panel["title"]: panel["targets"] for panel in board["panels"] if "targets" in panel}
     assert [target["legendFormat"] for target in panels["Objects by kind"]] == ["replica sets", "pools", "flocks"]
     assert "count(max by (namespace, name) (example_vmflock_info{" in panels["Objects by kind"][2]["expr"]

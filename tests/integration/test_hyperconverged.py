@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sandbox.controlplane import ControlPlane
-from tests.controller.preflight.test_hyperconverged import ANNOTATION, GATE, LIST, OTHER, operated
+from tests.controller.takeover.test_hyperconverged import ANNOTATION, GATE, LIST, OTHER, operated
 from tests.integration.controller_process import eventually
 from tests.integration.kubevirt_installation import NAMESPACE, RESTING, KubeVirtInstallation, vmherd
 

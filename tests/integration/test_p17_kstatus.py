@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from charts.helm import HelmMissing, find_helm
 from tests.cluster import skip_or_fail
 from tests.helm import Helm
 from tests.integration.controller_process import eventually
 from tests.integration.pool_namespace import BEHAVIOR, POOL_LABELS, READY_AFTER, PoolNamespace, vm_template
 from tests.integration.versions import versions
 from tests.kstatus import kstatus_of
+from tools.chart.helm import HelmMissing, find_helm
 
 pytestmark = pytest.mark.cluster
 

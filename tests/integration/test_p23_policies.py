@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.kubevirt.catalogue import CATALOGUE, Place
-from controller.kubevirt.wrong_annotations import message_of
+from controller.replicas.catalogue import CATALOGUE, Place
+from controller.replicas.wrong_annotations import message_of
 from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from tests.cluster import Kubectl, new_namespace, running_plane

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from controller.kinds import KINDS, Kind
-from controller.kubevirt.kstatus import Health, Stall, Word, progress_conditions
+from controller.replicas.kstatus import Health, Stall, Word, progress_conditions
 from tests.manifests.documents import POOLS, REPLICASETS, load
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"

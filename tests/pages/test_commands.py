@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from msgspec import Struct
 
-from charts.helm import HelmMissing, find_helm
 from tests.cluster import Kubectl, skip_or_fail
 from tests.integration.controller_process import eventually
 from tests.integration.kubevirt_installation import KubeVirtInstallation, with_kubevirts_status
@@ -18,6 +17,7 @@ from tests.integration.metrics_api import metrics_api
 from tests.integration.test_hyperconverged import HCO, Managed, definition
 from tests.pages.commands import Step, steps_of
 from tests.pages.session import PATH, ROOT, Ports, Session, session
+from tools.chart.helm import HelmMissing, find_helm
 
 pytestmark = [pytest.mark.e2e, pytest.mark.cluster, pytest.mark.timeout(900)]
 

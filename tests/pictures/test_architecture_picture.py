@@ -9,7 +9,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from pictures.architecture import DESCRIPTION, Arrow, Box, Drawing, draw, parse, path
+from tools.pictures.architecture import DESCRIPTION, Arrow, Box, Drawing, draw, parse, path
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 DRAWING = parse(DESCRIPTION.read_text())

@@ -1,4 +1,4 @@
-"""`python -m pictures` as a command."""
+"""`python -m tools.pictures` as a command."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from rich.text import Text
 
-from pictures import __main__ as command
-from pictures.run import Shots
 from sandbox.demo.cluster import DemoFailed
+from tools.pictures import __main__ as command
+from tools.pictures.run import Shots
 
 NAMES = {"demo.svg", "tree.svg", "why.svg", "architecture.svg"}
 ROOT = Path(__file__).resolve().parent.parent.parent
@@ -74,6 +74,6 @@ def test_the_pages_show_all_pictures() -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.usefixtures("control_plane_binaries")
 def test_the_committed_pictures_are_those_of_a_run() -> None:
-    check = [sys.executable, "-m", "pictures", "--check"]
+    check = [sys.executable, "-m", "tools.pictures", "--check"]
     done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
     assert done.returncode == 0, done.stderr

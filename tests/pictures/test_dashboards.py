@@ -8,12 +8,12 @@ from xml.etree import ElementTree
 
 import pytest
 
-from pictures.dashboards.__main__ import IMAGES, main
-from pictures.dashboards.answers import Series
-from pictures.dashboards.page import lacking, page
-from pictures.dashboards.panels import DRAWN
-from pictures.dashboards.units import text_of, top_of
 from tests.monitoring.dashboards import dashboards
+from tools.pictures.dashboards.__main__ import IMAGES, main
+from tools.pictures.dashboards.answers import Series
+from tools.pictures.dashboards.page import lacking, page
+from tools.pictures.dashboards.panels import DRAWN
+from tools.pictures.dashboards.units import text_of, top_of
 
 FLEET = dashboards()["fleet.json"]
 

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 
 from controller.kinds import REPLICA_SETS
-from pictures.scrub import NOW, clean_objects, clean_table, clean_text
 from sandbox.demo.tables import View, draw
 from tests.sandbox.demo.objects import counts, event, owner, set_vmi, vm, vmi
+from tools.pictures.scrub import NOW, clean_objects, clean_table, clean_text
 
 
 def a_run(letter: str, number: int) -> View:

@@ -6,7 +6,7 @@ import xml.etree.ElementTree as ET
 
 from rich.text import Text
 
-from pictures.terminal import svg, width_of
+from tools.pictures.terminal import svg, width_of
 
 
 def test_a_picture_is_svg_that_loads_nothing_from_the_internet() -> None:

@@ -13,7 +13,7 @@ import pytest
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, SERVICES, VMIS, VMS
 from controller.leaderelection.lease import LEASES
-from controller.preflight.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER
+from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER
 from informers.errors import ApiError, Forbidden
 from informers.meta import ObjectKey
 from informers.resource import Resource

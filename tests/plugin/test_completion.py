@@ -18,7 +18,7 @@ from tests.plugin import herds
 from tests.plugin.cluster import Cluster
 
 ROOT = Path(__file__).resolve().parents[2]
-SLOW = {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "yaml", "controller.runtime.executor"}
+SLOW = {"aiohttp", "asyncio", "kubernetes_asyncio", "rich", "yaml", "controller.runtime.execute.executor"}
 
 
 def complete(capsys: pytest.CaptureFixture[str], line: str) -> tuple[list[str], str]:

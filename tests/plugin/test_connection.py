@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from informers.configuration import ConfigurationError, load_credentials
+from informers.http.configuration import ConfigurationError, load_credentials
 from plugin.cli import verb_first
 from plugin.connection import connect, impersonation, write_overlay
 from plugin.flags import Flags

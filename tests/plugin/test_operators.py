@@ -9,7 +9,7 @@ import yaml
 
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import SERVICES, VMS
-from controller.preflight.virt_controller import KUBEVIRTS
+from controller.takeover.virt_controller import KUBEVIRTS
 from informers.errors import StatusError
 from informers.meta import ObjectKey
 from tests import pool_builders

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from controller.kinds import POOLS, REPLICA_SETS
-from controller.pool.revisions import read_revisions
-from controller.pool.template import Template, parse_template
+from controller.pool.members.revisions import read_revisions
+from controller.pool.spec.template import Template, parse_template
 from informers.meta import ObjectKey
 from plugin.views.edits import edited
 from plugin.views.steering import RESTARTED_AT, restart_edits

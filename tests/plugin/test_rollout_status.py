@@ -9,7 +9,7 @@ import pytest
 
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.resources import VMIS, VMS
-from controller.preflight.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
+from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
 from informers.errors import ServerError, StatusError, TransportError
 from informers.meta import ObjectKey
 from tests.plugin import herds

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete
+from controller.runtime.actions import Delete
 from plugin.views.scaling import preview
 from tests import builders, pool_builders
 from tests.builders import snapshot as set_snapshot

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from controller.kubevirt import annotations as names
-from reference import __main__ as program
-from reference import events, metadata, pages
-from reference.event_texts import EVENTS
+from tools.reference import __main__ as program
+from tools.reference import events, metadata, pages
+from tools.reference.event_texts import EVENTS
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,8 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from release.archives import File, read_tar, read_zip, tar_gz, write_tree, zipped
+
+from tools.release.archives import File, read_tar, read_zip, tar_gz, write_tree, zipped
 
 FILES = {"p/run": File(b"#!/bin/sh\n", executable=True), "p/a.txt": File(b"a")}
 EPOCH = 1_790_000_000

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from release import changelog
-from release.project import ROOT
+from tools.release import changelog
+from tools.release.project import ROOT
 
 TEXT = """# Changelog
 

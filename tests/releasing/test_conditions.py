@@ -6,8 +6,9 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from release.__main__ import main
-from release.project import ROOT, Project, Refused, check, read_project, tag
+
+from tools.release.__main__ import main
+from tools.release.project import ROOT, Project, Refused, check, read_project, tag
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text()
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n- Later\n\n## [{version}] - 2026-11-22\n\n### Added\n\n- **A thing**\n"

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 import yaml
-from release import archives, chart, evidence, image, krew, notes, sbom
-from release.project import ROOT, Commit, read_project
-from release.running import Failed
 
 from tests.packages import program_or_skip
+from tools.release import archives, chart, evidence, image, krew, notes, sbom
+from tools.release.project import ROOT, Commit, read_project
+from tools.release.running import Failed
 
 PROJECT = read_project(ROOT)
 COMMIT = Commit("c" * 40, 1_790_000_000, "### Added\n\n- **A thing**: new. More.\n\n### Security\n\n- A hole\n")
@@ -136,7 +136,7 @@ def test_the_recipe_of_the_image_has_each_file_that_the_dockerfile_copies() -> N
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     for source in " ".join(copied).split():
         assert any(name == source or name.startswith(f"{source}/") for name in found), source
-    assert found & {"Dockerfile", "tests/release.py", "CHANGELOG.md", ".ci/lock.py"} == {"Dockerfile"}
+    assert found & {"Dockerfile", "tests/release.py", "CHANGELOG.md", "tools/lock.py"} == {"Dockerfile"}
 
 
 @pytest.mark.parametrize(

@@ -12,14 +12,14 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from release.project import ROOT, read_project
-from release.zipapp import PLATFORMS, PYTHONS
 
-from charts.helm import HelmMissing
 from sandbox.kubectl import KubectlMissing, kubectl_path
 from tests.cluster import skip_or_fail
 from tests.environments import EnvironmentMissing, find_or_install
 from tests.helm import Helm
+from tools.chart.helm import HelmMissing
+from tools.release.project import ROOT, read_project
+from tools.release.zipapp import PLATFORMS, PYTHONS
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(1800)]
 VERSION = read_project(ROOT).version

@@ -10,9 +10,10 @@ from importlib import machinery
 from pathlib import Path
 
 import pytest
-from release import zipapp
-from release.archives import File, zipped
-from release.project import ROOT
+
+from tools.release import zipapp
+from tools.release.archives import File, zipped
+from tools.release.project import ROOT
 
 PLUGIN = "import os, sys\ndef main():\n    print({name!r}, *sys.argv[1:])\n    return 3\n"
 

@@ -12,7 +12,7 @@ from contextlib import asynccontextmanager
 import pytest
 from structlog.testing import capture_logs
 
-from informers.client import ApiClient, ConfigurationError, load_credentials, open_client
+from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey
 from informers.store import Added, Change, Removed, Updated

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 
-from informers.client import ApiClient, load_credentials, open_client
 from informers.errors import NotFound
+from informers.http.client import ApiClient, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType

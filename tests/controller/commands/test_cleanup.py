@@ -8,7 +8,7 @@ import pytest
 from controller import kinds
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.pool.cleanup import plan_cleanup
-from controller.runtime.plan import Patch, RemoveOwnerReference
+from controller.runtime.actions import Patch, RemoveOwnerReference
 from informers.meta import ObjectKey, OwnerReference
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, pool, vm, vm_spec, vms
 

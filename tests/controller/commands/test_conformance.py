@@ -7,13 +7,13 @@ import signal
 
 import pytest
 
+from conformance.case import Kind
+from conformance.catalogue import CASES
 from controller.cli import main
 from controller.commands import conformance
 from controller.commands.command import CommandFailed
 from controller.commands.conformance import Settings, cancelled_by_signals, run
-from controller.conformance.case import Kind
-from controller.conformance.catalogue import CASES
-from tests.controller.conformance.stored_objects import NAMESPACES, StoredObjects
+from tests.conformance.stored_objects import NAMESPACES, StoredObjects
 
 
 def test_the_list_has_each_selected_case(capsys):

@@ -11,7 +11,7 @@ from typing import Any
 
 from controller.events.recorder import EVENTS, EventRecorder, ObjectRef
 from controller.running import running
-from controller.runtime.plan import Notice
+from controller.runtime.actions import Notice
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document, Fault
 

@@ -6,7 +6,7 @@ from datetime import datetime
 import pytest
 
 from controller.events.recorder import EVENTS, EventRecorder
-from controller.runtime.plan import Notice
+from controller.runtime.actions import Notice
 from tests.controller.events.recorder_setup import COMPONENT, Drops, RecorderSetup, created, recording, ref
 from tests.fakes.apiserver import FakeApiServer
 

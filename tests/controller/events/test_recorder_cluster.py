@@ -12,8 +12,8 @@ import pytest
 
 from controller.events.recorder import EventRecorder, ObjectRef
 from controller.running import running
-from controller.runtime.plan import Notice
-from informers.client import load_credentials, open_client
+from controller.runtime.actions import Notice
+from informers.http.client import load_credentials, open_client
 from tests.cluster import Kubectl
 from tests.controller.events.recorder_setup import COMPONENT, Drops, created
 

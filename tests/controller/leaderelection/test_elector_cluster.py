@@ -19,7 +19,7 @@ import yaml
 
 from controller.leaderelection import elector
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, NotLeader, new_identity
-from informers.client import load_credentials, open_client
+from informers.http.client import load_credentials, open_client
 from sandbox.audit import AuditRecord
 from tests.cluster import Kubectl
 
@@ -254,7 +254,7 @@ WRITER = """
 import asyncio, sys, time
 from datetime import UTC, datetime
 from controller.leaderelection.elector import LeaderElector, LeaseLost
-from informers.client import load_credentials, open_client
+from informers.http.client import load_credentials, open_client
 
 class NoMetrics:
     def leading(self, lease, *, master): ...

@@ -12,9 +12,9 @@ from controller.kubevirt.annotations import ROLLING_UPDATE
 from controller.metrics.figures import figures_of
 from controller.metrics.objects import SetFigures
 from controller.metrics.registry import Metrics
-from controller.pool.intent import max_unavailable as pool_limit
+from controller.pool.spec.intent import max_unavailable as pool_limit
 from controller.replicaset.rollout import max_unavailable as set_limit
-from controller.runtime.plan import Notice
+from controller.runtime.actions import Notice
 from informers.meta import ObjectKey
 from tests.builders import replicaset
 from tests.pool_builders import pool

@@ -9,7 +9,7 @@ from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.metrics.machines import MachineCounts
 from controller.metrics.objects import MachineTally
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     Cause,
     Create,

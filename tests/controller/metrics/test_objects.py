@@ -18,7 +18,7 @@ from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.metrics.figures import figures_of
 from controller.metrics.objects import MachineTally, SetFigures, families_of, render
 from controller.metrics.registry import Metrics
-from controller.pool.rollout import rolls_out as pool_rolls_out
+from controller.pool.rollout.limits import rolls_out as pool_rolls_out
 from controller.replicaset.rollout import rolls_out as set_rolls_out
 from informers.meta import ObjectMeta
 from tests.builders import NOW, replicaset

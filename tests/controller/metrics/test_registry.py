@@ -11,7 +11,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics, SetFigures
-from controller.runtime.plan import Action, Outcome, label_of
+from controller.runtime.actions import Action, Outcome, label_of
 from tests.metrics_page import VMIS, HangingQueue, exercise, talkative
 from tests.promtool import find_or_skip
 

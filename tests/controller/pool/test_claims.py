@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Patch, RemoveOwnerReference
+from controller.runtime.actions import Patch, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.fakes.rules import finalizers_of
 from tests.pool_builders import (

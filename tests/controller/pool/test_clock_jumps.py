@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 
 import pytest
 
-from controller.runtime.plan import Delete
+from controller.runtime.actions import Delete
 from tests.controller.pool.test_healing import BROKEN, SOON
 from tests.pool_builders import pool, vm_spec
 from tests.pool_simulation import PoolSimulation

@@ -8,10 +8,10 @@ import pytest
 
 from controller.kubevirt import vms
 from controller.kubevirt.annotations import HEALED, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER, UNREADY
+from controller.pool.members.downtime import stuck_since, unready_since
 from controller.pool.plan import plan
-from controller.pool.rollout import count_unavailable
-from controller.pool.unready import stuck_since, unready_since
-from controller.runtime.plan import Delete, Patch
+from controller.pool.rollout.limits import count_unavailable
+from controller.runtime.actions import Delete, Patch
 from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi
 from tests.pool_builders import vms as machines
 from tests.pool_replay import Moment, Replay, moments

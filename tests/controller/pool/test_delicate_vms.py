@@ -5,7 +5,7 @@ from __future__ import annotations
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete
+from controller.runtime.actions import Delete
 from tests.pool_builders import pool, snapshot, vmi, vms
 from tests.pool_healing import FAILING, announce, announced_for, heal, healed, healing_pool
 

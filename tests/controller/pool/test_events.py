@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.pool_types import PoolStatus
 from controller.pool.status import outcome_notices, transition_notices
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     Done,
     Missing,

@@ -24,13 +24,13 @@ from controller.kubevirt.annotations import (
     REPLACE_UNREADY_AFTER,
     UNREADY,
 )
-from controller.pool.heal import plan_healing
+from controller.pool.healing.heal import plan_healing
+from controller.pool.members.revisions import read_revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.plan import plan
-from controller.pool.revisions import read_revisions
-from controller.pool.snapshot import Snapshot
 from controller.pool.status import next_status
-from controller.pool.unready_periods import UnreadyPeriod
-from controller.runtime.members import Group, Members
+from controller.runtime.members.groups import Group, Members
 from tests.builders import LABELS, NOW, seconds_ago
 from tests.controller.pool.test_properties import lived
 from tests.pool_builders import intent_of, pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms

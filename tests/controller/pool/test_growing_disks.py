@@ -8,8 +8,8 @@ import pytest
 
 from controller.kubevirt.resources import PVCS
 from controller.pool.plan import plan
-from controller.pool.template import DiskChange, disk_change, larger_disks
-from controller.runtime.plan import Delete, ExpandClaim, ThreeWayMerge
+from controller.pool.spec.template import DiskChange, disk_change, larger_disks
+from controller.runtime.actions import Delete, ExpandClaim, ThreeWayMerge
 from tests.fakes.requests import Request
 from tests.pool_builders import intent_of, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation

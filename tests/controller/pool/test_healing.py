@@ -15,7 +15,7 @@ from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete, Patch, Plan
+from controller.runtime.actions import Delete, Patch, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN

@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, REVISION_NAME
 from controller.kubevirt.resources import VMS
-from controller.pool.heal import TOO_MANY
+from controller.pool.healing.heal import TOO_MANY
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete, Plan
+from controller.runtime.actions import Delete, Plan
 from tests.builders import NOW
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.runtime.plan import Delete, Patch
+from controller.runtime.actions import Delete, Patch
 from tests.pool_builders import vm_spec, vms
 from tests.pool_healing import FAILING, heal, healed, healing_pool, reasons
 

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.pool.members.revisions import oldest_in_use
 from controller.pool.plan import plan
-from controller.pool.revisions import oldest_in_use
-from controller.runtime.plan import Create, Delete, Plan, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, Plan, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
 

@@ -10,10 +10,10 @@ from hypothesis import strategies as st
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.resources import VMS
-from controller.pool.indexing import encode_shape, encode_vm, own_disks
 from controller.pool.plan import plan
-from controller.pool.template import Template, parse_template
-from controller.runtime.plan import Create
+from controller.pool.spec.indexing import encode_shape, encode_vm, own_disks
+from controller.pool.spec.template import Template, parse_template
+from controller.runtime.actions import Create
 from tests.pool_builders import POOLS, intent_of, pool, snapshot, vm_spec
 from tests.pool_strategies import wild_specs
 

@@ -6,9 +6,9 @@ import pytest
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.int_or_percent import Amount
-from controller.pool.intent import parse_intent
-from controller.pool.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
-from controller.pool.template import REMEMBERED_SIZE
+from controller.pool.spec.intent import parse_intent
+from controller.pool.spec.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
+from controller.pool.spec.template import REMEMBERED_SIZE
 from tests.pool_builders import LABELS, intent_of, pool, vm_spec
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.pool.snapshot import Limits
+from controller.pool.members.snapshot import Limits
 from controller.pool.triggers import pools_of_revision
-from controller.runtime.plan import Delete, Patch, Plan, RemoveOwnerReference
+from controller.runtime.actions import Delete, Patch, Plan, RemoveOwnerReference
 from informers.meta import ObjectKey
 from informers.store import Added, Updated
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, pool, revision, rules_of, stores, vm, vm_spec

@@ -11,9 +11,9 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, TAKEOVER
 from controller.kubevirt.resources import VMS
+from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
-from controller.pool.snapshot import Limits
-from controller.runtime.plan import Create, Delete, Patch
+from controller.runtime.actions import Create, Delete, Patch
 from tests.fakes.rules import finalizers_of
 from tests.pool_builders import OTHER_FINALIZER, pool, snapshot, vm, vm_spec, vms
 from tests.pool_healing import FAILING, announced_for

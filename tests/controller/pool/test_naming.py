@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.pool.naming import free_ordinals, name_of, ordinal_of, parse_name
+from controller.pool.spec.naming import free_ordinals, name_of, ordinal_of, parse_name
 
 NAMES = {
     "the first": ("web-0", ("web", 0)),

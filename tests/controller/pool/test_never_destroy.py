@@ -10,10 +10,10 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATED, REPLACE_UNREADY_AFTER
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.pool.members.snapshot import Limits, Snapshot
 from controller.pool.plan import plan
-from controller.pool.snapshot import Limits, Snapshot
 from controller.pool.status import next_status
-from controller.runtime.plan import Delete, Patch, ThreeWayMerge
+from controller.runtime.actions import Delete, Patch, ThreeWayMerge
 from tests.fakes.requests import Request, refusal
 from tests.fakes.virtual_time import run
 from tests.pool_builders import Json, pool, revision, snapshot, vm, vm_spec, vmi, vms

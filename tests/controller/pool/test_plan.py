@@ -5,7 +5,7 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER, REMOVE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, ThreeWayMerge
 from tests.fakes.kubevirt import BROKEN
 from tests.fakes.rules import finalizers_of
 from tests.pool_builders import LABELS, OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vmi, vms

@@ -9,16 +9,17 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
-from controller.kubevirt.early_release import RELEASE_DELAY
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
-from controller.pool.naming import ordinal_of
+from controller.pool.leaving.disks import preserves_disks
+from controller.pool.members.select import allows
+from controller.pool.members.traits import traits_of
 from controller.pool.plan import plan
-from controller.pool.policies import Strategy
-from controller.pool.select import allows
+from controller.pool.spec.naming import ordinal_of
+from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status, outcome_notices
-from controller.pool.traits import traits_of
-from controller.runtime.members import grouped
-from controller.runtime.plan import Create, Delete, Done, Patch
+from controller.replicas.early_release import RELEASE_DELAY
+from controller.runtime.actions import Create, Delete, Done, Patch
+from controller.runtime.members.groups import grouped
 from controller.runtime.status import status_patch
 from tests.builders import NOW
 from tests.fakes.rules import finalizers_of
@@ -236,6 +237,9 @@ def test_guarantee_8_preserved_disks_are_never_collected_even_after_crashes(simu
 def test_p6_a_deleted_pool_leaves_no_finalizer_behind_even_after_crashes(simulation, policy, data):
     simulation.server.change(POOLS, simulation.key("web"), {"metadata": {"finalizers": [POOL_FINALIZER]}})
     before = {name: simulation.vms[name]["metadata"]["uid"] for name in simulation.running()}
+    keeps_disks = preserves_disks(simulation.snapshot())
+    protected = {name for name in before if PROTECT in simulation.vms[name]["metadata"].get("annotations", {})}
+    staying = before if policy == "Orphan" else before.keys() & protected if keeps_disks else ()
     simulation.delete_pool(policy)
     for _ in range(data.draw(st.integers(0, 3))):
         if simulation.is_gone:
@@ -247,7 +251,7 @@ def test_p6_a_deleted_pool_leaves_no_finalizer_behind_even_after_crashes(simulat
     assert simulation.is_gone
     assert not [name for name, vm in simulation.vms.items() if POOL_FINALIZER in finalizers_of(vm)]
     left = {name: simulation.vms[name]["metadata"]["uid"] for name in before if name in simulation.vms}
-    assert left == (before if policy == "Orphan" else {})
+    assert left == {name: before[name] for name in staying}, "with kept disks, a protected VM leaves the pool"
 
 
 @given(lived(), st.data())

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, REPLACE_UNREADY_AFTER
-from controller.pool.heal import TOO_MANY
+from controller.pool.healing.heal import TOO_MANY
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete, Plan
+from controller.runtime.actions import Delete, Plan
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import pool, snapshot, vm_spec, vmi, vms

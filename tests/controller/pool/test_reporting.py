@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vms import BROKEN_STATES
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     Done,
     Missing,

@@ -15,9 +15,9 @@ from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADL
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
-from controller.pool.rollout import count_unavailable
-from controller.runtime.members import Group, Members
-from controller.runtime.plan import Create, Delete
+from controller.pool.rollout.limits import count_unavailable
+from controller.runtime.actions import Create, Delete
+from controller.runtime.members.groups import Group, Members
 from tests.builders import NOW, seconds_ago
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms

@@ -15,11 +15,12 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.rosters import MemberCaches, PoolRosters, Reading, read_all
-from controller.pool.snapshot import VM_INDEXES
-from controller.pool.traits import traits_of
-from controller.pool.unready_periods import UnreadyPeriod
-from controller.runtime import members, rosters
+from controller.pool.members.rosters import MemberCaches, PoolRosters, Reading, read_all
+from controller.pool.members.snapshot import VM_INDEXES
+from controller.pool.members.traits import traits_of
+from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.runtime.members import groups as members
+from controller.runtime.members import rosters
 from informers.meta import ObjectKey
 from informers.store import Store
 from tests.builders import NOW

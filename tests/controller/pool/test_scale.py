@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Confirm, Create, Delete, Patch
+from controller.runtime.actions import Confirm, Create, Delete, Patch
 from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 

@@ -5,8 +5,8 @@ from collections import Counter
 import pytest
 
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
-from controller.pool.policies import Selection, Sort
-from controller.pool.select import allows, choose_for_removal, in_order
+from controller.pool.members.select import allows, choose_for_removal, in_order
+from controller.pool.spec.policies import Selection, Sort
 from tests.pool_builders import intent_of, pool, snapshot, vm, vm_spec, vms
 
 OWNER = pool()

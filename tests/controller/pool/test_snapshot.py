@@ -6,9 +6,9 @@ from msgspec.structs import replace
 from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_UID
-from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.pool.snapshot import Limits, take_snapshot
+from controller.pool.members.snapshot import Limits, take_snapshot
+from controller.replicas.revisions import kept_revision
 from informers.meta import ObjectKey, ObjectMeta
 from tests.builders import NOW
 from tests.pool_builders import (

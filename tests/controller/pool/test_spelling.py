@@ -16,9 +16,9 @@ from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.plan import plan
+from controller.pool.spec.template import Template, describe_difference, parse_template
 from controller.pool.status import next_status
-from controller.pool.template import Template, describe_difference, parse_template
-from controller.runtime.plan import Create, Delete, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, ThreeWayMerge
 from tests.pool_builders import POOLS, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.spelling import RECORDINGS, paths_where_presence_matters, respelled, vm_specs, with_presence
 

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
-from controller.pool.rollout import count_unavailable
-from controller.pool.unready import stuck_since, unready_since
-from controller.pool.unready_periods import read_notes
+from controller.pool.members.downtime import stuck_since, unready_since
+from controller.pool.members.unready_periods import read_notes
+from controller.pool.rollout.limits import count_unavailable
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_healing import annotated, at, noted

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from controller.kubevirt.resources import VM_REQUESTS, VMIS, VMS
 from controller.pool.status import outcome_notices
-from controller.runtime.plan import Done, Rejected, Unserved
+from controller.runtime.actions import Done, Rejected, Unserved
 from informers.errors import Forbidden, NotFound
 from tests.fakes.rules import not_served
 from tests.pool_builders import pool, vm_spec

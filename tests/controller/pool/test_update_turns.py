@@ -13,7 +13,7 @@ from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
-from controller.runtime.plan import Delete, Patch, Plan, Restart, ThreeWayMerge
+from controller.runtime.actions import Delete, Patch, Plan, Restart, ThreeWayMerge
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, intent_of, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation

@@ -9,7 +9,7 @@ import pytest
 from controller.kubevirt.annotations import PARTITION, PARTITION_REVISION, REVISION_NAME
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.plan import Create, Delete, Patch, Plan, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, Patch, Plan, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_healing import announced_for
 from tests.pool_simulation import PoolSimulation

@@ -19,9 +19,9 @@ from controller.preflight.checks import (
     resolve_mode,
 )
 from controller.preflight.permissions import MissingPermission
-from controller.preflight.second_writer import SecondWriter
+from controller.takeover.second_writer import SecondWriter
 from informers.errors import Forbidden, ServerError, Unauthorized
-from tests.controller.preflight.answers import (
+from tests.controller.takeover.answers import (
     ACCESS_REVIEWS,
     DEFINITION,
     DISCOVERY,

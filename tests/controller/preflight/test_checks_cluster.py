@@ -13,8 +13,8 @@ import pytest
 from controller.config.settings import Config
 from controller.preflight.checks import StartupError, check
 from controller.preflight.permissions import Permission, missing_permissions, permissions_needed
-from informers.client import ApiClient, open_client
-from informers.configuration import load_credentials
+from informers.http.client import ApiClient, open_client
+from informers.http.configuration import load_credentials
 from sandbox.controlplane import ControlPlane
 from tests import rbac
 from tests.cluster import Kubectl

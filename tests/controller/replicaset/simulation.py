@@ -18,7 +18,7 @@ from controller.kubevirt.vmis import is_active
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot, VMIRosters
-from controller.runtime.plan import Action, AnyResource, Outcome, Stage
+from controller.runtime.actions import Action, AnyResource, Outcome, Stage
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
 from informers.store import Change

@@ -12,7 +12,7 @@ from controller.replicaset.back_off import MAX_EVIDENCE, Trial, annotation_of, d
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import group_vmis
-from controller.runtime.plan import Create, Delete
+from controller.runtime.actions import Create, Delete
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import template_of
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.kubevirt.progress import PROGRESS_DEADLINE_S
 from controller.kubevirt.resources import VMIS
+from controller.replicas.progress import PROGRESS_DEADLINE_S
 from controller.replicaset.back_off import LONGEST_DELAY
 from controller.runtime.result import After, Retry
 from tests.builders import REPLICASETS

@@ -23,7 +23,7 @@ from controller.replicaset.plan import plan
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import group_vmis
-from controller.runtime.plan import Delete, Plan
+from controller.runtime.actions import Delete, Plan
 from informers.meta import ObjectKey
 from tests import builders
 from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot

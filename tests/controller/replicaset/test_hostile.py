@@ -14,7 +14,7 @@ from msgspec import Raw, structs
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
-from controller.runtime.plan import Confirm, Create, Delete, Patch
+from controller.runtime.actions import Confirm, Create, Delete, Patch
 from tests.builders import LABELS, SPEC, replicaset, snapshot, vmi
 
 ORPHANS = 10_000

@@ -7,7 +7,7 @@ from controller.apimachinery.label_selectors import SelectorRequirement
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
-from controller.runtime.plan import Confirm, Create, Delete, Patch
+from controller.runtime.actions import Confirm, Create, Delete, Patch
 from informers.meta import OwnerReference
 from tests.builders import replicaset, snapshot, vmi
 

@@ -16,8 +16,8 @@ from controller.replicaset.rollout import Rollout, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import group_vmis
-from controller.runtime.members import Group, Members
-from controller.runtime.plan import Confirm, Create, Delete, Patch
+from controller.runtime.actions import Confirm, Create, Delete, Patch
+from controller.runtime.members.groups import Group, Members
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
 from tests.builders import replicaset, snapshot, vmi

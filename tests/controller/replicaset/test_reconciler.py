@@ -9,12 +9,12 @@ import threading
 import pytest
 from structlog.testing import capture_logs
 
-from controller.kubevirt.progress import PROGRESS_DEADLINE_S
 from controller.kubevirt.resources import VMIS
+from controller.replicas.progress import PROGRESS_DEADLINE_S
 from controller.replicaset import rules
-from controller.runtime import side_thread
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
-from controller.runtime.status_writer import ABSENT_S
+from controller.runtime.settle.status_writer import ABSENT_S
+from controller.runtime.workers import side_thread
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document, vmi_document

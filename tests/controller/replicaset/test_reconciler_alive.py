@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VMIStatus
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
-from controller.runtime.controller import Controller
+from controller.runtime.workers.controller import Controller
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue

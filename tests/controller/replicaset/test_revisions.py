@@ -12,15 +12,15 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
-from controller.kubevirt.revisions import kept_revision
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.revisions import kept_revision
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.triggers import replicasets_of_revision
-from controller.runtime.plan import Action, Create, Delete, Done, Plan, Rejected
+from controller.runtime.actions import Action, Create, Delete, Done, Plan, Rejected
 from controller.runtime.result import After
 from informers.meta import ObjectKey
 from informers.store import Added, Removed, Updated

@@ -13,7 +13,7 @@ from controller.kubevirt.annotations import (
 )
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
-from controller.runtime.plan import Create, Delete
+from controller.runtime.actions import Create, Delete
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of

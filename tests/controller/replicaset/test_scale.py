@@ -7,7 +7,7 @@ from controller.apimachinery.names import SAFE_ALPHABET
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
 from controller.replicaset.plan import plan
-from controller.runtime.plan import Create, Delete
+from controller.runtime.actions import Create, Delete
 from tests.builders import LABELS, OWNER_REFERENCE, replicaset, snapshot, vmi
 from tests.strategies import template_hash_of
 

@@ -9,7 +9,7 @@ from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     Confirm,
     Create,

@@ -29,8 +29,8 @@ from controller.replicaset.ranking import first_for_removal, rank_for_removal
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import VMIs, group_vmis
-from controller.runtime.members import Group, Members
-from controller.runtime.plan import Delete
+from controller.runtime.actions import Delete
+from controller.runtime.members.groups import Group, Members
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import choice, template_hash_of
 

@@ -15,7 +15,7 @@ from controller.kubevirt.resources import VMIS
 from controller.replicaset.back_off import annotation_of, trial_of
 from controller.replicaset.plan import plan
 from controller.replicaset.status import outcome_notices
-from controller.runtime.plan import Create, Delete, Done
+from controller.runtime.actions import Create, Delete, Done
 from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.launcher import Launcher, comes_up, stays_unready
 from tests.controller.replicaset.simulation import ReplicaSetSimulation, replicaset_document

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
-from controller.runtime.plan import RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.actions import RemoveOwnerReference, ThreeWayMerge
 from tests.controller.runtime.executor_setup import ExecutorSetup, document, key
 from tests.fakes.requests import Request
 

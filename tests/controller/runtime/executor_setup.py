@@ -9,11 +9,11 @@ from collections.abc import Iterable
 import msgspec
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.cache_check import CacheCheck
-from controller.runtime.deletes import NO_JUDGE, Judge
-from controller.runtime.executor import Executor
-from controller.runtime.expectations import Expectations
-from controller.runtime.plan import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
+from controller.runtime.actions import Action, Confirm, Create, Delete, Outcome, Patch, Plan, Stage
+from controller.runtime.execute.deletes import NO_JUDGE, Judge
+from controller.runtime.execute.executor import Executor
+from controller.runtime.settle.cache_check import CacheCheck
+from controller.runtime.settle.expectations import Expectations
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from informers.objects import PatchType

@@ -6,8 +6,8 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.runtime.expectations import Expectations
-from controller.runtime.plan import AnyResource, Create, Delete, Outcome, Patch, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.actions import AnyResource, Create, Delete, Outcome, Patch, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.settle.expectations import Expectations
 from informers.errors import Conflict, TransportError
 from informers.meta import ObjectKey, OwnerReference
 from informers.objects import PatchType

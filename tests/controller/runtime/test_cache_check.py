@@ -11,9 +11,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.cache_check import DOUBT_S, PERIOD_S, READS, RELIST_PAUSE_S
-from controller.runtime.expectations import LATE_S
-from controller.runtime.plan import AnyResource, Patch
+from controller.runtime.actions import AnyResource, Patch
+from controller.runtime.settle.cache_check import DOUBT_S, PERIOD_S, READS, RELIST_PAUSE_S
+from controller.runtime.settle.expectations import LATE_S
 from informers.objects import PatchType
 from informers.store import StoreView
 from tests.controller.runtime.executor_setup import (

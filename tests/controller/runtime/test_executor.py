@@ -9,8 +9,8 @@ from itertools import pairwise
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.executor import PARALLEL
-from controller.runtime.plan import Stage
+from controller.runtime.actions import Stage
+from controller.runtime.execute.executor import PARALLEL
 from tests.controller.runtime.executor_setup import (
     BUSY,
     GONE,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.plan import Action, AlreadyThere, Missing, Rejected
+from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime.executor_setup import (
     ANOTHER,

@@ -7,9 +7,9 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS, VMS
-from controller.runtime.deletes import ATTEMPTS, Found, Judge
-from controller.runtime.plan import Delete, Member, Missing, Rejected, Restart, SuccessorRefused
-from controller.runtime.successors import is_freed_by_delete
+from controller.runtime.actions import Delete, Member, Missing, Rejected, Restart, SuccessorRefused
+from controller.runtime.execute.deletes import ATTEMPTS, Found, Judge
+from controller.runtime.execute.successors import is_freed_by_delete
 from informers.errors import ApiError, Conflict
 from informers.objects import read_meta
 from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when

@@ -9,8 +9,8 @@ import pytest
 
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
-from controller.runtime.plan import Done, Missing, Patch, Stage
-from controller.runtime.read_and_patch import ATTEMPTS
+from controller.runtime.actions import Done, Missing, Patch, Stage
+from controller.runtime.execute.read_and_patch import ATTEMPTS
 from informers.meta import OwnerReference
 from informers.objects import PatchType
 from tests.controller.runtime.executor_changes import (

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
-from controller.runtime.plan import Done, Member, Plan, Rejected, Restart, Unknown, Unserved
+from controller.runtime.actions import Done, Member, Plan, Rejected, Restart, Unknown, Unserved
 from controller.runtime.result import UNSERVED_S, After, Retry, facts_of, result_of
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
 from tests.fakes.requests import Document, Fault, Lost, Request, refusal

@@ -9,8 +9,8 @@ import msgspec
 import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.runtime.disk_check import FEW, LISTED_FOR_EACH
-from controller.runtime.plan import Create, Done, Plan, Postponed, Rejected
+from controller.runtime.actions import Create, Done, Plan, Postponed, Rejected
+from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, After, Retry, postponed_s, result_of
 from tests.controller.runtime.executor_changes import put_disk
 from tests.controller.runtime.executor_setup import GONE, OWNER_UID, ExecutorSetup, document, key
@@ -159,7 +159,7 @@ async def test_p4_a_full_quota_costs_no_list_of_disks():
 
 
 async def test_a_list_of_disks_has_pages(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("controller.runtime.disk_check.PAGE", 4)
+    monkeypatch.setattr("controller.runtime.execute.disk_check.PAGE", 4)
     setup = ExecutorSetup()
     for number in range(10):
         put_disk(setup, {**OLD_VM, "name": f"vm-{number}"}, name=f"disk-{number}")
@@ -171,7 +171,7 @@ async def test_a_list_of_disks_has_pages(monkeypatch: pytest.MonkeyPatch):
 async def test_if_a_namespace_has_far_more_disks_than_needed_the_disks_are_read_one_by_one(
     monkeypatch: pytest.MonkeyPatch,
 ):
-    monkeypatch.setattr("controller.runtime.disk_check.PAGE", 4)
+    monkeypatch.setattr("controller.runtime.execute.disk_check.PAGE", 4)
     setup = ExecutorSetup()
     needed = FEW + 1
     for number in range(4 + LISTED_FOR_EACH * needed + 1):

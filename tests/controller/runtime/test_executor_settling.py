@@ -8,8 +8,8 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.executor import LOOKUPS
-from controller.runtime.plan import Action
+from controller.runtime.actions import Action
+from controller.runtime.execute.executor import LOOKUPS
 from informers.errors import ApiError
 from tests.controller.runtime.executor_setup import (
     BUSY,

@@ -11,8 +11,8 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import DATA_VOLUMES, VMIS
-from controller.runtime.plan import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
-from controller.runtime.read_and_patch import ATTEMPTS
+from controller.runtime.actions import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.execute.read_and_patch import ATTEMPTS
 from informers.errors import Conflict
 from tests.controller.runtime.executor_changes import (
     OWN,

@@ -6,8 +6,8 @@ import msgspec
 import pytest
 
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS
-from controller.runtime.expansion import expansion
-from controller.runtime.plan import Done, ExpandClaim, Rejected
+from controller.runtime.actions import Done, ExpandClaim, Rejected
+from controller.runtime.execute.expansion import expansion
 from informers.meta import ObjectKey
 
 KEY = ObjectKey("default", "data-0")

@@ -7,8 +7,8 @@ from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.runtime.expectations import GIVE_UP_AFTER_S, Write
-from controller.runtime.plan import AlreadyThere, Confirm, Done, Missing, Outcome, Rejected, Skipped, Unknown
+from controller.runtime.actions import AlreadyThere, Confirm, Done, Missing, Outcome, Rejected, Skipped, Unknown
+from controller.runtime.settle.expectations import GIVE_UP_AFTER_S, Write
 from tests.controller.runtime.expectations_setup import (
     LOST,
     NO,

@@ -10,8 +10,7 @@ from hypothesis import settings
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.expectations import GIVE_UP_AFTER_S, Write
-from controller.runtime.plan import (
+from controller.runtime.actions import (
     AlreadyThere,
     AnyResource,
     Create,
@@ -26,6 +25,7 @@ from controller.runtime.plan import (
     ThreeWayMerge,
     Unknown,
 )
+from controller.runtime.settle.expectations import GIVE_UP_AFTER_S, Write
 from informers.meta import ObjectKey
 from informers.store import Store
 from tests.controller.runtime.expectations_setup import (

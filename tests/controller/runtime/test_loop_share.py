@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from controller.runtime.controller import Controller
-from controller.runtime.loop_share import ALLOWANCE_S, MAX_NAMESPACES, SHARE, LoopShare
+from controller.assembly import Assembly, Parts, assemble_kinds
 from controller.runtime.result import AwaitChange, Report
-from controller.runtime.wiring import Assembly, Parts, assemble_kinds
+from controller.runtime.workers.controller import Controller
+from controller.runtime.workers.loop_share import ALLOWANCE_S, MAX_NAMESPACES, SHARE, LoopShare
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.controller.runtime.workers import Tally

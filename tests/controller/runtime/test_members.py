@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.runtime.members import CHUNK, Members, grouped
+from controller.runtime.members.groups import CHUNK, Members, grouped
 from informers.meta import ObjectMeta
 
 

@@ -11,8 +11,8 @@ from itertools import pairwise
 
 import pytest
 
-from controller.runtime.outage import LONGEST_S, PROBES_AT_ONCE, PROBES_PER_S, SINGLE_FAILURE_S
 from controller.runtime.result import AwaitChange, Report, Retry
+from controller.runtime.workers.outage import LONGEST_S, PROBES_AT_ONCE, PROBES_PER_S, SINGLE_FAILURE_S
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue

@@ -7,8 +7,8 @@ from datetime import timedelta
 import pytest
 
 from controller.kubevirt.resources import VMS
-from controller.runtime.plan import Done, Outcome, Rejected, ThreeWayMerge
-from controller.runtime.refusals import FIRST_WAIT, LONGEST_WAIT, Refusals
+from controller.runtime.actions import Done, Outcome, Rejected, ThreeWayMerge
+from controller.runtime.execute.refusals import FIRST_WAIT, LONGEST_WAIT, Refusals
 from informers.errors import Conflict, TransportError
 from informers.meta import ObjectKey
 from tests.builders import NOW

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.plan import Create, Delete, Done, Missing, Plan, Rejected, Skipped, Unknown
+from controller.runtime.actions import Create, Delete, Done, Missing, Plan, Rejected, Skipped, Unknown
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry, facts_of, result_of, retry_after
 from informers import errors
 from informers.meta import ObjectKey

@@ -13,7 +13,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import VMI_INDEXES, VMIRosters, members_of
 from controller.replicaset.traits import VMIs, group_vmis, traits_of
-from controller.runtime import members, rosters
+from controller.runtime.members import groups as members
+from controller.runtime.members import rosters
 from informers.store import Store
 from tests.builders import LABELS, replicaset, vmi
 from tests.fakes import stores

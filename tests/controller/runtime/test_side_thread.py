@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from controller.pool import rules
-from controller.runtime import side_thread
-from controller.runtime.side_thread import LARGE, SideThread
+from controller.runtime.workers import side_thread
+from controller.runtime.workers.side_thread import LARGE, SideThread
 from tests.pool_builders import pool
 from tests.pool_simulation import PoolSimulation
 

@@ -13,9 +13,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kinds import POOLS
-from controller.kubevirt.conditions import PAUSED
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
+from controller.replicas.conditions import PAUSED
 from controller.runtime.status import recounted, status_patch
 from tests import pool_builders
 from tests.builders import replicaset, snapshot, vmi

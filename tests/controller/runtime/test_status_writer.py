@@ -8,8 +8,8 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.runtime.expectations import Expectations
-from controller.runtime.status_writer import ABSENT_S, SHORTEST_CONFLICT_S, StatusWriter
+from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_S, StatusWriter
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 
-from controller.runtime.controller import Controller
 from controller.runtime.result import Report
+from controller.runtime.workers.controller import Controller
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 

@@ -8,7 +8,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.kubevirt.vmis import is_deleting
-from controller.runtime.plan import Create, Delete, Plan, Stage
+from controller.runtime.actions import Create, Delete, Plan, Stage
 from informers.meta import ObjectKey
 from tests.examples.flock.snapshot import Snapshot
 

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.runtime.deletes import NO_JUDGE, Judge
-from controller.runtime.plan import Notice, Outcome, Plan
+from controller.runtime.actions import Notice, Outcome, Plan
+from controller.runtime.execute.deletes import NO_JUDGE, Judge
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from controller.kubevirt.vmis import is_ready
-from controller.runtime.plan import Create, Done, Notice, Outcome
+from controller.runtime.actions import Create, Done, Notice, Outcome
 from tests.examples.flock.snapshot import Snapshot
 from tests.examples.flock.types import FlockStatus
 

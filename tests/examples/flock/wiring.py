@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
+from controller.assembly import Assembly, Cache, Parts, queue_of, wakes
+from controller.assembly import assemble as assemble_kind
 from controller.config.settings import Config
 from controller.kubevirt.resources import VMIS
-from controller.runtime.plan import AnyResource
-from controller.runtime.wiring import Assembly, Cache, Parts, queue_of, wakes
-from controller.runtime.wiring import assemble as assemble_kind
+from controller.runtime.actions import AnyResource
 from informers.resource import Resource
 from informers.store import StoreView
 from tests.examples.flock.descriptor import FLOCKS

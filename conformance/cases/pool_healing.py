@@ -1,0 +1,88 @@
+"""Cases about autohealing. A VM fails to start because of the test annotations `FAILING`, or because its
+PersistentVolumeClaim is missing.
+"""
+
+from __future__ import annotations
+
+from conformance.api import is_terminating
+from conformance.case import Cases, Document, Kind, Origin
+from conformance.namespace import require
+from conformance.pools import LABELS, Pools
+from conformance.templates import FAILING
+
+cases: Cases[Pools] = Cases(Kind.POOLS)
+HEALED_S = 300.0
+"""The time limit for the healing of a VM. KubeVirt waits up to a minute before the third start of a failing VM."""
+
+MISSING: Document = {"name": "absent", "persistentVolumeClaim": {"claimName": "absent"}}
+
+
+async def until_failing(pools: Pools, name: str, failures: int) -> Document:
+    return await pools.until(
+        f"{failures} failed starts of {name}",
+        lambda: pools.vm(name),
+        lambda vm: _failures(vm) >= failures,
+        within_s=HEALED_S,
+    )
+
+
+async def until_new(pools: Pools, name: str, uid: str) -> None:
+    await pools.until(
+        f"a new VM {name}",
+        pools.members,
+        lambda seen: name in seen and seen[name]["metadata"]["uid"] != uid,
+        within_s=HEALED_S,
+    )
+
+
+@cases.add("pool-heal-failures", "A VM that fails to start several times is created again under its name", rules="P15")
+async def heal_failures(pools: Pools) -> None:
+    template = pools.template(running=True, annotations=FAILING)
+    [vm] = (await pools.made(1, template=template, autohealing={"startUpFailureThreshold": 2})).values()
+    await until_new(pools, "pool-0", vm["metadata"]["uid"])
+
+
+@cases.add("pool-heal-duration", "A VM that cannot start for minFailingToStartDuration is created again", rules="P15")
+async def heal_duration(pools: Pools) -> None:
+    template = pools.template(running=True, volumes=[MISSING])
+    healing = {"minFailingToStartDuration": "10s"}
+    [vm] = (await pools.made(1, template=template, autohealing=healing)).values()
+    await until_new(pools, "pool-0", vm["metadata"]["uid"])
+
+
+@cases.add("pool-heal-off", "Without spec.autohealing, a failing VM stays", rules="P15")
+async def heal_off(pools: Pools) -> None:
+    template = pools.template(running=True, annotations=FAILING)
+    [vm] = (await pools.made(1, template=template)).values()
+    await until_failing(pools, "pool-0", 2)
+    uid = vm["metadata"]["uid"]
+    await pools.stays("the same VM", lambda: pools.vm("pool-0"), lambda seen: seen["metadata"]["uid"] == uid)
+
+
+@cases.add(
+    "pool-heal-members-only", "Healing never deletes a VM that is no member", rules="P15 P2", origin=Origin.VMHERD
+)
+async def heal_members_only(pools: Pools) -> None:
+    failing = pools.template(running=True, annotations=FAILING)
+    metadata = {"name": "bystander", "labels": LABELS}
+    body = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": failing["spec"]}
+    made = await pools.api.create(pools.vm_path, body)
+    await pools.made(1, autohealing={"startUpFailureThreshold": 1})
+    uid = made["metadata"]["uid"]
+
+    def is_deleted(seen: dict[str, Document]) -> bool:
+        found = seen.get("bystander")
+        return found is None or found["metadata"]["uid"] != uid or is_terminating(found)
+
+    found = await pools.until(
+        "2 failed starts of the bystander",
+        pools.vms,
+        lambda seen: is_deleted(seen) or _failures(seen["bystander"]) >= 2,
+        within_s=HEALED_S,
+    )
+    require("that the bystander stays", not is_deleted(found), found)
+
+
+def _failures(vm: Document) -> int:
+    failure = (vm.get("status") or {}).get("startFailure") or {}
+    return int(failure.get("consecutiveFailCount") or 0)

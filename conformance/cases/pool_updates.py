@@ -1,0 +1,248 @@
+"""Cases about a new template of a pool: VMs, VMIs, maxUnavailable and revisions."""
+
+from __future__ import annotations
+
+import asyncio
+
+from conformance.api import is_ready, is_terminating, labels_of
+from conformance.case import Cases, Document, Kind, Origin, Unmet
+from conformance.namespace import BOOT_S, require
+from conformance.pools import NAME, Pools
+
+cases: Cases[Pools] = Cases(Kind.POOLS)
+NEW = {"release": "two"}
+UPDATE_S = 120.0
+
+
+def has_new_label(document: Document) -> bool:
+    return labels_of(document).get("release") == "two"
+
+
+async def running(pools: Pools, replicas: int = 1, **spec: Document) -> dict[str, Document]:
+    """Create a pool of running VMs, and return the VMIs."""
+    labels = {"tier": "front"}
+    await pools.make(replicas, template=pools.template(running=True, labels=labels), **spec)
+    await pools.until_ready(replicas)
+    return await pools.vmis()
+
+
+async def until_vms_have_label(pools: Pools) -> None:
+    """Wait until the VMI template of each VM has the new label."""
+    await pools.until(
+        "the new VMI template in each VM",
+        pools.members,
+        lambda seen: all(has_new_label(vm["spec"]["template"]) for vm in seen.values()),
+        within_s=UPDATE_S,
+    )
+
+
+def uids(documents: dict[str, Document]) -> dict[str, str]:
+    return {name: document["metadata"]["uid"] for name, document in documents.items()}
+
+
+@cases.add("pool-update-vm-labels", "New labels of the VMs are added, and no VMI restarts", rules="P12 P13")
+async def vm_labels(pools: Pools) -> None:
+    before = await running(pools, 1)
+    await pools.relabel_template(NEW)
+    await pools.until("the new label on each VM", pools.members, lambda seen: all(map(has_new_label, seen.values())))
+    await pools.stays("the same VMIs", pools.vmis, lambda seen: uids(seen) == uids(before), for_s=5)
+
+
+@cases.add("pool-update-default", "Without updateStrategy, a new VMI template restarts the VMIs", rules="P12 P13")
+async def default(pools: Pools) -> None:
+    before = await running(pools, 1)
+    await pools.relabel_template(NEW, vmi=True)
+    await until_restarted(pools, before)
+
+
+@cases.add("pool-update-proactive", "With proactive updates, a new VMI template restarts the VMIs", rules="P12 P13")
+async def proactive(pools: Pools) -> None:
+    before = await running(pools, 2, updateStrategy={"proactive": {}})
+    await pools.relabel_template(NEW, vmi=True)
+    await until_restarted(pools, before)
+
+
+async def until_restarted(pools: Pools, before: dict[str, Document]) -> None:
+    """Wait until each VM has a new, ready VMI with the new label."""
+    old = {*uids(before).values()}
+    await until_vms_have_label(pools)
+    await pools.until(
+        "a new ready VMI with the new label for each VM",
+        pools.vmis,
+        lambda seen: (
+            seen.keys() == before.keys()
+            and all(map(has_new_label, seen.values()))
+            and all(map(is_ready, seen.values()))
+            and not old & {*uids(seen).values()}
+        ),
+        within_s=BOOT_S,
+    )
+
+
+@cases.add("pool-update-opportunistic", "With opportunistic updates, VMs change and VMIs do not restart", rules="P13")
+async def opportunistic(pools: Pools) -> None:
+    before = await running(pools, 1, updateStrategy={"opportunistic": {}})
+    await pools.relabel_template(NEW, vmi=True)
+    await until_vms_have_label(pools)
+    await pools.stays("the same VMIs", pools.vmis, lambda seen: uids(seen) == uids(before), for_s=5)
+
+
+@cases.add(
+    "pool-update-opportunistic-restart", "With opportunistic updates, a restarted VMI has the new template", rules="P13"
+)
+async def opportunistic_restart(pools: Pools) -> None:
+    before = await running(pools, 1, updateStrategy={"opportunistic": {}})
+    await pools.relabel_template(NEW, vmi=True)
+    await until_vms_have_label(pools)
+    await pools.api.delete(f"{pools.vmi_path}/pool-0")
+    await until_restarted(pools, before)
+
+
+@cases.add("pool-update-unmanaged", "With unmanaged updates, neither VMs nor VMIs change", rules="P12")
+async def unmanaged(pools: Pools) -> None:
+    before = await running(pools, 1, updateStrategy={"unmanaged": {}})
+    await pools.relabel_template(NEW, vmi=True)
+    await stays_old(pools, before)
+
+
+async def stays_old(pools: Pools, before: dict[str, Document]) -> None:
+    await pools.stays(
+        "VMs with the old template",
+        pools.members,
+        lambda seen: not any(has_new_label(vm["spec"]["template"]) for vm in seen.values()),
+        for_s=4,
+    )
+    require("the same VMIs", uids(await pools.vmis()) == uids(before), await pools.vmis())
+
+
+def selected_by(labels: dict[str, str]) -> Document:
+    selectors = {"labelSelector": {"matchLabels": labels}}
+    return {"proactive": {"selectionPolicy": {"selectors": selectors}}}
+
+
+@cases.add("pool-update-selected", "VMs that the update's selector matches are updated", rules="P12")
+async def selected(pools: Pools) -> None:
+    before = await running(pools, 1, updateStrategy=selected_by({"tier": "front"}))
+    await pools.relabel_template(NEW, vmi=True)
+    await until_restarted(pools, before)
+
+
+@cases.add("pool-update-not-selected", "VMs that the update's selector does not match are not updated", rules="P12")
+async def not_selected(pools: Pools) -> None:
+    before = await running(pools, 1, updateStrategy=selected_by({"tier": "back"}))
+    await pools.relabel_template(NEW, vmi=True)
+    await stays_old(pools, before)
+
+
+@cases.add("pool-new-vm-new-template", "A VM that is created after the change has the new template", rules="P4 P12")
+async def new_vm(pools: Pools) -> None:
+    await pools.made(1, updateStrategy={"unmanaged": {}})
+    await pools.relabel_template(NEW, vmi=True)
+    await pools.scale(2, NAME)
+    found = await pools.until_names(0, 1)
+    require("the new label on pool-1", has_new_label(found["pool-1"]["spec"]["template"]), found["pool-1"]["spec"])
+
+
+@cases.add("pool-max-unavailable", "During an update, at most maxUnavailable VMs are not ready", rules="P14")
+async def max_unavailable(pools: Pools) -> None:
+    wanted, allowed = 4, 1
+    before = await running(pools, wanted, maxUnavailable=allowed)  # type: ignore[arg-type]
+    listed = await pools.api.get(pools.vmi_path)
+    now = {item["metadata"]["name"]: item for item in listed["items"]}
+    require("that nothing restarts before the change", uids(now) == uids(before), now)
+    worst = 0
+    try:
+        async with (
+            asyncio.timeout(wanted * BOOT_S * pools.conditions.patience),
+            pools.api.watch(pools.vmi_path, listed["metadata"]["resourceVersion"]) as events,
+        ):
+            await pools.relabel_template(NEW, vmi=True)
+            async for event in events:
+                vmi = event["object"]
+                now[vmi["metadata"]["name"]] = {} if event["type"] == "DELETED" else vmi
+                present = [each for each in now.values() if each and is_ready(each) and not is_terminating(each)]
+                worst = max(worst, wanted - len(present))
+                if len(present) == wanted and all(map(has_new_label, present)):
+                    break
+    except TimeoutError:
+        raise Unmet("an update of all VMs", f"{sum(map(has_new_label, now.values()))} updated") from None
+    require(f"at most {allowed} of {wanted} VMs not ready", worst <= allowed, f"{worst} of {wanted} not ready at once")
+
+
+@cases.add("pool-revision", "A ControllerRevision stores the template of the VMs", rules="P11")
+async def revision(pools: Pools) -> None:
+    [vm] = (await pools.made(1)).values()
+    label = labels_of(vm).get("kubevirt.io/vm-pool-revision-name")
+    found = await pools.revisions()
+    require("a ControllerRevision with the name in the VM's label", label in found, [label, *found])
+    owners = [owner["name"] for owner in found[str(label)]["metadata"].get("ownerReferences") or ()]
+    require("a ControllerRevision of the pool", owners == [NAME], owners)
+
+
+@cases.add("pool-revision-pruned", "ControllerRevisions that no VM uses are deleted after some updates", rules="P11")
+async def revision_pruned(pools: Pools) -> None:
+    await pools.made(1)
+    for number in range(8):
+        text = str(number)
+        await pools.relabel_template({"number": text})
+        await pools.until(
+            f"the label number={text} on the VM",
+            pools.members,
+            lambda seen, text=text: all(labels_of(vm).get("number") == text for vm in seen.values()),  # type: ignore[misc]
+        )
+    await pools.until("at most 6 ControllerRevisions", pools.revisions, lambda seen: 1 <= len(seen) <= 6)
+
+
+@cases.add("pool-revision-scaling", "Scaling makes no ControllerRevision", rules="P11", origin=Origin.VMHERD)
+async def revision_scaling(pools: Pools) -> None:
+    await pools.made(1)
+    before = await pools.revisions()
+    await pools.scale(3, NAME)
+    await pools.until_names(0, 1, 2)
+    after = await pools.revisions()
+    require("the same ControllerRevisions", after.keys() == before.keys(), [*after])
+
+
+@cases.add(
+    "pool-update-keeps-changes",
+    "An update keeps what a user changed in a VM and the template did not",
+    rules="P12",
+    origin=Origin.VMHERD,
+)
+async def keeps_changes(pools: Pools) -> None:
+    await pools.made(1)
+    mine = {"spec": {"template": {"spec": {"nodeSelector": {"example.org/zone": "a"}}}}}
+    await pools.api.merge(f"{pools.vm_path}/pool-0", mine)
+    await pools.relabel_template(NEW, vmi=True)
+    await until_vms_have_label(pools)
+    spec = (await pools.vm("pool-0"))["spec"]["template"]["spec"]
+    require("the user's nodeSelector", spec.get("nodeSelector") == {"example.org/zone": "a"}, spec.get("nodeSelector"))
+
+
+@cases.add(
+    "pool-update-keeps-stopped",
+    "An update does not start a VM that its user stopped",
+    rules="P12",
+    origin=Origin.VMHERD,
+)
+async def keeps_stopped(pools: Pools) -> None:
+    await running(pools, 1)
+    await pools.api.merge(f"{pools.vm_path}/pool-0", {"spec": {"runStrategy": "Halted"}})
+    await pools.until_equal("no VMI", pools.vmis, {}, within_s=BOOT_S)
+    await pools.relabel_template(NEW, vmi=True)
+    await until_vms_have_label(pools)
+    await pools.stays("no VMI", pools.vmis, lambda seen: not seen)
+
+
+@cases.add(
+    "pool-partition", "With vmherd.dev/partition, lower ordinals keep their template", rules="P14", origin=Origin.VMHERD
+)
+async def partition(pools: Pools) -> None:
+    await pools.made(3, annotations={"vmherd.dev/partition": "2"})
+    await pools.relabel_template(NEW)
+    await pools.until("the new label on pool-2", lambda: pools.vm("pool-2"), has_new_label)
+    await pools.stays(
+        "no new label below the partition",
+        pools.members,
+        lambda seen: [name for name, vm in seen.items() if has_new_label(vm)] == ["pool-2"],
+    )

@@ -1,0 +1,61 @@
+"""The list of all cases, and the selection of cases by kind and by pattern."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from fnmatch import fnmatchcase
+from typing import Final
+
+from conformance.case import Case, Kind
+from conformance.cases import (
+    pool_disk_changes,
+    pool_disks,
+    pool_healing,
+    pool_members,
+    pool_reports,
+    pool_scaling,
+    pool_updates,
+    set_members,
+    set_reports,
+    set_scaling,
+)
+
+CASES: Final[tuple[Case, ...]] = (
+    *set_scaling.cases,
+    *set_members.cases,
+    *set_reports.cases,
+    *pool_scaling.cases,
+    *pool_members.cases,
+    *pool_updates.cases,
+    *pool_disks.cases,
+    *pool_disk_changes.cases,
+    *pool_healing.cases,
+    *pool_reports.cases,
+)
+
+
+def select(
+    cases: Sequence[Case], *, kind: Kind | None = None, only: Sequence[str] = (), skip: Sequence[str] = ()
+) -> list[Case]:
+    """Return the cases of a kind that match a pattern in `only` and no pattern in `skip`.
+
+    An empty `only` matches all cases. Raises ValueError if a pattern matches no case.
+    """
+    for pattern in (*only, *skip):
+        if not any(matches(case, pattern) for case in cases):
+            raise ValueError(f"no case matches {pattern!r}")
+    return [
+        case
+        for case in cases
+        if (kind is None or case.kind is kind)
+        and (not only or any(matches(case, pattern) for pattern in only))
+        and not any(matches(case, pattern) for pattern in skip)
+    ]
+
+
+def matches(case: Case, pattern: str) -> bool:
+    """Return True if the shell pattern matches the id of the case.
+
+    Return True also if the pattern is the number of a rule that the case checks.
+    """
+    return fnmatchcase(case.id, pattern) or pattern in case.rules.split()

@@ -1,0 +1,305 @@
+"""The namespace of one case, with functions that read objects and wait for states."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from conformance.api import Api, condition_of, controller_of, is_ready, is_terminating
+from conformance.case import Document, Skip, Unmet
+from conformance.templates import HOLD, vmi_spec
+from informers.errors import ApiError, StatusError
+
+T = TypeVar("T")
+
+POLL_S = 0.2
+CONTROL_S = 30.0
+"""The time limit for changes that need only the API server and the controller."""
+
+STOPPED_S = 60.0
+"""The time limit for changes of VMs that do not run."""
+
+BOOT_S = 180.0
+"""The time limit for changes that need a VM to start or to stop."""
+
+QUIET_S = 3.0
+"""The observation time for a state that must not change."""
+
+SHOWN = 300
+"""The maximum length of the description of a state."""
+
+
+class Subject(Struct, frozen=True):
+    """The kind under test, in the API group and version that the cluster serves."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    short_names: tuple[str, ...] = ()
+    versions: tuple[str, ...] = ()
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}"
+
+    def path(self, namespace: str) -> str:
+        return f"/apis/{self.api_version}/namespaces/{namespace}/{self.plural}"
+
+
+class Conditions(Struct, frozen=True, kw_only=True):
+    """The settings for all cases of a run. `patience` multiplies each time limit."""
+
+    image: str
+    patience: float = 1.0
+
+
+class CaseNamespace:
+    """One namespace with objects of one kind."""
+
+    def __init__(self, api: Api, namespace: str, subject: Subject, conditions: Conditions) -> None:
+        self.api = api
+        self.namespace = namespace
+        self.subject = subject
+        self.conditions = conditions
+        self.objects = subject.path(namespace)
+        kubevirt = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
+        self.vmi_path = f"{kubevirt}/virtualmachineinstances"
+        self.vm_path = f"{kubevirt}/virtualmachines"
+        self.core = f"/api/v1/namespaces/{namespace}"
+        self.volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes"
+        self.revision_path = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
+
+    # Waits
+
+    async def until(
+        self,
+        expected: str,
+        look: Callable[[], Awaitable[T]],
+        met: Callable[[T], object],
+        *,
+        within_s: float = CONTROL_S,
+    ) -> T:
+        """Call `look` until `met` accepts the result, and return the result. Raises Unmet after `within_s` seconds."""
+        limit_s = within_s * self.conditions.patience
+        seen = "nothing"
+        with suppress(TimeoutError):
+            async with asyncio.timeout(limit_s):
+                while True:
+                    try:
+                        found = await look()
+                    except ApiError as error:
+                        seen = str(error)
+                    else:
+                        if met(found):
+                            return found
+                        seen = describe(found)
+                    await asyncio.sleep(POLL_S)
+        raise Unmet(f"{expected} within {limit_s:g} s", seen)
+
+    async def until_equal(
+        self, expected: str, look: Callable[[], Awaitable[T]], value: object, *, within_s: float = CONTROL_S
+    ) -> T:
+        return await self.until(expected, look, lambda found: found == value, within_s=within_s)
+
+    async def stays(
+        self, expected: str, look: Callable[[], Awaitable[T]], met: Callable[[T], object], *, for_s: float = QUIET_S
+    ) -> None:
+        """Call `look` repeatedly for `for_s` seconds. Raise Unmet if `met` rejects a result of `look`."""
+        loop = asyncio.get_running_loop()
+        end = loop.time() + for_s
+        while loop.time() < end:
+            found = await look()
+            require(f"{expected} for {for_s:g} s", met(found), found)
+            await asyncio.sleep(POLL_S)
+
+    async def refused(self, what: str, document: Document, *about: str) -> bool:
+        """Try to create an invalid object. Return True if the server rejects the object.
+
+        Raises Unmet if the server's message lacks one of the words in `about`.
+        """
+        try:
+            await self.api.create(self.objects, document)
+        except StatusError as error:
+            told = error.code in (400, 403, 422) and all(word in str(error) for word in about)
+            require(f"a refusal of {what} that names {', '.join(about) or 'the field'}", told, str(error))
+            return True
+        return False
+
+    # The kind under test
+
+    def path(self, name: str, subresource: str = "") -> str:
+        return "/".join(part for part in (self.objects, name, subresource) if part)
+
+    async def read(self, name: str) -> Document:
+        return await self.api.get(self.path(name))
+
+    async def status(self, name: str) -> Document:
+        return (await self.read(name)).get("status") or {}
+
+    async def condition(self, type_: str, name: str) -> Document | None:
+        return condition_of(await self.read(name), type_)
+
+    async def change(self, change: Document, name: str) -> Document:
+        return await self.api.merge(self.path(name), change)
+
+    async def scale(self, replicas: int, name: str) -> None:
+        await self.change({"spec": {"replicas": replicas}}, name)
+
+    async def scale_by_subresource(self, replicas: int, name: str) -> None:
+        """Scale as `kubectl scale` does."""
+        await self.api.merge(self.path(name, "scale"), {"spec": {"replicas": replicas}})
+
+    async def autoscale(self, replicas: int, name: str) -> None:
+        """Create an autoscaler with this minimum and maximum number of replicas."""
+        reference = {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "name": name}
+        body = {
+            "apiVersion": "autoscaling/v2",
+            "kind": "HorizontalPodAutoscaler",
+            "metadata": {"name": name},
+            "spec": {"minReplicas": replicas, "maxReplicas": replicas, "scaleTargetRef": reference},
+        }
+        await self.api.create(f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers", body)
+
+    async def counts(self, name: str) -> tuple[int, int]:
+        """Return `status.replicas` and `status.readyReplicas`."""
+        status = await self.status(name)
+        return status.get("replicas", 0), status.get("readyReplicas", 0)
+
+    def owns(self, name: str, document: Document) -> bool:
+        owner = controller_of(document)
+        return owner is not None and owner["kind"] == self.subject.kind and owner["name"] == name
+
+    # The objects around it
+
+    async def vmis(self) -> dict[str, Document]:
+        return _by_name(await self.api.items(self.vmi_path))
+
+    async def vms(self) -> dict[str, Document]:
+        return _by_name(await self.api.items(self.vm_path))
+
+    async def claims(self) -> dict[str, Document]:
+        return _by_name(await self.api.items(f"{self.core}/persistentvolumeclaims"))
+
+    async def data_volumes(self) -> dict[str, Document]:
+        return _by_name(await self.api.items(self.volumes))
+
+    async def revisions(self) -> dict[str, Document]:
+        """Return the revisions of pools by name. The revisions that KubeVirt writes when a VM starts are left out."""
+        found = _by_name(await self.api.items(self.revision_path))
+        return {name: each for name, each in found.items() if not name.startswith("revision-start-vm-")}
+
+    async def reasons(self, name: str) -> set[str]:
+        """Return the reasons of the Events about an object of the kind under test."""
+        events = await self.api.items(f"{self.core}/events")
+        about = [(event, event["involvedObject"]) for event in events]
+        return {
+            event["reason"]
+            for event, subject in about
+            if subject.get("kind") == self.subject.kind and subject.get("name") == name
+        }
+
+    async def until_told(self, name: str, *reasons: str) -> None:
+        """Wait until there are Events with all these reasons."""
+        await self.until(f"Events {', '.join(reasons)}", lambda: self.reasons(name), lambda seen: seen >= {*reasons})
+
+    async def make_vmi(self, name: str, labels: dict[str, str], owners: Sequence[Document] = ()) -> Document:
+        body = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": name, "labels": labels, "ownerReferences": list(owners)},
+            "spec": vmi_spec(self.conditions.image),
+        }
+        return await self.api.create(self.vmi_path, body)
+
+    async def hold(self, path: str) -> None:
+        """Add a finalizer of the suite to an object. A deleted object then stays until `let_go` is called."""
+        finalizers = (await self.api.get(path))["metadata"].get("finalizers") or []
+        step: Document = {"op": "add", "path": "/metadata/finalizers", "value": [HOLD]}
+        if finalizers:
+            step = {"op": "add", "path": "/metadata/finalizers/-", "value": HOLD}
+        await self.api.steps(path, step)
+
+    async def let_go(self, path: str) -> None:
+        """Remove the finalizer that `hold` added."""
+
+        async def removed() -> bool:
+            found = await self.api.find(path)
+            finalizers = [] if found is None else found["metadata"].get("finalizers") or []
+            if HOLD not in finalizers:
+                return True
+            at = f"/metadata/finalizers/{finalizers.index(HOLD)}"
+            await self.api.steps(path, {"op": "test", "path": at, "value": HOLD}, {"op": "remove", "path": at})
+            return True
+
+        await self.until("the finalizer of the suite is removed", removed, bool)
+
+    async def forbid(self, plural: str, probe: Document, path: str) -> None:
+        """Create a quota that allows no new objects of this resource, and wait until it is in force."""
+        counted = f"count/{plural}.kubevirt.io"
+        body = {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "none"},
+            "spec": {"hard": {counted: "0"}},
+        }
+        quota = f"{self.core}/resourcequotas"
+        await self.api.create(quota, body)
+        # The quota is in force only after its status is set. Without a quota controller, the status stays empty.
+        await self.api.merge(f"{quota}/none/status", {"status": {"hard": {counted: "0"}, "used": {counted: "0"}}})
+
+        async def refusal() -> str:
+            try:
+                await self.api.create(path, probe, dryRun="All")
+            except StatusError as error:
+                return str(error)
+            return ""
+
+        message = await self.until("a quota in force", refusal, bool)
+        if "quota" not in message:
+            raise Skip(f"the quota cannot be checked: {message}")
+
+    async def allow(self) -> None:
+        """Remove the quota that `forbid` created."""
+        await self.api.delete(f"{self.core}/resourcequotas/none")
+
+
+def require(expected: str, met: object, seen: object) -> None:
+    """Raise Unmet if `met` is false."""
+    if not met:
+        raise Unmet(expected, describe(seen))
+
+
+def describe(seen: object) -> str:
+    """Return a short text of one line for a value. Objects of the API server are reduced to their names and states."""
+    text = seen if isinstance(seen, str) else msgspec.json.encode(_reduced(seen)).decode()
+    line = " ".join(text.split())
+    return line if len(line) <= SHOWN else f"{line[: SHOWN - 3]}..."
+
+
+def _reduced(seen: Any) -> Any:
+    match seen:
+        case {"metadata": {"name": str(name)}}:
+            status = seen.get("status") or {}
+            state = status.get("phase") or status.get("printableStatus") or ""
+            words = (state, "ready" if is_ready(seen) else "", "terminating" if is_terminating(seen) else "")
+            return " ".join(word for word in (name, *words) if word)
+        case dict() if seen and all(isinstance(value, dict) and "metadata" in value for value in seen.values()):
+            return [_reduced(value) for value in seen.values()]
+        case dict():
+            return {str(key): _reduced(value) for key, value in seen.items()}
+        case set() | frozenset():
+            return sorted(map(str, seen))
+        case list() | tuple():
+            return [_reduced(value) for value in seen]
+        case _:
+            return seen
+
+
+def _by_name(items: Sequence[Document]) -> dict[str, Document]:
+    return {item["metadata"]["name"]: item for item in items}

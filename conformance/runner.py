@@ -1,0 +1,129 @@
+"""Runs cases in parallel, each in its own namespace, and removes the namespaces afterwards."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from conformance.api import Api
+from conformance.case import MISSING, Case, Kind, Origin, Result, Skip, Status, Unmet
+from conformance.cluster import VMHERD, Cluster, probe
+from conformance.namespace import CaseNamespace, Conditions, Subject
+from conformance.namespaces import Namespaces
+from conformance.pools import Pools
+from conformance.replica_sets import ReplicaSets
+from informers.errors import ApiError
+
+SPACES: Final[Mapping[Kind, type[CaseNamespace]]] = {Kind.SETS: ReplicaSets, Kind.POOLS: Pools}
+CASE_S: Final = 900.0
+"""The time limit of one case in seconds. It is a safety net: the waits inside a case have shorter limits."""
+
+
+class Setup(Struct, frozen=True, kw_only=True):
+    """The settings of a run."""
+
+    api: Api
+    namespaces: Namespaces
+    conditions: Conditions
+
+    def space(self, kind: Kind, namespace: str, subject: Subject) -> CaseNamespace:
+        return SPACES[kind](self.api, namespace, subject, self.conditions)
+
+
+async def find_reconcilers(setup: Setup, cluster: Cluster) -> tuple[dict[Kind, str], bool]:
+    """Return the controller of each kind, and whether a simulator runs the VMIs.
+
+    The function creates one object of each kind to find this out.
+    """
+
+    async def ask(kind: Kind, subject: Subject) -> tuple[str, bool]:
+        namespace = await setup.namespaces.create("probe")
+        try:
+            return await probe(setup.space(kind, namespace, subject))
+        finally:
+            await setup.namespaces.delete(namespace)
+
+    answers = await asyncio.gather(*(ask(kind, subject) for kind, subject in cluster.subjects.items()))
+    found = dict(zip(cluster.subjects, answers, strict=True))
+    return {kind: name for kind, (name, _) in found.items()}, any(simulated for _, simulated in answers)
+
+
+async def run_cases(
+    setup: Setup, cluster: Cluster, cases: Sequence[Case], *, parallel: int, on_result: Callable[[Result], None]
+) -> list[Result]:
+    """Run the cases, and return their results in the order of `cases`. `on_result` is called after each case."""
+    waiting = deque(cases)
+    results: dict[str, Result] = {}
+
+    async def work() -> None:
+        while waiting:
+            result = await run_case(setup, cluster, waiting.popleft())
+            results[result.case.id] = result
+            on_result(result)
+
+    async with asyncio.TaskGroup() as group:
+        for number in range(parallel):
+            group.create_task(work(), name=f"conformance-{number}")
+    return [results[case.id] for case in cases]
+
+
+async def run_case(setup: Setup, cluster: Cluster, case: Case) -> Result:
+    """Run one case in a new namespace, and request the deletion of the namespace."""
+    reason = missing(cluster, case)
+    if reason:
+        return Result(case=case, status=Status.SKIPPED, reason=reason)
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    try:
+        namespace = await setup.namespaces.create(case.id)
+    except ApiError as error:
+        return Result(case=case, status=Status.FAILED, expected="a namespace for the case", seen=str(error))
+    try:
+        space = setup.space(case.kind, namespace, cluster.subjects[case.kind])
+        outcome = await _outcome(case, space, limit_s=CASE_S * setup.conditions.patience)
+    finally:
+        await setup.namespaces.delete(namespace)
+    return _judged(case, cluster, outcome, loop.time() - began)
+
+
+def missing(cluster: Cluster, case: Case) -> str:
+    """Return the reason why a case cannot be run on this cluster, or ""."""
+    if case.kind not in cluster.subjects:
+        return f"the cluster does not serve {case.kind}"
+    return next((MISSING[each] for each in case.requires if each not in cluster.has), "")
+
+
+async def _outcome(case: Case, space: CaseNamespace, *, limit_s: float) -> Unmet | Skip | None:
+    """Run the check of a case. Return the exception that ended the check, or None if the case passed."""
+    try:
+        async with asyncio.timeout(limit_s):
+            await case.check(space)
+    except (Unmet, Skip) as end:
+        return end
+    except TimeoutError:
+        return Unmet("an end of the case", f"it still runs after {limit_s:g} s")
+    except ApiError as error:
+        return Unmet("that the API server accepts the requests of the case", str(error))
+    except (LookupError, TypeError, ValueError) as error:
+        return Unmet("objects with the usual fields", f"{type(error).__name__}: {error}")
+    return None
+
+
+def _judged(case: Case, cluster: Cluster, outcome: Unmet | Skip | None, seconds: float) -> Result:
+    match outcome:
+        case None:
+            return Result(case=case, status=Status.PASSED, seconds=seconds)
+        case Skip():
+            return Result(case=case, status=Status.SKIPPED, seconds=seconds, reason=str(outcome))
+        case Unmet(expected=expected, seen=seen):
+            status = Status.DIFFERS if differs(case, cluster) else Status.FAILED
+            return Result(case=case, status=status, seconds=seconds, expected=expected, seen=seen)
+
+
+def differs(case: Case, cluster: Cluster) -> bool:
+    """Return True if the case is about a behaviour of vmherd, and another controller reconciles the kind."""
+    return case.origin is Origin.VMHERD and cluster.reconcilers.get(case.kind, "") not in ("", VMHERD)

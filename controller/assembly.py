@@ -1,0 +1,257 @@
+"""Functions that assemble the parts of a kind: caches, queue, event handlers, expectations, reconciler and workers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
+
+from controller.apimachinery.three_way_merge import PLAIN
+from controller.config.modes import Mode
+from controller.config.settings import Config
+from controller.events.recorder import EventRecorder
+from controller.kinds import Kind
+from controller.metrics.figures import figures_of
+from controller.metrics.page import SetFigures
+from controller.metrics.readiness import ReadyTimer
+from controller.metrics.registry import Metrics
+from controller.runtime.actions import AnyResource
+from controller.runtime.dry_run import DryRunReconciler
+from controller.runtime.execute.executor import Executor
+from controller.runtime.execute.first_deletes import FirstDeletes
+from controller.runtime.execute.patches import Merge
+from controller.runtime.reconciler import Rules, RulesReconciler, S
+from controller.runtime.result import Reconciler
+from controller.runtime.settle.cache_check import CacheCheck
+from controller.runtime.settle.expectations import Expectations
+from controller.runtime.settle.status_writer import StatusWriter
+from controller.runtime.workers.controller import Controller
+from controller.runtime.workers.loop_share import LoopShare
+from informers.http.client import ApiClient
+from informers.informer import SharedInformer
+from informers.meta import KubeObject, ObjectKey
+from informers.resource import Resource
+from informers.store import Change, Indexes, Removed, StoreView
+from informers.workqueue import WorkQueue
+
+T = TypeVar("T", bound=KubeObject)
+
+Triggers = Callable[[Change[T]], Iterable[tuple[ObjectKey, float]]]
+"""A function that returns the keys to reconcile after a change, each with a delay in seconds."""
+
+
+class Cache(NamedTuple):
+    """The indexes and the transformation that one kind needs for the cache of a resource.
+
+    `transform` makes each object smaller before the cache stores the object. If `transform` returns None, the cache
+    does not store the object. `is_optional` is True if `rules_of` of the kind works without this cache.
+    """
+
+    indexes: Indexes[Any]
+    transform: Callable[[Any], Any] | None = None
+    is_optional: bool = False
+
+
+class Parts(NamedTuple):
+    """The client, the metrics and the other Python objects that the controllers of all kinds use.
+
+    The function `now` returns the time of the wall clock. `check` compares the caches with the API server. `share`
+    limits the time that each namespace may use on the event loop.
+    """
+
+    config: Config
+    client: ApiClient
+    metrics: Metrics
+    recorder: EventRecorder
+    now: Callable[[], datetime]
+    check: CacheCheck
+    caches: Mapping[AnyResource, SharedInformer[Any]] = {}
+    share: LoopShare | None = None
+
+    def cache(self, resource: Resource[T]) -> SharedInformer[T]:
+        """Return the informer of a resource. All kinds share this informer.
+
+        The resource must be listed in the constant `CACHES` of the wiring module of a kind.
+        """
+        return self.caches[resource]
+
+    @property
+    def stores(self) -> Mapping[AnyResource, StoreView[Any]]:
+        """Return the stores of all shared informers."""
+        return {resource: informer.store for resource, informer in self.caches.items()}
+
+    def informer(self, resource: Resource[T], cache: Cache) -> SharedInformer[T]:
+        """Return a new informer that watches this resource in the configured namespaces."""
+        return SharedInformer(
+            resource,
+            self.client,
+            namespaces=self.config.namespaces,
+            indexes=cache.indexes,
+            transform=cache.transform,
+            resync_period_s=self.config.resync_period_s,
+            instruments=self.metrics,
+        )
+
+
+class Assembly(NamedTuple):
+    """The controller of one kind, and the informer of the kind's objects.
+
+    `figures` returns the replica counts of each object of the kind, for the metrics page.
+    """
+
+    controller: Controller
+    owners: SharedInformer[Any]
+    figures: Callable[[], Iterable[SetFigures]]
+
+
+def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
+    """Return the assemblies of these kinds, and all informers that the kinds need. Each resource is watched once."""
+    modules = [kind.module("wiring") for kind in kinds]
+    caches = merged_caches(module.CACHES for module in modules)
+    shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
+    # All kinds have one share. Otherwise, one namespace could use the whole event loop with objects of two kinds.
+    common = parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time))
+    assemblies: list[Assembly] = [module.assemble(common) for module in modules]
+    return assemblies, [*shared.values(), *(assembly.owners for assembly in assemblies)]
+
+
+def merged_caches(needs: Iterable[Mapping[AnyResource, Cache]]) -> dict[AnyResource, Cache]:
+    """Return one cache for each resource. Each cache has all indexes that at least one kind needs.
+
+    Raise ValueError if two kinds have different transforms for the same resource.
+    """
+    merged: dict[AnyResource, Cache] = {}
+    for resource, cache in (item for need in needs for item in need.items()):
+        known = merged.get(resource, Cache({}))
+        if known.transform and cache.transform and known.transform is not cache.transform:
+            raise ValueError(f"two kinds have different transforms for the cache of {resource.name}")
+        merged[resource] = Cache({**known.indexes, **cache.indexes}, known.transform or cache.transform)
+    return merged
+
+
+def queue_of(parts: Parts, kind: Kind[Any]) -> WorkQueue[ObjectKey]:
+    """Return a new queue for the keys of the objects of a kind."""
+    return WorkQueue(kind.name, instruments=parts.metrics)
+
+
+def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Change[T]], None]:
+    """Return an event handler that queues the keys to reconcile."""
+
+    def handle(change: Change[T]) -> None:
+        for key, delay_s in triggers(change):
+            queue.add_after(key, delay_s)
+
+    return handle
+
+
+def times_readiness(
+    parts: Parts,
+    kind: Kind[Any],
+    owners: StoreView[KubeObject],
+    *,
+    is_new: Callable[[T], bool],
+    ready_at: Callable[[T], datetime | None],
+) -> Callable[[Change[T]], None]:
+    """Return an event handler that measures how long new members of the kind take to become ready."""
+
+    def observe(seconds: float) -> None:
+        parts.metrics.became_ready(kind.kind, after_s=seconds)
+
+    timer: ReadyTimer[T] = ReadyTimer(kind.kind, owners, is_new=is_new, ready_at=ready_at, observe=observe)
+    return timer.handle
+
+
+def assemble(
+    parts: Parts,
+    kind: Kind[Any],
+    rules: Rules[S],
+    queue: WorkQueue[ObjectKey],
+    *,
+    owners: SharedInformer[Any],
+    written: Iterable[SharedInformer[Any]],
+    merge: Merge = PLAIN.merge,
+) -> Assembly:
+    """Create the reconciler and the controller of a kind.
+
+    `written` are the informers of the resources that the plans of the kind write. `merge` computes the patch of a
+    `ThreeWayMerge` of the kind.
+    """
+    reconciler: Reconciler
+    if parts.config.observe:
+        reconciler = DryRunReconciler(
+            kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)
+        )
+    else:
+        reconciler = _writer(parts, kind, rules, _expectations(parts, kind, written), owners=owners, merge=merge)
+    controller = Controller(
+        kind.name,
+        queue,
+        reconciler,
+        workers=parts.config.workers,
+        instruments=parts.metrics,
+        share=parts.share,
+    )
+    owners.add_handler(_removes_metrics(parts, kind.kind))
+    group = rules.resource.group
+    figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
+    return Assembly(controller, owners, lambda: figures(owners.store.values()))
+
+
+def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
+    """Return an event handler that removes the metrics of deleted sets or pools."""
+
+    def handle(change: Change[Any]) -> None:
+        if isinstance(change, Removed):
+            parts.metrics.owner_gone(kind, change.last_known.metadata.key)
+
+    return handle
+
+
+def _writer(
+    parts: Parts,
+    kind: Kind[Any],
+    rules: Rules[S],
+    expectations: Expectations,
+    *,
+    owners: SharedInformer[Any],
+    merge: Merge,
+) -> RulesReconciler[S]:
+    parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
+    return RulesReconciler(
+        kind,
+        rules,
+        executor=Executor(
+            parts.client,
+            expectations,
+            controller=kind.name,
+            instruments=parts.metrics,
+            report=partial(parts.metrics.carried_out, kind.name, kind.kind),
+            merge=merge,
+            judge=rules.judge,
+            check=parts.check,
+        ),
+        expectations=expectations,
+        first_deletes=FirstDeletes(parts.client, parts.stores),
+        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, kind, [owners]), parts.check),
+        recorder=parts.recorder,
+        now=parts.now,
+        instruments=parts.metrics,
+        known_status=_known_status(parts, kind),
+    )
+
+
+def _known_status(parts: Parts, kind: Kind[Any]) -> frozenset[str] | None:
+    """Return the status fields in the served schema, or None if the schema contains all status fields.
+
+    In a takeover the cluster serves the schema of KubeVirt, and this schema lacks some status fields.
+    """
+    in_place = parts.config.mode == Mode.TAKEOVER and parts.config.group_of(kind) == kind.group
+    return kind.known_status if in_place else None
+
+
+def _expectations(parts: Parts, kind: Kind[Any], informers: Iterable[SharedInformer[Any]]) -> Expectations:
+    stores = {informer.resource: informer.store for informer in informers}
+    clock = asyncio.get_running_loop().time
+    return Expectations(stores, now=clock, gave_up=lambda: parts.metrics.gave_up(kind.name), doubt=parts.check.doubt)

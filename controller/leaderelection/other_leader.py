@@ -1,0 +1,154 @@
+"""Checks whether another vmherd is the leader with another lease. A vmherd outside the cluster makes this check before
+it starts, and every minute while it leads.
+
+All processes must use the same lease. With two leases, two processes would lead and write at the same time. A process
+in a Pod has its lease in a fixed namespace. A process outside the cluster, for example on the computer of a developer,
+may choose another namespace.
+
+A Pod does not look for other leases, because its role does not contain the permission. So if a vmherd in a Pod becomes
+the leader beside a leader outside the cluster, the process outside the cluster stops writing.
+
+A lease has a live holder if the lease changes while this process looks. The timestamps in a lease are not read, because
+the clocks of machines differ.
+"""
+
+from __future__ import annotations
+
+import asyncio
+
+import structlog
+from msgspec import Struct
+
+from controller.config.settings import Config
+from controller.leaderelection.lease import LEASES, Lease
+from controller.preflight.permissions import Permission, missing_permissions
+from controller.runtime.execute.requests import Requests
+from informers.errors import Forbidden
+
+log = structlog.get_logger()
+
+PAUSE_S = 1.0
+"""The time between two looks at the leases, in seconds."""
+
+MARGIN_S = 2 * PAUSE_S
+"""A time in seconds. The check lasts this much longer than the duration of the lease, because each read of the leases
+takes some time.
+"""
+
+LIST_LEASES = Permission(LEASES.group, LEASES.plural, "list")
+
+
+class OtherLeader(Struct, frozen=True):
+    """Another vmherd is the leader. Its lease has the configured name, but is in another namespace."""
+
+    holder: str
+    namespace: str
+    name: str
+
+    @property
+    def evidence(self) -> str:
+        return f"{self.holder} already leads with the lease {self.name} in namespace {self.namespace}"
+
+    def __str__(self) -> str:
+        return (
+            f"{self.evidence}, but two leaders must not reconcile the same objects: wait for that lease with "
+            f"--leader-election-namespace {self.namespace}, or write nothing with --observe, or use another "
+            "--leader-election-id if the two never reconcile the same objects"
+        )
+
+
+async def find_other_leader(client: Requests, config: Config) -> OtherLeader | None:
+    """Return a live holder of a lease with the configured name in another namespace, or None.
+
+    A live holder renews its lease while this function waits. The function waits for the longest duration of the leases
+    that have a holder.
+
+    In a Pod, return None without a request. If the lease in the configured namespace has a live holder, return None
+    too, because this process then waits for this lease. Raise ApiError or msgspec.DecodeError if a request fails.
+    """
+    if config.in_pod or not config.elects:
+        return None
+    if await missing_permissions(client, (LIST_LEASES,)):
+        log.warning("cannot look for another vmherd, because listing all leases is not allowed")
+        return None
+    first = await _held_leases(client, config.leader_election_id)
+    if not _without(config.leader_election_namespace, first):
+        return None
+    return await _live_holder(client, config, first, leads=False)
+
+
+async def _live_holder(client: Requests, config: Config, first: dict[str, Lease], *, leads: bool) -> OtherLeader | None:
+    """Wait until another lease changes, and return its holder. Return None if no other lease changes.
+
+    `first` are the leases at the beginning. If `leads` is True, this process changes the lease of the configured
+    namespace, so this lease is ignored. Otherwise return None if it changes.
+    """
+    own = None if leads else first.get(config.leader_election_namespace)
+    others = _without(config.leader_election_namespace, first)
+    longest_s = max(lease.record.lease_duration_seconds or config.lease_duration_s for lease in first.values())
+    deadline = asyncio.get_running_loop().time() + longest_s + MARGIN_S
+    log.info("another lease has a holder, looking whether it is alive", namespaces=sorted(others), within_s=longest_s)
+    live: OtherLeader | None = None
+    while asyncio.get_running_loop().time() < deadline:
+        await asyncio.sleep(PAUSE_S)
+        now = await _held_leases(client, config.leader_election_id)
+        if not leads and _has_changed(own, now.get(config.leader_election_namespace)):
+            return None
+        for namespace, lease in _without(config.leader_election_namespace, now).items():
+            if _has_changed(first.get(namespace), lease):
+                live = OtherLeader(lease.holder, namespace, config.leader_election_id)
+        if live is not None and own is None:
+            return live
+    return live
+
+
+class OtherLeaders:
+    """Looks for another leader again and again, while this process leads."""
+
+    def __init__(self, client: Requests, config: Config) -> None:
+        self._client = client
+        self._config = config
+        self._before: dict[str, Lease] = {}
+        self._may_look: bool | None = None if not config.in_pod and config.elects else False
+        """None means that no request for the leases has succeeded yet."""
+
+    async def find(self) -> OtherLeader | None:
+        """Return a live holder of a lease of the same name in another namespace, or None.
+
+        A lease that has not changed since the last call has no live holder. Without the permission to list leases,
+        return None and do not look again. Raise ApiError or msgspec.DecodeError if a request fails.
+        """
+        if self._may_look is False:
+            return None
+        try:
+            held = await _held_leases(self._client, self._config.leader_election_id)
+        except Forbidden:
+            # A starting API server may answer 403 to a user who has the permission.
+            if self._may_look or not await missing_permissions(self._client, (LIST_LEASES,)):
+                raise
+            self._may_look = False
+            return None
+        self._may_look = True
+        others = _without(self._config.leader_election_namespace, held)
+        before, self._before = self._before, others
+        if not any(_has_changed(before.get(namespace), lease) for namespace, lease in others.items()):
+            return None
+        return await _live_holder(self._client, self._config, others, leads=True)
+
+
+async def _held_leases(client: Requests, name: str) -> dict[str, Lease]:
+    """Return the leases with this name that have a holder, by namespace."""
+    answer = await client.request("GET", LEASES.path(""), params={"fieldSelector": f"metadata.name={name}"})
+    leases = LEASES.decode_page(answer).items or ()
+    return {lease.metadata.namespace: lease for lease in leases if lease.metadata.name == name and lease.holder}
+
+
+def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:
+    return {each: lease for each, lease in leases.items() if each != namespace}
+
+
+def _has_changed(before: Lease | None, now: Lease | None) -> bool:
+    """Return True if the lease changed between the two reads and still has a holder."""
+    if now is None:
+        return False
+    return before is None or before.metadata.resource_version != now.metadata.resource_version

@@ -1,0 +1,143 @@
+"""Failing VMs: the VMs that healing replaces, and the earliest time of each replacement (P15).
+
+A VM fails if one of these conditions is true:
+
+- The VM has failed to start at least `startUpFailureThreshold` times in a row.
+- The VM's `printableStatus` reports an error, and the VM has not been ready for `minFailingToStartDuration`.
+- The VM runs, and has not been ready for the time in the annotation `vmherd.dev/replace-unready-after-seconds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import datetime, timedelta
+
+from msgspec import Struct
+
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import (
+    BROKEN_STATES,
+    is_deleting,
+    is_meant_to_run,
+    is_ready,
+    printable_status_of,
+    start_failures_of,
+)
+from controller.pool.healing.records import Record, announced_deletion, pause_end
+from controller.pool.members.downtime import open_period, unready_since
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.spec.policies import Healing
+
+
+class Failure(Struct, frozen=True):
+    """The reason why a VM fails, and the earliest time of its replacement.
+
+    `is_certain` is false if the VM possibly becomes ready without a replacement.
+    """
+
+    at: datetime
+    why: str
+    is_certain: bool = True
+
+
+class FailingVM(Struct, frozen=True):
+    """A VM that fails.
+
+    `due` is the earliest time of its replacement. `healed` is the number of recent healings of its ordinal. `announced`
+    is the time of the announced deletion, or None. `is_certain` is false if the VM possibly becomes ready without a
+    replacement.
+    """
+
+    vm: VirtualMachine
+    ordinal: int
+    why: str
+    due: datetime
+    healed: int
+    announced: datetime | None
+    is_certain: bool
+
+
+def failing_vms(
+    snapshot: Snapshot,
+    members: VMs,
+    records: Mapping[int, Record],
+    *,
+    healing: Healing | None,
+    unready_limit: timedelta | None,
+) -> list[FailingVM]:
+    """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
+    down = members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm))
+    found = []
+    for group in down.groups:
+        failures = _failures(snapshot, group.example, healing, unready_limit)
+        if failures:
+            found += [each for vm in group if (each := _failing(snapshot, vm, failures, records)) is not None]
+    return sorted(found, key=lambda each: each.vm.metadata.name)
+
+
+def _failures(
+    snapshot: Snapshot, vm: VirtualMachine, healing: Healing | None, unready_limit: timedelta | None
+) -> list[Failure]:
+    """Return the failures of a VM. VMs with equal traits have equal failures."""
+    return [
+        *(_start_failures(snapshot, vm, healing) if healing is not None else ()),
+        *(_unready_failure(snapshot, vm, unready_limit) if unready_limit is not None else ()),
+    ]
+
+
+def _failing(
+    snapshot: Snapshot, vm: VirtualMachine, failures: list[Failure], records: Mapping[int, Record]
+) -> FailingVM | None:
+    ordinal = snapshot.ordinal_of(vm)
+    if ordinal is None:
+        return None
+    first = min(failures, key=lambda failure: failure.at)
+    record = records.get(ordinal)
+    return FailingVM(
+        vm,
+        ordinal,
+        first.why,
+        due=max(first.at, pause_end(vm, record) or first.at),
+        healed=record.count if record is not None else 0,
+        announced=announced_deletion(vm, record, snapshot.now),
+        is_certain=any(each.is_certain or each.at <= snapshot.now for each in failures),
+    )
+
+
+def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the VM or its VMI is ready.
+
+    The function also checks the VMI, because the status of the VM may be older than the status of the VMI.
+    """
+    vmi = snapshot.vmi_of(vm)
+    return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
+
+
+def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
+    failures, state = start_failures_of(vm), printable_status_of(vm)
+    since = unready_since(snapshot, vm)
+    unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0
+    limit_s = int(healing.min_failing.total_seconds())
+    number = f"it failed to start {failures} times in a row, the limit is {healing.threshold}"
+    duration = f"it has not been ready for {unready_s} s, the limit is {limit_s} s"
+    if failures >= healing.threshold:
+        yield Failure(snapshot.now, f"{number}; {duration}")
+    elif state in BROKEN_STATES and since is not None:
+        yield Failure(since + healing.min_failing, f"{state}, and {duration}; {number}")
+
+
+def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
+    """Yield the failure of a VM that runs and is not ready.
+
+    A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
+    """
+    period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
+    since = unready_since(snapshot, vm)
+    if period is None or since is None or not (period.crashes or (vmi is not None and vmis.is_running(vmi))):
+        return
+    unready_s = (snapshot.now - since) // timedelta(seconds=1)
+    text = f"it runs, but has not been ready for {unready_s} s; {REPLACE_UNREADY_AFTER} is {limit.total_seconds():.0f}"
+    yield Failure(since + limit, text, is_certain=False)

@@ -1,0 +1,206 @@
+"""Healing: the controller replaces VMs that fail (P15).
+
+Healing a VM takes two reconciliations. The first reconciliation announces the deletion in the pool's annotation
+`vmherd.dev/healed`. A few seconds later, another reconciliation deletes the VM, if the VM still fails. So users have
+time to see the failure. If the controller crashes, the next leader reads the healings from the annotation. A later
+reconciliation creates a new VM with the same ordinal.
+
+If `statePreservation` is Disabled, the VM is deleted in the foreground together with its disks. If `statePreservation`
+is Offline or Online, the disks are kept, and the new VM uses them again. Some failing VMs are not healed (see `holds`):
+for example a protected VM, a VM during a snapshot, or a VM whose failure a new disk does not cure. An Event shows the
+reason. A VM is deleted only if the server would accept its successor (P20).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from msgspec import Struct
+
+from controller.apimachinery.int_or_percent import Amount, parse_amount
+from controller.kubevirt.annotations import MAX_UNHEALTHY
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool.healing.failing import FailingVM, failing_vms
+from controller.pool.healing.records import (
+    ANNOUNCEMENT,
+    Record,
+    announcement_time,
+    count_recovering,
+    read_records,
+    record_patch,
+)
+from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
+from controller.pool.leaving.holds import healing_obstacle
+from controller.pool.members.downtime import open_period
+from controller.pool.members.notes import MAX_ENTRIES
+from controller.pool.members.revisions import Revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.scale import delete_of, successor_of
+from controller.pool.spec.intent import Intent
+from controller.replicas.unready_setting import replace_unready_after
+from controller.replicas.wrong_annotations import setting
+from controller.runtime.actions import Cause, Notice, Plan, Stage, join
+
+MAX_NOTICES: Final = 10
+"""The maximum number of Events about blocked healings in one reconciliation, for each kind of reason."""
+
+MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
+
+TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the same time"
+
+
+class HealingPlan(Struct, frozen=True):
+    """The plan of healing. `uids` are the UIDs of the VMs that this or a later reconciliation deletes."""
+
+    plan: Plan = Plan()
+    uids: frozenset[str] = frozenset()
+
+
+class _Sorted(Struct, frozen=True):
+    """The failing VMs whose replacement is due. Only the VMs in `curable` may be deleted now. `obstacles` has the
+    Events that say why the other VMs must wait.
+    """
+
+    curable: list[FailingVM]
+    obstacles: Plan
+
+
+def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, members: VMs) -> HealingPlan:
+    """Plan the deletion of as many failing VMs as the limits allow.
+
+    The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for
+    replacement, or a recreated VM becomes available or exceeds `START_TIMEOUT`.
+
+    At most `maxUnavailable` healed VMs may be unavailable at the same time. Healing does not wait for VMs that a
+    rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout
+    counts healed VMs as unavailable.
+    """
+    unready_limit = replace_unready_after(snapshot.owner.metadata)
+    if intent.healing is None and unready_limit is None:
+        return HealingPlan()
+    records = read_records(snapshot, intent)
+    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
+    certain = [each for each in failing if each.is_certain]
+    recovering = count_recovering(snapshot, intent, members, records, {each.vm.metadata.uid for each in certain})
+    next_times = [each.due for each in failing if each.due > snapshot.now]
+    if recovering.until is not None:
+        next_times.append(recovering.until)
+    wake = _wake(snapshot, next_times)
+    due = _sort_due(snapshot, intent, [each for each in failing if each.due <= snapshot.now])
+    parts = [due.obstacles, wake]
+    if not due.curable:
+        return HealingPlan(join(parts))
+    limit = _max_unhealthy(snapshot, len(members) + recovering.absent)
+    unhealthy = len(certain) + recovering.number
+    if unhealthy > limit:
+        notice = _too_many_notice(snapshot, members, unhealthy, limit)
+        return HealingPlan(join([*parts, Plan(held=TOO_MANY, notices=(notice,))]))
+    max_healed = min(intent.most_unavailable, MAX_ENTRIES)
+    slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
+    chosen = due.curable[:slots]
+    waiting = len(due.curable) - len(chosen)
+    held = f"healing: {waiting} virtual machines wait until others are available" if waiting else ""
+    parts += [_heal(snapshot, intent, revisions, chosen, records), Plan(held=held)]
+    return HealingPlan(join(parts), frozenset(each.vm.metadata.uid for each in chosen))
+
+
+def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
+    first = min(times, default=None)
+    return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
+
+
+def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sorted:
+    """Separate the VMs that may be deleted now from the other VMs.
+
+    VMs whose deletion was announced come first, then VMs with fewer healings.
+    """
+    curable, held = [], []
+    for each in due:
+        reason = healing_obstacle(snapshot, intent, each.vm, _own_disks(each.vm))
+        if reason:
+            held.append((each.vm, reason))
+        else:
+            curable.append(each)
+    curable.sort(key=lambda each: (each.announced is None, each.healed, each.due, each.ordinal))
+    text = f"healing: {len(held)} virtual machines wait: {held[0][1]}" if held else ""
+    return _Sorted(curable, Plan(notices=tuple(_held_notice(*each) for each in held[:MAX_NOTICES]), held=text))
+
+
+def _own_disks(vm: VirtualMachine) -> list[str]:
+    """Return the disks that the VM's dataVolumeTemplates have made. They are deleted together with the VM."""
+    templates = (vm.spec.data_volume_templates if vm.spec is not None else None) or ()
+    return [name for each in templates if each.metadata is not None and (name := each.metadata.name)]
+
+
+def _heal(
+    snapshot: Snapshot, intent: Intent, revisions: Revisions, chosen: list[FailingVM], records: Mapping[int, Record]
+) -> Plan:
+    """Plan the announcements and the deletions of the chosen VMs.
+
+    If the controller crashes after an announcement, the next leader deletes the same VMs, and does not count the
+    healing again. If the pool keeps disks, a VM without the pool finalizer gets the finalizer before the VM is deleted
+    (P10).
+    """
+    preserve = intent.scale_in.preserve
+    unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
+    announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
+    deletes = tuple(
+        delete_of(
+            each.vm,
+            f"healing: {each.why}",
+            foreground=not preserve,
+            keep_disks=preserve,
+            cause=Cause.HEALING,
+            successor=successor_of(snapshot, intent, revisions, each.vm),
+        )
+        for each in chosen
+        if each.announced is not None and each.announced <= snapshot.now and each.vm not in unsafe
+    )
+    stages = [*add_finalizers(unsafe)]
+    if announced:
+        stages.append(Stage((record_patch(snapshot, records, announced),)))
+    if deletes:
+        stages.append(Stage(deletes, essential=False))
+    times = [each.announced for each in chosen if each.announced is not None and each.announced > snapshot.now]
+    if announced:
+        times.append(announcement_time(snapshot.now) + ANNOUNCEMENT)
+    soon = len(chosen) - len(deletes)
+    held = f"healing: {soon} virtual machines are replaced in a few seconds" if soon else ""
+    return join([Plan(stages=tuple(stages), held=held), _wake(snapshot, times)])
+
+
+def _max_unhealthy(snapshot: Snapshot, members: int) -> int:
+    """Return the number of VMs that may fail at the same time. The default is used without a valid annotation."""
+    text = setting(snapshot.owner.metadata, MAX_UNHEALTHY)
+    amount = parse_amount(text) if text is not None else None
+    return (amount or MAX_UNHEALTHY_DEFAULT).of(members)
+
+
+def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
+    """Return an Event about blocked healing, because too many VMs fail.
+
+    The Event is sent once for one series of failures. Another series begins if the spec changes, or if the VM with the
+    longest unready period recovers.
+    """
+    periods = [period for vm in members if (period := open_period(snapshot, vm)) is not None]
+    first = min(((period.since, period.uid) for period in periods), default="")
+    return Notice(
+        reason="HealingHeld",
+        message=(
+            f"{failing} virtual machines fail at the same time, the limit is {limit}; "
+            "no virtual machine is replaced until fewer fail"
+        ),
+        once=f"healing held {snapshot.owner.metadata.generation} {first}",
+    )
+
+
+def _held_notice(vm: VirtualMachine, reason: str) -> Notice:
+    """Return an Event about a failing VM that must not be healed now. Each reason is reported once for a VM."""
+    return Notice(
+        reason="HealingHeld",
+        message=f"{vm.metadata.name} is not replaced: {reason}",
+        once=f"healing held {vm.metadata.uid} {reason}",
+    )

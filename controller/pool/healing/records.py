@@ -1,0 +1,180 @@
+"""Records of healings in the pool's annotation `vmherd.dev/healed` (P15).
+
+The record of an ordinal has the UID of the deleted VM, the number of healings in a row, and the time of the last
+healing. A record is written before the VM is deleted. So a record with the UID of the present VM announces the deletion
+of this VM. The VM is deleted `ANNOUNCEMENT` later, so that users and monitoring can see the failure. Old records are
+removed when a new record is written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from msgspec import Struct
+
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt.annotations import HEALED
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting
+from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.spec.intent import Intent
+from controller.replicas.unready_setting import replace_unready_after
+from controller.runtime.actions import Patch
+
+FIRST_PAUSE: Final = timedelta(seconds=10)
+LONGEST_PAUSE: Final = timedelta(minutes=5)
+RECORD_LIFETIME: Final = timedelta(minutes=30)
+START_TIMEOUT: Final = timedelta(minutes=5)
+"""The time limit for a recreated VM to become available. After this time, the VM no longer delays other healings."""
+
+ANNOUNCEMENT: Final = timedelta(seconds=3)
+"""The time between the announcement of a healing and the deletion of the VM."""
+
+ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
+"""The age at which the announcement of a deletion is no longer valid. The deletion then needs a new announcement."""
+
+
+class Record(Struct, frozen=True, array_like=True):
+    """The last healing of an ordinal.
+
+    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. The field `at` is the time of the
+    last healing.
+    """
+
+    uid: str
+    count: int
+    at: datetime
+
+
+class Recovering(Struct, frozen=True):
+    """The ordinals whose VM was deleted for healing, and whose new VM is not available yet.
+
+    `number` counts all these ordinals, and `absent` counts the ordinals without a VM. The field `until` is the next
+    time at which a recreated VM becomes available or exceeds `START_TIMEOUT`, or None.
+    """
+
+    number: int
+    absent: int = 0
+    until: datetime | None = None
+
+
+def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
+    """Return the records of recent healings, by ordinal.
+
+    Old records and malformed records are left out. Times in the near future are valid, because the clock of an earlier
+    leader may have been ahead.
+    """
+    after = replace_unready_after(snapshot.owner.metadata)
+    if intent.healing is None and after is None:
+        return {}
+    slowest = max(intent.healing.min_failing if intent.healing is not None else timedelta(), after or timedelta())
+    lifetime = RECORD_LIFETIME + 2 * slowest
+    return {
+        ordinal: record
+        for ordinal, record in read_note(snapshot.owner.metadata, HEALED, Record).items()
+        if record.count in VALID_NUMBERS
+        and record.at.tzinfo is not None
+        and -LONGEST_PAUSE <= snapshot.now - record.at < lifetime
+    }
+
+
+def count_recovering(
+    snapshot: Snapshot,
+    intent: Intent,
+    members: VMs,
+    records: Mapping[int, Record],
+    failing: Collection[str] = (),
+) -> Recovering:
+    """Count the healed VMs that are not available: terminating, absent and starting VMs.
+
+    VMs with a UID in `failing` are not counted.
+    """
+    if not records:
+        return Recovering(0)
+    by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
+    min_ready = min_ready_of(snapshot)
+    terminating, absent = 0, 0
+    deadlines = []
+    for ordinal, record in records.items():
+        vm = by_ordinal.get(ordinal)
+        if vm is None:
+            absent += 1
+        elif vm.metadata.uid == record.uid:
+            terminating += is_deleting(vm)
+        elif vm.metadata.uid not in failing and (deadline := _start_deadline(snapshot, vm, record, min_ready)):
+            deadlines.append(deadline)
+    absent = min(absent, max(intent.wanted - len(members), 0))
+    return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
+
+
+def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
+    """Return the deadline for a recreated VM to become available (P14).
+
+    The result is None if the VM is available or terminating, or if the deadline has passed.
+    """
+    availability = count_unavailable(snapshot, (vm,), min_ready_s)
+    if is_deleting(vm) or not availability.unavailable:
+        return None
+    created_at = min(max(record.at, with_timezone(vm.metadata.creation_timestamp) or record.at), snapshot.now)
+    deadline = availability.next_at or created_at + START_TIMEOUT
+    return deadline if deadline > snapshot.now else None
+
+
+def pause_end(vm: VirtualMachine, record: Record | None) -> datetime | None:
+    """Return the first time at which the VM's ordinal may be healed again, or None if there is no pause.
+
+    `record` is the last healing of the ordinal. If the record contains the UID of this VM, the VM was not deleted yet.
+    Then there is no pause.
+    """
+    if record is None or record.uid == vm.metadata.uid:
+        return None
+    return record.at + pause_after(record.count)
+
+
+def pause_after(count: int) -> timedelta:
+    """Return the pause after `count` healings in a row.
+
+    The pause is 10 seconds after the first healing. Each further healing doubles the pause, up to 5 minutes.
+    """
+    doublings: int = 2 ** min(count - 1, 16)
+    return min(FIRST_PAUSE * doublings, LONGEST_PAUSE)
+
+
+def announced_deletion(vm: VirtualMachine, record: Record | None, now: datetime) -> datetime | None:
+    """Return the time at which the announced deletion of the VM is due, or None if no deletion is announced.
+
+    An announcement older than `ANNOUNCEMENT_LIFETIME` is not valid, because the VM may have been ready in the meantime.
+    An announcement in the future is not valid either.
+    """
+    if record is None or record.uid != vm.metadata.uid or not -ANNOUNCEMENT <= now - record.at < ANNOUNCEMENT_LIFETIME:
+        return None
+    return record.at + ANNOUNCEMENT
+
+
+def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: Mapping[int, VirtualMachine]) -> Patch:
+    """Return a patch that announces the deletion of these VMs.
+
+    A repeated announcement for the same VM does not change the number of healings.
+    """
+    at = announcement_time(snapshot.now)
+    updated = dict(records)
+    for ordinal, vm in announced.items():
+        previous = records.get(ordinal)
+        uid, count = vm.metadata.uid, previous.count if previous is not None else 0
+        is_repeated = previous is not None and previous.uid == uid
+        updated[ordinal] = Record(uid, count if is_repeated else count + 1, at)
+    newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MAX_ENTRIES:]
+    entries = {ordinal: updated[ordinal] for ordinal in newest}
+    why = "records the ordinals that are healed"
+    return note_patch(snapshot.pools, snapshot.owner.metadata, HEALED, entries, why)
+
+
+def announcement_time(now: datetime) -> datetime:
+    """Return the time for a new record: the next whole second in UTC."""
+    whole = now.astimezone(UTC).replace(microsecond=0)
+    return whole if whole == now else whole + timedelta(seconds=1)

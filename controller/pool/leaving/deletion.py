@@ -1,0 +1,116 @@
+"""The finalizer on the pool itself, and the deletion of a pool (P6).
+
+The pool gets the finalizer before the pool's first VM is created. When a user deletes the pool, the VMs lose the pool
+finalizer first, and the pool loses its finalizer last. The garbage collector then deletes the VMs. If the user deleted
+the pool with `--cascade=orphan`, the VMs and their disks stay.
+
+If the pool keeps disks, the controller deletes the VMs itself. It then removes the owner references from the disks
+(P10), and after that the finalizer from the VMs. With `--cascade=foreground`, no disk can be kept, because the garbage
+collector deletes disks before VMs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from controller.apimachinery.finalizers import addition_patch, removal_patch
+from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
+from controller.kubevirt.delicate import reason_to_keep
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import has_pool_finalizer, is_deleting
+from controller.pool.leaving.claims import by_name, plan_releases, remove_finalizers, remove_finalizers_of_strays
+from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, preserves_disks
+from controller.pool.members.revisions import delete_left_over
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.scale import MAX_NOTICES, delete_of
+from controller.runtime.actions import Notice, Patch, Plan, Stage
+from informers.objects import PatchType
+
+ORPHAN: Final = "orphan"
+"""The finalizer that `--cascade=orphan` adds to a deleted owner."""
+
+
+def has_finalizer(snapshot: Snapshot) -> bool:
+    return POOL_FINALIZER in (snapshot.owner.metadata.finalizers or ())
+
+
+def plan_own_finalizer(snapshot: Snapshot) -> Plan:
+    """Plan a patch that adds a missing finalizer to the pool.
+
+    The caller puts this stage before the creation of the first VM.
+    """
+    if has_finalizer(snapshot):
+        return Plan()
+    meta = snapshot.owner.metadata
+    body = addition_patch(meta, POOL_FINALIZER)
+    why = "the pool needs its finalizer before its first VM"
+    patch = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why)
+    return Plan(stages=(Stage((patch,)),))
+
+
+def plan_deletion(snapshot: Snapshot) -> Plan:
+    """Plan the next reconciliation of a pool that is being deleted.
+
+    The plan removes the pool finalizer from VMs. If the pool keeps disks, the plan also deletes the VMs, at most
+    `burst` in a reconciliation. A protected VM leaves the pool and stays. A delicate VM delays the deletion of the pool
+    (P20). With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The garbage collector does
+    not delete these revisions. If the plan writes nothing else, the plan removes the finalizer from the pool.
+    """
+    preserve = preserves_disks(snapshot)
+    members = by_name(snapshot.members)
+    orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
+    deletes_vms = preserve and not orphans
+    to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
+    staying = [vm for vm in members if deletes_vms and not is_deleting(vm)]
+    protected = [vm for vm in staying if is_protected(vm.metadata)]
+    reasons = {vm.metadata.name: reason_to_keep(vm, snapshot.vmi_of(vm)) for vm in staying}
+    to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
+    held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
+    # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
+    keeps_revisions = preserve and any(map(is_deleting, to_release))
+    stages = (
+        *remove_finalizers(snapshot, to_release, preserve=preserve),
+        *remove_finalizers_of_strays(snapshot, preserve=preserve),
+        *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
+        *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
+        *_deletes([vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
+        *(() if keeps_revisions else delete_left_over(snapshot, orphans=orphans)),
+    )
+    # Without stages, no VM has the finalizer any more, and no revision is left over.
+    if has_finalizer(snapshot) and not stages and not held:
+        stages = (Stage((_remove_own_finalizer(snapshot),)),)
+    notices = tuple(_held_notice(vm, reason) for vm, reason in held[:MAX_NOTICES])
+    return Plan(stages=stages, notices=notices, held="the pool is being deleted")
+
+
+def _held_notice(vm: VirtualMachine, reason: str) -> Notice:
+    return Notice(
+        reason="ScaleInHeld",
+        message=f"{vm.metadata.name} is not deleted with its pool now: {reason}",
+        once=f"deletion held {vm.metadata.uid} {reason}",
+    )
+
+
+def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+    """Return a stage that deletes these VMs.
+
+    After a deletion with `--cascade=orphan`, the garbage collector removes the owner references, and the cache may not
+    show the removal yet. Each delete names the version in the cache, so such a VM is not deleted.
+    """
+    deletes = tuple(delete_of(vm, "its pool is being deleted", keep_disks=True) for vm in vms)
+    return (Stage(deletes, essential=False),) if deletes else ()
+
+
+def _remove_own_finalizer(snapshot: Snapshot) -> Patch:
+    meta = snapshot.owner.metadata
+    body, why = removal_patch(meta, POOL_FINALIZER), "no VM has the pool finalizer any more"
+    return Patch(
+        resource=snapshot.pools,
+        key=meta.key,
+        body=body,
+        type=PatchType.JSON,
+        why=why,
+        uid=meta.uid,
+        finalizer=POOL_FINALIZER,
+    )

@@ -1,0 +1,119 @@
+"""State preservation: the pool keeps the disks of a deleted VM (P10).
+
+The disks lose their owner reference to the VM before the VM loses the pool finalizer.
+
+The controller finds disks by name. It uses the disk names from the VM's spec and from earlier templates. The earlier
+names are needed because a new template can rename a disk. The VM's spec then has the new name at once. But the VM owns
+and uses the old disk until the VM is recreated.
+
+Only the disks of terminating VMs lose the owner reference. If a VM is not terminating, KubeVirt's VM controller
+restores a removed owner reference.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.finalizers import addition_patch, exact_removal_patch
+from controller.kubevirt.annotations import POOL_FINALIZER
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleting, is_deleting_with_disks
+from controller.pool.members.revisions import template_of
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.indexing import own_disks
+from controller.pool.spec.policies import parse_scale_in
+from controller.pool.spec.template import Template
+from controller.runtime.actions import Patch, RemoveOwnerReference, Stage
+from informers.meta import ObjectKey, ObjectMeta
+from informers.objects import PatchType
+
+
+def preserves_disks(snapshot: Snapshot) -> bool:
+    """Return True if the pool keeps the disks of deleted VMs.
+
+    The result is also True if `scaleInStrategy` is invalid. Kept disks are the safe choice, because a user can delete
+    them later.
+    """
+    scale_in = parse_scale_in(snapshot.owner.spec)
+    return isinstance(scale_in, FieldError) or scale_in.preserve
+
+
+def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
+    """Return actions that keep the disks of these VMs. The actions remove the disks' owner references to the VMs.
+
+    Only terminating VMs are considered. VMs in foreground deletion are skipped, because their disks are deleted in any
+    case.
+    """
+    terminating = [vm for vm in vms if is_deleting(vm) and not is_deleting_with_disks(vm)]
+    if not terminating:
+        return ()
+    past = [template for revision in snapshot.revisions if (template := template_of(revision)) is not None]
+    return tuple(action for vm in terminating for action in _owner_removals(vm, _earlier_disks(snapshot, vm, past)))
+
+
+def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
+    """Return actions that remove the owner references to these VMs from their disks.
+
+    The pool of these VMs no longer exists, so its earlier templates are not available. Only the disks in a VM's spec
+    are kept. VMs in foreground deletion are skipped, because their disks are deleted in any case. The caller passes
+    only terminating VMs.
+    """
+    return tuple(action for vm in vms if not is_deleting_with_disks(vm) for action in _owner_removals(vm, ()))
+
+
+def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the controller may delete the VM although the pool keeps disks.
+
+    The VM must have the pool finalizer. The finalizer keeps a deleted VM until its disks have lost the owner reference.
+    There is one exception: a VM without an ordinal in its name never gets the finalizer, so the controller may always
+    delete such a VM.
+    """
+    return has_pool_finalizer(vm) or snapshot.ordinal_of(vm) is None
+
+
+def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+    """Return a stage that adds the pool finalizer to these VMs. A later reconciliation can then delete the VMs and keep
+    their disks.
+    """
+    return _finalizer_patches(vms, addition_patch, "its disks must be kept when it is deleted")
+
+
+def remove_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+    """Return a stage that removes the pool finalizer from VMs that stay, if the pool keeps no disks."""
+    return _finalizer_patches(vms, exact_removal_patch, "its pool keeps no disks")
+
+
+def _finalizer_patches(
+    vms: Iterable[VirtualMachine], body: Callable[[ObjectMeta, str], bytes], why: str
+) -> tuple[Stage, ...]:
+    patches = tuple(
+        Patch(resource=VMS, key=vm.metadata.key, body=body(vm.metadata, POOL_FINALIZER), type=PatchType.MERGE, why=why)
+        for vm in vms
+    )
+    return (Stage(patches, essential=False),) if patches else ()
+
+
+def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Template]) -> list[str]:
+    """Return the names that earlier templates give to the disks of this VM."""
+    ordinal = snapshot.ordinal_of(vm)
+    return [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
+
+
+def _owner_removals(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOwnerReference]:
+    """Return actions that remove the VM's owner reference from its disks.
+
+    These are the disks in the VM's spec and in `earlier`. Each name gives two actions: one for the DataVolume and one
+    for the PersistentVolumeClaim. The VM can own either of them.
+    """
+    return [
+        RemoveOwnerReference(
+            resource=resource,
+            key=ObjectKey(vm.metadata.namespace, name),
+            owner_uid=vm.metadata.uid,
+            why=f"the disks of {vm.metadata.name} must be kept",
+        )
+        for name in dict.fromkeys((*disk_names_of(vm), *earlier))
+        for resource in (DATA_VOLUMES, PVCS)
+    ]

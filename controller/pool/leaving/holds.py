@@ -1,0 +1,85 @@
+"""The reasons why the controller must not delete a VM now, although healing or an update asks for it (P20, P21)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Final
+
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, is_protected
+from controller.kubevirt.delicate import PROTECTED, reason_to_keep
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import printable_status_of, starts_after_creation
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.intent import Intent
+from controller.pool.spec.policies import Strategy
+from controller.pool.spec.template import DiskChange
+
+DISK_STATES: Final = frozenset({"DataVolumeError", "ErrorPvcNotFound"})
+"""The values of `printableStatus` that report a failure of the VM's disk."""
+
+INCURABLE_STATES: Final = frozenset({"ErrorUnschedulable", "ErrImagePull", "ImagePullBackOff"})
+"""The values of `printableStatus` that report a failure that a new disk does not cure."""
+
+
+def replacement_obstacle(snapshot: Snapshot, vm: VirtualMachine) -> str:
+    """Return the reason why the VM must not be deleted to be replaced, or ""."""
+    return _limit_obstacle(snapshot) or reason_to_keep(vm, snapshot.vmi_of(vm))
+
+
+def _limit_obstacle(snapshot: Snapshot) -> str:
+    limit = snapshot.limits.max_replicas
+    if 0 < limit < len(snapshot.members):
+        return f"the pool has more virtual machines than --max-replicas ({limit}) allows, so none would come back"
+    return ""
+
+
+def healing_obstacle(snapshot: Snapshot, intent: Intent, vm: VirtualMachine, own_disks: Collection[str]) -> str:
+    """Return the reason why a failing VM must not be healed now, or "". `own_disks` are the disks that are made for the
+    VM alone.
+    """
+    state, name = printable_status_of(vm), vm.metadata.name
+    if intent.scale_in.preserve and state in DISK_STATES:
+        return (
+            f"its disk fails ({state}), and statePreservation keeps the disk, so a new virtual machine would use the "
+            f"same disk; repair or delete the disk, or delete {name}"
+        )
+    if own_disks and not intent.scale_in.preserve and state in INCURABLE_STATES:
+        return (
+            f"{state} is not cured by new disks, and its disks would be deleted ({_list(own_disks)}); "
+            f"correct the cause, or delete {name}"
+        )
+    refused = snapshot.refused.get(name)
+    if refused is not None:
+        return f"the server refused its last change: {refused.message}"
+    return replacement_obstacle(snapshot, vm)
+
+
+def recreation_veto(
+    snapshot: Snapshot, intent: Intent, vm: VirtualMachine, change: DiskChange, disks: Collection[str]
+) -> str:
+    """Return the reason why an update must not delete the VM with its disks unless its user acts, or "" (P21)."""
+    if intent.update.strategy is not Strategy.PROACTIVE:
+        return "it needs new disks, and spec.updateStrategy deletes no virtual machine: delete it"
+    if not starts_after_creation(vm):
+        return "it needs new disks, and its run strategy does not start a new virtual machine: delete it"
+    why = _forbidden(intent, change)
+    if not why:
+        return PROTECTED if is_protected(vm.metadata) else _limit_obstacle(snapshot)
+    return (
+        f"its disks would be deleted ({_list(disks)}), and {why}; "
+        f"annotate the pool with {MOST_DISRUPTIVE}={RECREATE} to allow it"
+    )
+
+
+def _forbidden(intent: Intent, change: DiskChange) -> str:
+    if intent.most_disruptive == RECREATE:
+        return ""
+    if intent.most_disruptive is not None:
+        return f"the annotation {MOST_DISRUPTIVE} forbids it"
+    if intent.scale_in.preserve:
+        return "statePreservation keeps the disks of this pool"
+    return "a disk cannot become smaller" if change is DiskChange.SMALLER else ""
+
+
+def _list(names: Collection[str]) -> str:
+    return ", ".join(sorted(names)) or "none"

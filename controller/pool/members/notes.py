@@ -1,0 +1,48 @@
+"""Annotations that the controller writes on a pool, with one entry for each ordinal. They are called notes.
+
+The annotations are on the pool because they must survive the deletion of a VM and a restart of the controller. A
+malformed value counts as empty, because any user can edit annotations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, TypeVar
+
+import msgspec
+from msgspec import Struct
+
+from controller.kubevirt.pool_types import Pool
+from controller.runtime.actions import Patch
+from informers.meta import ObjectMeta, annotations_of
+from informers.objects import PatchType
+from informers.resource import Resource
+
+MAX_ENTRIES: Final = 1000
+"""The maximum number of entries in one annotation. This number of entries needs a third of the maximum size of
+annotations.
+"""
+
+VALID_NUMBERS: Final = range(10**9)
+"""The valid values of an ordinal or a count in an entry."""
+
+Entry = TypeVar("Entry", bound=Struct)
+
+
+def read_note(pool: ObjectMeta, annotation: str, entry: type[Entry]) -> Mapping[int, Entry]:
+    """Return the entries of the pool's annotation, by ordinal. The result is empty if the value cannot be parsed."""
+    text = annotations_of(pool).get(annotation, "")
+    try:
+        entries: dict[int, Entry] = msgspec.json.decode(text, type=dict[int, entry]) if text else {}  # type: ignore[valid-type]
+    except (msgspec.DecodeError, ValueError, RecursionError):
+        return {}
+    return {ordinal: each for ordinal, each in entries.items() if ordinal in VALID_NUMBERS}
+
+
+def note_patch(
+    pools: Resource[Pool], pool: ObjectMeta, annotation: str, entries: Mapping[int, Struct], why: str
+) -> Patch:
+    """Return a patch that writes the entries to the pool's annotation. Without entries, the annotation is removed."""
+    text = msgspec.json.encode({ordinal: entries[ordinal] for ordinal in sorted(entries)}).decode() if entries else None
+    body = msgspec.json.encode({"metadata": {"uid": pool.uid, "annotations": {annotation: text}}})
+    return Patch(resource=pools, key=pool.key, body=body, type=PatchType.MERGE, why=why, is_note=True)

@@ -1,0 +1,191 @@
+"""The ControllerRevisions of a pool. Each revision stores an earlier or present spec of the pool (P11).
+
+A revision belongs to the pool if the pool is its controller. A revision is current if its template has the same meaning
+as the pool's template. Scaling creates no revision, because it does not change the template. A return to an earlier
+template creates no revision either: the earlier revision becomes current again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import count
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import force_setattr
+
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt.annotations import INDEX_SYSPREP, POOL_UID, REVISION_NAME, is_marked
+from controller.kubevirt.pool_types import PoolSpec
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vms import revision_of
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.template import Template, parse_template
+from controller.replicas.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
+from controller.runtime.actions import Plan, Stage
+from informers.meta import NO_LABELS, labels_of
+
+LABEL_LENGTH: Final = 63
+"""The maximum number of characters in a label value. The name of a revision is a label value on VMs."""
+
+_decode_spec = msgspec.json.Decoder(PoolSpec).decode
+
+
+class Revisions(Struct, frozen=True, kw_only=True):
+    """The revisions of a pool.
+
+    `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
+    `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
+    `current_names` are the names of all revisions whose template has the same meaning as the present template.
+    """
+
+    current: str
+    template: Template
+    current_exists: bool
+    templates: Mapping[str, Template]
+    current_names: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        digest = self.template.digest
+        names = frozenset(name for name, template in self.templates.items() if template.digest == digest)
+        force_setattr(self, "current_names", names)
+
+    def is_current(self, name: str) -> bool:
+        """Return True if the template of the revision `name` has the same meaning as the pool's template (P12)."""
+        return name in self.current_names
+
+
+def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
+    """Return the pool's revisions and the name of the current revision.
+
+    If no revision is current, return the name for a new revision.
+    """
+    generation = snapshot.owner.metadata.generation
+    templates: dict[str, Template] = {}
+    matching: list[tuple[int, str]] = []
+    for revision in snapshot.revisions:
+        if revision.metadata.deletion_timestamp is not None:
+            continue
+        name = revision.metadata.name
+        is_present = revision.revision == generation and _indexes_sysprep(revision) == template.index_sysprep
+        past = template if is_present else template_of(revision)
+        if past is not None:
+            templates[name] = past
+            if past.digest == template.digest:
+                matching.append((revision.revision, name))
+    current = max(matching)[1] if matching else _deleted_name(snapshot)
+    if current and not matching:
+        templates[current] = template
+    current = current or _new_name(snapshot, template)
+    return Revisions(current=current, template=template, current_exists=bool(matching), templates=templates)
+
+
+def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
+    """Return a stage that creates a missing current revision.
+
+    The caller puts this stage before any write that needs the revision.
+    """
+    if revisions.current_exists:
+        return ()
+    owner = snapshot.owner
+    create = create_revision(
+        owner,
+        snapshot.pools,
+        revisions.current,
+        owner.spec,
+        labels={POOL_UID: owner.metadata.uid},
+        annotations={INDEX_SYSPREP: "true"} if revisions.template.index_sysprep else NO_LABELS,
+    )
+    return (Stage((create,)),)
+
+
+def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
+    """Plan the deletion of unused revisions, at most `burst` in a reconciliation.
+
+    A revision is unused if it is not the current revision, and no VM and no VMI uses it. The newest `revision_history`
+    unused revisions stay, so that a user can undo a change of the template.
+    """
+    used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
+    used.add(revisions.current)
+    batch = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)[: snapshot.limits.burst]
+    return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
+
+
+def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
+    """Return a stage that deletes at most `burst` revisions of a deleted pool.
+
+    The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
+    `orphans` is True if a user deleted the pool with `--cascade=orphan`. If `orphans` is True, the garbage collector
+    deletes no revision, so the stage deletes all revisions of the pool.
+    """
+    kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
+    left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
+    return delete_revisions(left_over[: snapshot.limits.burst], "its pool is being deleted")
+
+
+def plan_left_behind(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+    """Plan the deletion of at most `burst` revisions whose pool no longer exists."""
+    batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
+    return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))
+
+
+def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
+    """Return the name of the oldest revision that an outdated VM or VMI has.
+
+    If no VM and no VMI is outdated, return the current revision. During an update, a VM gets the current revision
+    before its VMI restarts. So the VMIs count as well.
+    """
+    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
+    older = {name for name in _revisions_in_use(snapshot) & numbers.keys() if not revisions.is_current(name)}
+    return min(older, key=lambda name: (numbers[name], name), default=revisions.current)
+
+
+def _revisions_in_use(snapshot: Snapshot) -> set[str]:
+    """Return the revisions of the members and of their VMIs."""
+    vms = snapshot.members.examples()
+    vmis = [vmi for vm in vms if (vmi := snapshot.vmi_of(vm)) is not None]
+    return {revision_of(vm) for vm in vms} | {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in vmis}
+
+
+def template_of(revision: ControllerRevision) -> Template | None:
+    """Return the template that the revision stores, or None if the template cannot be read or is invalid."""
+    try:
+        template = parse_template(_decode_spec(revision.data), index_sysprep=_indexes_sysprep(revision))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    return None if isinstance(template, FieldError) else template
+
+
+def _indexes_sysprep(revision: ControllerRevision) -> bool:
+    return is_marked(revision.metadata, INDEX_SYSPREP)
+
+
+def _deleted_name(snapshot: Snapshot) -> str:
+    """Return the name of the current revision if a user has deleted this revision, or "".
+
+    The status has the name. It belongs to the present template only if the status is of the present generation. The
+    revision is created again with the same name. So the VMs of this revision stay current.
+    """
+    owner = snapshot.owner
+    status = owner.status
+    if status is None or status.observed_generation != owner.metadata.generation:
+        return ""
+    name = status.update_revision or ""
+    return "" if name in snapshot.revision_names else name
+
+
+def _new_name(snapshot: Snapshot, template: Template) -> str:
+    """Return the name of a new revision: `<pool>-<generation>`.
+
+    If this name is taken, is left to KubeVirt (see `is_revision_name`), or is too long for a label, a part of the
+    template's digest is added. If this name is taken too, a number is added. The garbage collector may not have deleted
+    the revisions of earlier pools with the same name yet. If necessary, the pool's name is cut.
+    """
+    pool, generation = snapshot.owner.metadata.name, snapshot.owner.metadata.generation or 0
+    name, digest = f"{pool}-{generation}", f"-{generation}-{template.digest[:8]}"
+    if len(name) <= LABEL_LENGTH and is_revision_name(name) and name not in snapshot.revision_names:
+        return name
+    suffixes = (digest if number == 0 else f"{digest}-{number}" for number in count())
+    names = (pool[: LABEL_LENGTH - len(suffix)] + suffix for suffix in suffixes)
+    return next(name for name in names if name not in snapshot.revision_names)

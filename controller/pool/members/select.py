@@ -1,0 +1,132 @@
+"""Selection among a pool's VMs: selectors limit the choice, and sort policies decide the order (P8, P13).
+
+The random order sorts the VMs by a hash of the pool's UID, the pool's generation and the VM's UID. So the same snapshot
+gives the same order, and a retry chooses the same VMs.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from hashlib import blake2b
+from heapq import nsmallest
+from typing import Any, assert_never
+
+from msgspec import Struct
+
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.spec.policies import Selection, Sort
+from controller.replicas.costs import deletion_cost
+
+SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
+
+
+class Candidates(Struct, frozen=True):
+    """The candidates for deletion.
+
+    - `ranked`: the first candidates, in the order of deletion.
+    - `deletable`: the number of all candidates.
+    - `delicate`: the VMs that must not be deleted now. The key is the UID of the VM, and the value is the reason.
+    - `protected`: the number of VMs with a protecting annotation.
+    - `unselected`: the number of VMs that the selectors do not match.
+    """
+
+    ranked: tuple[VirtualMachine, ...]
+    deletable: int
+    delicate: Mapping[str, str]
+    protected: int
+    unselected: int
+
+
+def allows(selection: Selection, vm: VirtualMachine) -> bool:
+    """Return True if all selectors of the selection match the VM.
+
+    The selectors are compared with the VMI template in the VM's spec, not with the VM's own labels.
+    """
+    if selection.labels is not None and not selection.labels.matches(template_labels_of(vm)):
+        return False
+    return selection.nodes is None or selection.nodes.matches(node_selector_of(vm))
+
+
+def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
+    """Return the VMs in the order of the sort policy. Annotations on the VMs do not change this order."""
+    return sorted(vms, key=_sort_key(snapshot, selection.sort))
+
+
+def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, most: int | None = None) -> Candidates:
+    """Return the candidates for a deletion, in the order of deletion (P8). With `most`, only the first are ranked.
+
+    Protected VMs and VMs that the selectors do not match are left out. The criteria are, in this order:
+
+    1. VMs that a user marked for removal come first.
+    2. VMs whose deletion must wait come last (see `delicate_reason`).
+    3. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
+    4. VMs with a lower deletion cost come first.
+    5. The sort policy.
+    """
+    prefers_unready = selection.sort is Sort.UNSTATED
+    allowed = vms.where(lambda vm: allows(selection, vm))
+    unprotected = allowed.where(lambda vm: not is_protected(vm.metadata))
+    delicate: dict[str, str] = {}
+    ranks: defaultdict[tuple[Any, ...], list[VirtualMachine]] = defaultdict(list)
+    for group in unprotected.groups:
+        vm = group.example
+        reason = delicate_reason(vm, snapshot.vmi_of(vm))
+        if reason:
+            delicate.update((vm.metadata.uid, reason) for vm in group)
+        cost = deletion_cost(vm.metadata)
+        ranks[not is_marked(vm.metadata, REMOVE), bool(reason), prefers_unready and is_ready(vm), cost] += group
+    return Candidates(
+        ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),
+        deletable=len(unprotected),
+        delicate=delicate,
+        protected=len(allowed) - len(unprotected),
+        unselected=len(vms) - len(allowed),
+    )
+
+
+def _first(
+    ranks: Mapping[tuple[Any, ...], list[VirtualMachine]], key: SortKey, *, most: int | None
+) -> Iterator[VirtualMachine]:
+    """Yield the VMs by rank, and VMs with the same rank by key. With `most`, yield only the first VMs."""
+    left = most
+    for rank in sorted(ranks):
+        vms = ranks[rank]
+        first = sorted(vms, key=key) if left is None else nsmallest(left, vms, key=key)
+        left = None if left is None else left - len(first)
+        yield from first
+
+
+def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:
+    by_ordinal = snapshot.rank_of
+
+    def created_at(vm: VirtualMachine) -> float:
+        created = vm.metadata.creation_timestamp
+        return created.timestamp() if created is not None else 0.0
+
+    owner = snapshot.owner.metadata
+    seed = f"{owner.uid}/{owner.generation}/"
+
+    def hash_rank(vm: VirtualMachine) -> bytes:
+        return blake2b((seed + vm.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+
+    match sort:
+        case Sort.ASCENDING:
+            return by_ordinal
+        case Sort.DESCENDING:
+            return lambda vm: (-by_ordinal(vm)[0], vm.metadata.name)
+        case Sort.NEWEST:
+            return lambda vm: (-created_at(vm), -by_ordinal(vm)[0], vm.metadata.name)
+        case Sort.OLDEST:
+            return lambda vm: (created_at(vm), *by_ordinal(vm))
+        case Sort.RANDOM:
+            return lambda vm: (hash_rank(vm), vm.metadata.name)
+        case Sort.UNSTATED:
+            return lambda vm: (is_ready(vm), hash_rank(vm), vm.metadata.name)
+        case _:
+            assert_never(sort)

@@ -1,0 +1,224 @@
+"""The input of one reconciliation of a pool: the pool and its objects, read from the caches at one moment.
+
+A snapshot is a value that does not change. A plan depends only on its snapshot. Indexes find the objects of the pool,
+so no reconciliation reads all objects of a namespace.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from msgspec import Struct
+
+from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.kubevirt.annotations import POOL_UID
+from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import has_pool_finalizer
+from controller.pool.members.rosters import MemberCaches, PoolRosters, read_all
+from controller.pool.members.traits import VMs
+from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.spec.naming import ordinal_of, parse_name
+from controller.replicas.catalogue import Place
+from controller.replicas.revisions import by_former_pool_uid
+from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
+from controller.runtime.execute.refusals import Refusal
+from controller.runtime.members.groups import Group
+from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
+from informers.resource import Resource
+from informers.store import StoreView
+
+POOL_NAME: Final = "pool-name"
+FORMER_POOL_UID: Final = "former-pool-uid"
+FORMER_POOL_NAMESPACE: Final = "former-pool-namespace"
+
+
+def by_pool_name(vm: VirtualMachine) -> Iterable[str]:
+    """Return the index keys of a VM: `namespace/name` of the pool that created the VM.
+
+    The pool's name is the part before the ordinal in the VM's name. A VM without an ordinal or without the pool
+    finalizer has no key.
+    """
+    parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
+    return () if parsed is None else (str(ObjectKey(vm.metadata.namespace, parsed[0])),)
+
+
+VM_INDEXES: Final[Mapping[str, Callable[[VirtualMachine], Iterable[str]]]] = {
+    OWNER_UID: by_owner_uid,
+    POOL_NAME: by_pool_name,
+}
+
+
+def by_former_pool_namespace(revision: ControllerRevision) -> Iterable[str]:
+    """If a pool created the revision and no controller owns the revision, return its namespace. Otherwise return
+    nothing.
+    """
+    return (revision.metadata.namespace for _ in by_former_pool_uid(revision))
+
+
+REVISION_INDEXES: Final[Mapping[str, Callable[[ControllerRevision], Iterable[str]]]] = {
+    OWNER_UID: by_owner_uid,
+    FORMER_POOL_UID: by_former_pool_uid,
+    FORMER_POOL_NAMESPACE: by_former_pool_namespace,
+}
+
+
+class Stores(NamedTuple):
+    """The caches for the snapshot of a pool."""
+
+    pools: StoreView[Pool]
+    vms: StoreView[VirtualMachine]
+    vmis: StoreView[VirtualMachineInstance]
+    revisions: StoreView[ControllerRevision]
+
+
+class Limits(Struct, frozen=True):
+    """Limits from the configuration.
+
+    `burst` is the maximum number of writes of one kind in one reconciliation (P4). `revision_history` is the number of
+    unused revisions to keep (P11). `max_replicas` is the maximum number of VMs of one pool, or 0 for no limit (P4).
+    `takes_over` is True if vmherd takes the pools over from KubeVirt's controller.
+    """
+
+    burst: int = 250
+    revision_history: int = 5
+    takes_over: bool = False
+    max_replicas: int = 0
+
+
+class Snapshot(Struct, frozen=True, kw_only=True):
+    """One pool and the objects that belong to it.
+
+    - `members`: the VMs that the pool controls, in groups with equal traits.
+    - `strays`: former members that still have the pool finalizer (P2).
+    - `vmis`: the VMIs of the members, by name.
+    - `revisions`: the ControllerRevisions that the pool controls.
+    - `orphaned_revisions`: former revisions of the pool that no owner controls now.
+    - `taken`: the names of all VMs in the namespace.
+    - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
+    - `unready`: the unready periods of the members, by the name of the VM (P15).
+    - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
+    - `settled`: True if the caches show all earlier writes for this pool (R9).
+    """
+
+    owner: Pool
+    members: VMs
+    strays: tuple[VirtualMachine, ...]
+    vmis: Mapping[str, VirtualMachineInstance]
+    revisions: tuple[ControllerRevision, ...]
+    orphaned_revisions: tuple[ControllerRevision, ...]
+    taken: Container[str]
+    revision_names: Container[str]
+    now: datetime
+    settled: bool
+    limits: Limits
+    pools: Resource[Pool]
+    unready: Mapping[str, UnreadyPeriod] = {}
+    refused: Mapping[str, Refusal] = {}
+
+    @property
+    def key(self) -> ObjectKey:
+        return self.owner.metadata.key
+
+    @property
+    def wrong_annotations(self) -> tuple[Wrong, ...]:
+        """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
+
+        def found() -> Iterator[tuple[str, Group[VirtualMachine], tuple[str, ...]]]:
+            for group in self.members.groups:
+                vm, vmi = group.example, self.vmi_of(group.example)
+                if vm.metadata.annotations:
+                    yield "VM", group, wrong_on(vm.metadata, Place.VM)
+                if vmi is not None and vmi.metadata.annotations:
+                    yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
+
+        return all_wrong(self.owner.metadata, Place.POOL, found())
+
+    def ordinal_of(self, vm: VirtualMachine) -> int | None:
+        """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
+        return ordinal_of(vm.metadata.name, self.owner.metadata.name)
+
+    def rank_of(self, vm: VirtualMachine) -> tuple[int, str]:
+        """Return the sort key of the VM by its ordinal. VMs without an ordinal come first."""
+        ordinal = self.ordinal_of(vm)
+        return (-1 if ordinal is None else ordinal, vm.metadata.name)
+
+    def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
+        return self.vmis.get(vm.metadata.name)
+
+
+def take_snapshot(
+    stores: Stores,
+    key: ObjectKey,
+    *,
+    now: datetime,
+    settled: bool,
+    limits: Limits,
+    pools: Resource[Pool],
+    unready_before: Mapping[str, UnreadyPeriod] = {},
+    rosters: PoolRosters | None = None,
+    refused: Mapping[str, Refusal] = {},
+) -> Snapshot | None:
+    """Return the snapshot of the pool with this key, or None if the cache has no such pool.
+
+    Without `rosters`, the snapshot reads all VMs of the pool, and `unready_before` are the unready periods of the
+    pool's previous snapshot.
+    """
+    owner = stores.pools.get(key)
+    if owner is None:
+        return None
+    uid = owner.metadata.uid
+    if rosters is not None:
+        members, vmis, unready = rosters.read(owner.metadata, now)
+    else:
+        members, vmis, unready = read_all(MemberCaches(stores.vms, stores.vmis), owner.metadata, unready_before, now)
+    revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
+    return Snapshot(
+        owner=owner,
+        members=members,
+        strays=strays_of(owner.metadata, stores.vms, pools),
+        vmis=vmis,
+        revisions=tuple(revision for revision in revisions if revision.metadata.namespace == key.namespace),
+        orphaned_revisions=tuple(each for each in orphaned if each.metadata.namespace == key.namespace),
+        taken=NamesInUse(stores.vms, key.namespace),
+        revision_names=NamesInUse(stores.revisions, key.namespace),
+        now=now,
+        settled=settled,
+        limits=limits,
+        pools=pools,
+        unready=unready,
+        refused=refused,
+    )
+
+
+def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
+    """Return the VMs that have left the pool and still have the pool finalizer (P2).
+
+    VMs that have left an earlier pool with the same name are included.
+    """
+    with_finalizer = vms.by_index(POOL_NAME, str(pool.key))
+    return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
+
+
+def revisions_left_behind(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
+    """Return the revisions of a pool that no longer exists, if no controller owns them.
+
+    The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and
+    the cache showed the removal of the owner reference only after the pool was gone.
+    """
+    former = stores.revisions.by_index(FORMER_POOL_NAMESPACE, pool.namespace)
+    named = [each for each in former if each.metadata.name.startswith(f"{pool.name}-")]
+    existing = {each.metadata.uid for each in stores.pools.values()} if named else set()
+    return tuple(each for each in named if labels_of(each.metadata)[POOL_UID] not in existing)
+
+
+def _has_left(owner: OwnerReference | None, pool: ObjectMeta, pools: Resource[Pool]) -> bool:
+    """Return True if a VM with the controller `owner` belongs to no existing pool."""
+    if owner is None or owner.kind != POOL_KIND:
+        return True
+    # A pool in another API group belongs to another controller. That pool may still exist.
+    same_group = owner.api_version.partition("/")[0] == pools.group
+    return same_group and owner.name == pool.name and owner.uid != pool.uid

@@ -1,0 +1,139 @@
+"""Blocks a pool's first update after vmherd has taken over the pool from KubeVirt's own controller.
+
+In takeover mode, the VMs of a pool should already match the pool's template. If they do not match, vmherd may interpret
+the pool differently from KubeVirt's controller. An update could then restart VMs without need, or delete VMs with their
+disks. Therefore the controller does not update VMs until the user allows the update. The user allows the update with
+the annotation `vmherd.dev/takeover: proceed`, or with a change of the template. Scaling, healing and the removal of
+finalizers are not blocked.
+
+The controller writes the state of the takeover to the pool's annotation `vmherd.dev/takeover`. The value `done` means
+that the pool is taken over. The value `held`, followed by a digest of the template, means that the pool's update is
+blocked. A pool without VMs counts as taken over.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD
+from controller.kubevirt.vms import revision_of
+from controller.pool.members.revisions import Revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
+from controller.pool.spec.template import DiskChange, Template, describe_difference, disk_change
+from controller.runtime.actions import Notice, Patch, Plan, Stage
+from informers.meta import annotations_of
+from informers.objects import PatchType
+
+PROCEED: Final = "proceed"
+DONE: Final = "done"
+
+_DIGEST_VERSION: Final = "2"
+"""The version of the digest method.
+
+Change this number if the method changes. Otherwise a new digest looks like a changed template, and the controller
+starts updates that must stay blocked.
+"""
+
+
+def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
+    """Return True if the updates of the pool are not blocked."""
+    if not snapshot.limits.takes_over:
+        return True
+    mark = _mark_of(snapshot)
+    held_for_another_template = mark.startswith(f"{TAKEOVER_HELD} {_DIGEST_VERSION} ") and mark != _held_mark(template)
+    return mark in (PROCEED, DONE) or held_for_another_template
+
+
+def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pending: Iterable[PendingStep]) -> Plan:
+    """Return the given update, or a plan that blocks the update until the user allows it.
+
+    `pending` are all update steps. `update` contains only the first of these steps. If the state of the takeover
+    changes, the plan writes the new state to the pool.
+    """
+    if not snapshot.limits.takes_over:
+        return update
+    if is_taken_over(snapshot, revisions.template):
+        if _mark_of(snapshot) in (PROCEED, DONE):
+            return update
+        return _with_first_stage(update, _note(snapshot, DONE, "its template was changed"))
+    changes = [each for each in pending if each.step is not Step.RELABEL]
+    if not changes and not update.held:
+        return _with_first_stage(update, _note(snapshot, DONE, "its virtual machines are on its template"))
+    message = _consequences(snapshot, changes, revisions)
+    mark = _held_mark(revisions.template)
+    stages = (_note(snapshot, mark, "its update waits"),) if _mark_of(snapshot) != mark else ()
+    notice = Notice(
+        reason="TakeoverHeld",
+        message=f"{message}. Annotate the pool with {TAKEOVER}={PROCEED} to allow the update, or change the template",
+        once=mark,
+    )
+    return Plan(stages=stages, notices=(notice,), held=f"takeover: {message}")
+
+
+def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
+    """Plan a patch that marks a pool without VMs as taken over.
+
+    The caller puts this stage before the creation of the first VM.
+    """
+    if snapshot.members or is_taken_over(snapshot, template):
+        return Plan()
+    return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
+
+
+def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Revisions) -> str:
+    """Return a message about the effect of the update on the VMs, and about the changed fields of the template."""
+    if not changes:
+        return "an update of its virtual machines is not finished"
+    found = Counter(_consequence(_revision_before(change), revisions) for change in changes)
+    return "; ".join(f"{count} virtual machines would be {consequence}" for consequence, count in found.items())
+
+
+def _revision_before(change: PendingStep) -> str:
+    """Return the revision that the update step replaces.
+
+    If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM.
+    """
+    return vmi_revision_of(change.vmi) if change.begun and change.vmi is not None else revision_of(change.vm)
+
+
+def _consequence(revision: str, revisions: Revisions) -> str:
+    """Return the effect of the update on a VM or VMI of this revision.
+
+    The text continues a sentence that starts with "virtual machines would be".
+    """
+    past, current = revisions.templates.get(revision), revisions.template
+    if past is None:
+        return f"updated and restarted: their revision {revision or '(none)'} is not known"
+    if disk_change(past, current) not in (DiskChange.NONE, DiskChange.LARGER):
+        effect = "deleted with their disks"
+    elif past.machine != current.machine:
+        effect = "restarted"
+    else:
+        effect = "updated"
+    return f"{effect}: their revision {revision} differs in {describe_difference(past, current)}"
+
+
+def _mark_of(snapshot: Snapshot) -> str:
+    return annotations_of(snapshot.owner.metadata).get(TAKEOVER, "")
+
+
+def _held_mark(template: Template) -> str:
+    return f"{TAKEOVER_HELD} {_DIGEST_VERSION} {template.digest}"
+
+
+def _note(snapshot: Snapshot, mark: str, why: str) -> Stage:
+    meta = snapshot.owner.metadata
+    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {TAKEOVER: mark}}})
+    note = Patch(
+        resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=f"takeover: {why}", is_note=True
+    )
+    return Stage((note,), essential=False)
+
+
+def _with_first_stage(plan: Plan, stage: Stage) -> Plan:
+    return msgspec.structs.replace(plan, stages=(stage, *plan.stages))

@@ -1,0 +1,182 @@
+"""The limits of an update: the number of unavailable VMs, and the partition (P14).
+
+A VM of the pool is unavailable if it should run and is not ready. It is also unavailable until it has been ready for
+the minimum time (see `min_ready_of`). Terminating VMs are unavailable too. A VM that a user stopped is not unavailable.
+
+No reconciliation writes until the cache shows all earlier writes (R9). So the number of unavailable VMs includes the
+VMs that the last reconciliation restarted.
+
+The partition is an ordinal. VMs with a lower ordinal keep their revision.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION
+from controller.kubevirt.pool_types import Pool, UpdateStrategy
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
+from controller.pool.members.revisions import Revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.unready_periods import STEADY
+from controller.pool.spec.template import Template
+from controller.replicas.wrong_annotations import setting
+from controller.runtime.actions import Patch, Plan, Stage
+from informers.meta import annotations_of
+from informers.objects import PatchType
+
+ALL_ORDINALS: Final = 2**31
+"""A partition above every ordinal. With this partition, no VM is updated."""
+
+LONG_AGO: Final = timedelta(seconds=2**31)
+
+
+class Availability(Struct, frozen=True):
+    """The number of unavailable VMs.
+
+    `next_at` is the first time at which a VM with a ready VMI becomes available, or None.
+    """
+
+    unavailable: int
+    next_at: datetime | None = None
+
+
+def rolls_out(owner: Pool) -> bool:
+    """Return True if the pool updates all outdated VMs automatically.
+
+    This needs the proactive update strategy, without update selectors and without a partition.
+    """
+    strategy = owner.spec.update_strategy or UpdateStrategy()
+    if PARTITION in annotations_of(owner.metadata) or strategy.opportunistic or strategy.unmanaged:
+        return False
+    policy = strategy.proactive.selection_policy if strategy.proactive is not None else None
+    return policy is None or policy.selectors is None
+
+
+def partition_of(snapshot: Snapshot) -> int:
+    """Return the partition. VMs with an ordinal below the partition keep their revision.
+
+    If the value of the annotation is not valid, all VMs keep their revision.
+    """
+    meta = snapshot.owner.metadata
+    return int(setting(meta, PARTITION) or ALL_ORDINALS) if PARTITION in annotations_of(meta) else 0
+
+
+def min_ready_of(snapshot: Snapshot) -> int:
+    """Return the minimum number of seconds that a VMI must be ready to count as available."""
+    return int(setting(snapshot.owner.metadata, MIN_READY) or 0)
+
+
+def template_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> tuple[str, Template]:
+    """Return the revision and the template for new VMs with an ordinal below the partition.
+
+    They get the revision of the other VMs below the partition, or the current revision if that one is not known.
+    """
+    owner = snapshot.owner
+    noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
+    reported = owner.status.current_revision if owner.status is not None else None
+    name = _revision_below(snapshot, revisions, partition) or noted or reported or ""
+    past = revisions.templates.get(name)
+    if past is not None and not revisions.is_current(name):
+        return name, past
+    return revisions.current, revisions.template
+
+
+def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
+    """Plan a patch that stores the revision of the VMs below the partition in an annotation of the pool.
+
+    The stored revision is used for new VMs after all VMs below the partition were deleted.
+    """
+    meta, partition = snapshot.owner.metadata, partition_of(snapshot)
+    name = _revision_below(snapshot, revisions, partition) if partition < ALL_ORDINALS else ""
+    if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
+        return Plan()
+    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {PARTITION_REVISION: name}}})
+    why = "notes the revision of the VMs below the partition"
+    note = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return Plan(stages=(Stage((note,), essential=False),))
+
+
+def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
+    """Return the oldest revision of the VMs below the partition.
+
+    Revisions without a known template are ignored. If no revision is left, the result is "".
+    """
+    if not partition:
+        return ""
+    numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
+    known = sorted(revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
+
+    def has_vm_below(name: str) -> bool:
+        vms = snapshot.members.where(lambda vm: revision_of(vm) == name)
+        return any((ordinal := snapshot.ordinal_of(vm)) is not None and ordinal < partition for vm in vms)
+
+    return next(filter(has_vm_below, known), "")
+
+
+def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
+    """Count the pool's VMs that should run and are not available.
+
+    A VM is available after it has been ready for `min_ready_s` seconds. If the guest crashed soon after the VM became
+    ready, the VM must be ready for at least `STEADY`.
+    """
+    unavailable, next_times = 0, []
+    for vm in members:
+        if not should_run(snapshot, vm):
+            continue
+        since = _ready_since(snapshot, vm)
+        if since is not None:
+            since = min(since, snapshot.now)  # the clock of the node may be ahead
+        needed = timedelta(seconds=min_ready_s)
+        if _crashes(snapshot, vm):
+            needed = max(needed, STEADY)
+        if since is not None and since + needed <= snapshot.now:
+            continue
+        unavailable += 1
+        if since is not None:
+            next_times.append(since + needed)
+    return Availability(unavailable, min(next_times, default=None))
+
+
+def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the VM's guest crashed soon after the VM became ready.
+
+    The result is False again after the VM has been ready for `STEADY`.
+    """
+    period = snapshot.unready.get(vm.metadata.name)
+    return (
+        period is not None and period.uid == vm.metadata.uid and period.crashes and not period.has_ended(snapshot.now)
+    )
+
+
+def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+    """Return True if the VM should have a running VMI now.
+
+    The result is also True for a VM with the run strategy Once whose VMI was deleted. Its `printableStatus` is
+    "Stopped", but KubeVirt starts the VM again.
+    """
+    if is_meant_to_run(vm):
+        return True
+    vmi = snapshot.vmi_of(vm)
+    is_once = vm.spec is not None and vm.spec.run_strategy == "Once"
+    return is_once and (vmi is None or vmis.is_deleting(vmi))
+
+
+def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+    """Return the time at which the VM's VMI became ready.
+
+    The result is None if the VMI is missing, not ready or terminating. The result is also None if the VM is terminating
+    or a restart was requested.
+    """
+    vmi = snapshot.vmi_of(vm)
+    if vmi is None or is_deleting(vm) or not vmis.is_active(vmi) or is_stop_requested(vm, vmi.metadata.uid):
+        return None
+    # If the Ready condition has no transition time, the VMI counts as ready for a very long time.
+    return vmis.ready_since(vmi) or (snapshot.now - LONG_AGO if vmis.is_ready(vmi) else None)

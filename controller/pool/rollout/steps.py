@@ -1,0 +1,201 @@
+"""The update steps that the VMs of a pool need (P12, P13). The module `update` chooses the steps of one reconciliation.
+
+An outdated VM first gets the spec of the current template. Then its VMI gets the change. If disks only become larger,
+their claims are expanded first (P21). If a VM needs new disks, the VM is recreated instead. A VM that its user has
+stopped is never recreated. It stays outdated, because a new spec would not change its disks.
+
+A step is *costly* if it puts a ready VM at risk. A costly step makes the VM unavailable, or changes the VM's template
+so that the VM must restart. Costly steps are limited (P14).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import (
+    AfterStop,
+    after_stop,
+    is_stop_requested,
+    revision_of,
+    template_labels_of,
+)
+from controller.pool.leaving.holds import recreation_veto, replacement_obstacle
+from controller.pool.members.revisions import Revisions
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.rollout.limits import should_run
+from controller.pool.spec.indexing import own_disks
+from controller.pool.spec.intent import Intent
+from controller.pool.spec.policies import Strategy
+from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
+from informers.meta import labels_of
+
+
+class Step(Enum):
+    """The next action of the update of a VM and its VMI.
+
+    UPDATE changes the spec of the VM. RELABEL patches a label of the VMI. RESTART restarts the VMI. RECREATE deletes
+    the VM, and a later reconciliation creates the VM again.
+    """
+
+    UPDATE = auto()
+    RELABEL = auto()
+    RESTART = auto()
+    RECREATE = auto()
+
+
+class PendingStep(Struct, frozen=True, kw_only=True):
+    """A VM that needs an update step. `vmi` is its VMI, or None.
+
+    `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
+    gets a new template. `begun` is true if the VM already has the spec of the current template. `reason` says why the
+    step must wait, or is "" if the step can start. `needs_user` is true if the step waits until a user acts.
+    `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and the new sizes of the claims
+    that are expanded before the step, by name.
+    """
+
+    vm: VirtualMachine
+    vmi: VirtualMachineInstance | None
+    step: Step
+    costly: bool = False
+    risky: bool = False
+    begun: bool = False
+    reason: str = ""
+    needs_user: bool = False
+    lost_disks: tuple[str, ...] = ()
+    sizes: Mapping[str, tuple[str, str]] = {}
+
+
+def is_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
+    """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
+    vmi = snapshot.vmi_of(vm)
+    on_current = revisions.is_current(revision_of(vm))
+    return on_current and (vmi is None or revisions.is_current(vmi_revision_of(vmi)))
+
+
+def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
+    return labels_of(vmi.metadata).get(REVISION_NAME, "")
+
+
+def pending_step(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> PendingStep | None:
+    """Return the next update step of a VM, or None if the VM needs no step or stays outdated.
+
+    The strategy opportunistic updates only the specs of VMs.
+    """
+    found = _step_of(snapshot, intent, revisions, vm)
+    if found is None or found.reason or found.step is Step.RELABEL:
+        return found
+    refused = snapshot.refused.get(vm.metadata.name)
+    return replace(found, reason=f"the server refused its last change: {refused.message}") if refused else found
+
+
+def _step_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> PendingStep | None:
+    vmi, proactive = snapshot.vmi_of(vm), intent.update.strategy is Strategy.PROACTIVE
+    is_begun = revisions.is_current(revision_of(vm))
+    if is_begun and (vmi is None or not proactive):
+        return None
+    names = [revision_of(vm), *([vmi_revision_of(vmi)] if vmi is not None and vmis.is_active(vmi) else [])]
+    for past in filter(None, map(revisions.templates.get, names)):
+        change = disk_change(past, revisions.template)
+        if _needs_new_vm(snapshot, intent, vm, change):
+            return _recreation(snapshot, intent, vm, past, change, begun=is_begun)
+    if not is_begun:
+        return _step_of_outdated(snapshot, revisions, vm, proactive=proactive)
+    return _step_of_vmi(vm, vmi, revisions) if vmi is not None else None
+
+
+def _step_of_vmi(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> PendingStep | None:
+    """Return the step of a VMI whose VM has the current spec (P13)."""
+    wanted, running = revision_of(vm), vmi_revision_of(vmi)
+    if wanted == running or not vmis.is_active(vmi):
+        return None
+    step = _step_between(revisions.templates.get(running), revisions.template)
+    if step is Step.RELABEL:
+        return PendingStep(vm=vm, vmi=vmi, step=step, begun=True)
+    # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart
+    # changes nothing, so every reconciliation would restart the VMI.
+    is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
+    if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
+        return None
+    # KubeVirt may have begun to resize the VMI because the pool changed the VM. The pool's restart gives the same size.
+    reason = delicate_reason(vm, vmi, may_interrupt_resizing=True)
+    return PendingStep(vm=vm, vmi=vmi, step=step, costly=vmis.is_ready(vmi), begun=True, reason=reason)
+
+
+def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine, *, proactive: bool) -> PendingStep:
+    """Return the step of a VM whose spec is outdated, and that keeps its disks.
+
+    While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
+    does not wait.
+    """
+    vmi, current, past = snapshot.vmi_of(vm), revisions.template, revisions.templates.get(revision_of(vm))
+    sizes = _claim_sizes(snapshot, vm, past, current) if past is not None else {}
+    changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
+    reason = delicate_reason(vm, vmi) if changes_vm else ""
+    update = PendingStep(vm=vm, vmi=vmi, step=Step.UPDATE, reason=reason, sizes=sizes)
+    if not proactive or not should_run(snapshot, vm):
+        return update
+    if vmi is None or not vmis.is_active(vmi):
+        return replace(update, risky=changes_vm)
+    if _step_between(revisions.templates.get(vmi_revision_of(vmi)), current) is Step.RELABEL:
+        return update
+    return replace(update, costly=vmis.is_ready(vmi), risky=not vmis.is_ready(vmi))
+
+
+def _needs_new_vm(snapshot: Snapshot, intent: Intent, vm: VirtualMachine, change: DiskChange) -> bool:
+    """Return True if the VM cannot keep its disks, or not all of them.
+
+    If disks are only added or removed, a VM that is not restarted by the update gets the new spec. KubeVirt creates the
+    added disks at its next start.
+    """
+    if change is DiskChange.NAMES:
+        return intent.update.strategy is Strategy.PROACTIVE and should_run(snapshot, vm)
+    return change in (DiskChange.SMALLER, DiskChange.OTHER)
+
+
+def _recreation(
+    snapshot: Snapshot, intent: Intent, vm: VirtualMachine, past: Template, change: DiskChange, *, begun: bool
+) -> PendingStep | None:
+    """Return the step of a VM that needs new disks.
+
+    KubeVirt creates new disks as soon as the VM's spec has new dataVolumeTemplates. So the spec stays as it is.
+    """
+    if not should_run(snapshot, vm):
+        return None
+    vmi, ordinal = snapshot.vmi_of(vm), snapshot.ordinal_of(vm)
+    disks = own_disks(past, ordinal) if ordinal is not None else ()
+    ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)
+    veto = recreation_veto(snapshot, intent, vm, change, disks)
+    return PendingStep(
+        vm=vm,
+        vmi=vmi,
+        step=Step.RECREATE,
+        costly=ready,
+        risky=not ready,
+        begun=begun,
+        reason=veto or replacement_obstacle(snapshot, vm),
+        needs_user=bool(veto),
+        lost_disks=disks,
+    )
+
+
+def _step_between(past: Template | None, current: Template) -> Step:
+    """Return the step for a VMI that runs the template `past`, apart from the disks. `past` is None if the template is
+    not known.
+    """
+    return Step.RELABEL if past is not None and past.machine == current.machine else Step.RESTART
+
+
+def _claim_sizes(
+    snapshot: Snapshot, vm: VirtualMachine, past: Template, current: Template
+) -> Mapping[str, tuple[str, str]]:
+    ordinal = snapshot.ordinal_of(vm)
+    return {f"{name}-{ordinal}": (past.disk_sizes[name], size) for name, size in larger_disks(past, current).items()}

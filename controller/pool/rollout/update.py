@@ -1,0 +1,330 @@
+"""Updates VMs to the current template, within limits (P14). A VM first gets the new spec (P12). Then its VMI gets the
+change (P13).
+
+If a new spec needs a restart, the proactive strategy also limits the number of ready VMs that get the spec. So a
+template with an error reaches at most `maxUnavailable` ready VMs. A VM with the new spec counts towards this limit
+until its VMI runs with the new template and is available.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.delicate import needs_manual_recovery
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
+from controller.pool.members.downtime import stuck_since
+from controller.pool.members.revisions import Revisions, plan_revision
+from controller.pool.members.select import allows, in_order
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.traits import VMs
+from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
+from controller.pool.rollout.recreations import note_recreations
+from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
+from controller.pool.scale import delete_of, successor_of
+from controller.pool.spec.indexing import encode_shape
+from controller.pool.spec.intent import Intent
+from controller.pool.spec.policies import Strategy
+from controller.replicas.progress import parse_deadline, watch_progress
+from controller.runtime.actions import (
+    Cause,
+    Delete,
+    ExpandClaim,
+    Member,
+    Notice,
+    Patch,
+    Plan,
+    Restart,
+    Stage,
+    ThreeWayMerge,
+)
+from informers.meta import ObjectKey, controller_of
+from informers.objects import PatchType
+
+MAX_NOTICES: Final = 10
+"""The maximum number of Events about waiting updates in one reconciliation."""
+
+
+class Allowance(Struct, frozen=True):
+    """The limits of one reconciliation (P14).
+
+    `ready` is the number of ready VMs that may become unavailable. `is_unproven` is true if `maxUnavailable` or more
+    VMs with the current template are unavailable. The template may then be broken, so unready VMs keep their template.
+    `waits_s` is the time until the next VM counts as available, or None.
+    """
+
+    ready: int
+    is_unproven: bool
+    waits_s: float | None = None
+
+
+class Choice(Struct, frozen=True):
+    """The update steps of one reconciliation.
+
+    `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
+    of the VM itself, for example during a snapshot.
+    """
+
+    steps: list[PendingStep]
+    waiting: int
+    held: list[PendingStep]
+
+
+def pending_steps(
+    snapshot: Snapshot,
+    intent: Intent,
+    revisions: Revisions,
+    members: VMs,
+    *,
+    deleted_uids: Collection[str] = (),
+) -> list[PendingStep]:
+    """Return the next step of each VM that needs an update step, in the order of the sort policy.
+
+    `deleted_uids` are the UIDs of the VMs that healing deletes in the same plan. These VMs are not updated.
+    """
+    if intent.update.strategy is Strategy.UNMANAGED:
+        return []
+    partition = partition_of(snapshot)
+
+    def needs_step(vm: VirtualMachine) -> bool:
+        if is_deleting(vm) or not allows(intent.update.selection, vm):
+            return False
+        return pending_step(snapshot, intent, revisions, vm) is not None
+
+    eligible = [
+        vm
+        for vm in members.where(needs_step)
+        if vm.metadata.uid not in deleted_uids
+        and (ordinal := snapshot.ordinal_of(vm)) is not None
+        and ordinal >= partition
+    ]
+    ordered = in_order(snapshot, intent.update.selection, eligible)
+    steps = (pending_step(snapshot, intent, revisions, vm) for vm in ordered)
+    return [step for step in steps if step is not None]
+
+
+def plan_update(
+    snapshot: Snapshot,
+    intent: Intent,
+    revisions: Revisions,
+    members: VMs,
+    pending: list[PendingStep],
+    *,
+    deleted_uids: Collection[str] = (),
+    missing: int = 0,
+) -> Plan:
+    """Plan the pending update steps that come next, within the limits of one reconciliation.
+
+    The caller checks first that no VM has to be created or deleted. `deleted_uids` are the UIDs of the VMs that healing
+    deletes in the same plan. `missing` is the number of VMs that the controller has deleted and that the server does
+    not let it create again. They count as unavailable (P20).
+    """
+    if not pending or intent.update.strategy is Strategy.UNMANAGED:
+        return Plan()
+    min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
+    staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
+    begun = sum(each.begun and each.costly for each in pending)
+    leaving = len(members) - len(staying) + missing
+    allowance = _allowance(snapshot, intent, revisions, staying, min_ready, begun=begun, leaving=leaving)
+    choice = _choose(pending, allowance, burst=snapshot.limits.burst)
+    progress = Plan(
+        stages=_stages(snapshot, intent, revisions, choice.steps),
+        notices=_held_notices(choice.held),
+        held=_held_text(choice),
+        requeue_after_s=allowance.waits_s if choice.waiting else None,
+    )
+    if choice.steps or not choice.waiting:
+        return progress
+    stuck = [
+        (since, vm.metadata.name)
+        for vm in members
+        if is_updated(snapshot, revisions, vm) and (since := stuck_since(snapshot, vm)) is not None
+    ]
+    stuck += _blocking(snapshot, members, choice.held)
+    return watch_progress(progress, stuck, deadline, now=snapshot.now, template=revisions.template.digest)
+
+
+def _blocking(snapshot: Snapshot, members: VMs, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
+    """Yield the VMs that take a turn without being updated: VMs that are terminating or whose VMI is terminating, and
+    unready VMs whose step is held (P22).
+
+    Each entry has the time since when the VM blocks the others, and its name.
+    """
+    for vm in members.where(is_deleting):
+        if (since := with_timezone(vm.metadata.deletion_timestamp)) is not None:
+            yield since, vm.metadata.name
+    stopping = members.where(lambda vm: (vmi := snapshot.vmi_of(vm)) is not None and vmis.is_deleting(vmi))
+    for vm in stopping:
+        vmi = snapshot.vmi_of(vm)
+        if vmi is not None and (since := vmis.terminating_since(vmi)) is not None:
+            yield since, vm.metadata.name
+    for each in held:
+        if (since := stuck_since(snapshot, each.vm)) is not None:
+            yield since, each.vm.metadata.name
+
+
+def _allowance(
+    snapshot: Snapshot,
+    intent: Intent,
+    revisions: Revisions,
+    staying: tuple[VirtualMachine, ...],
+    min_ready: int,
+    *,
+    begun: int,
+    leaving: int,
+) -> Allowance:
+    """Return the limits of this reconciliation.
+
+    `begun` is the number of ready VMs that have the current spec and must restart. `leaving` is the number of VMs that
+    the same plan heals, and of missing VMs.
+    """
+    most = intent.most_unavailable
+    availability = count_unavailable(snapshot, staying, min_ready)
+    on_current = [vm for vm in staying if revisions.is_current(revision_of(vm))]
+    unproven = count_unavailable(snapshot, on_current, min_ready).unavailable
+    next_at = availability.next_at
+    return Allowance(
+        ready=most - availability.unavailable - leaving,
+        is_unproven=unproven + begun >= most,
+        waits_s=max((next_at - snapshot.now).total_seconds(), 0.0) if next_at is not None else None,
+    )
+
+
+def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
+    """Return the update steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
+
+    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
+    VM with the current spec uses a part of `allowance.ready`, even if its restart must wait.
+    """
+    ready, waiting = allowance.ready, 0
+    chosen: list[PendingStep] = []
+    held: list[PendingStep] = []
+    left = {True: burst, False: burst}
+    for each in sorted(pending, key=lambda each: (each.costly, not each.begun)):
+        may_start = (ready > 0) if each.costly else not (each.risky and allowance.is_unproven)
+        if each.costly and (each.begun or not each.reason):
+            ready -= 1
+        if each.reason:
+            held.append(each)
+        elif not may_start or not left[each.step is Step.UPDATE]:
+            waiting += 1
+        else:
+            left[each.step is Step.UPDATE] -= 1
+            chosen.append(each)
+    return Choice(chosen, waiting, held)
+
+
+def _stages(snapshot: Snapshot, intent: Intent, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
+    """Return the stages of these steps. No stage is essential but the note of the recreations: a VM that cannot be
+    patched or deleted must not delay other VMs.
+    """
+    merges = tuple(_spec_update(snapshot, revisions, each.vm) for each in steps if each.step is Step.UPDATE)
+    expansions = tuple(expansion for each in steps for expansion in _expansions(each))
+    changes = tuple(_change_of_vmi(each, revisions) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
+    recreated = [each for each in steps if each.step is Step.RECREATE]
+    deletes = tuple(_recreation(snapshot, intent, revisions, each) for each in recreated)
+    return (
+        *(plan_revision(snapshot, revisions) if merges else ()),
+        *(Stage(actions, essential=False) for actions in (expansions, merges, changes) if actions),
+        *(note_recreations(snapshot, [each.vm for each in recreated]) if recreated else ()),
+        *((Stage(deletes, essential=False),) if deletes else ()),
+    )
+
+
+def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
+    vm = pending.vm.metadata
+    for name, (old_size, size) in pending.sizes.items():
+        yield ExpandClaim(
+            resource=PVCS,
+            key=ObjectKey(vm.namespace, name),
+            size=size,
+            old_size=old_size,
+            owner=vm.key,
+            owner_uid=vm.uid,
+            source=DATA_VOLUMES,
+            why=f"the pool's template has the size {size}, the size before was {old_size}",
+        )
+
+
+def _recreation(snapshot: Snapshot, intent: Intent, revisions: Revisions, pending: PendingStep) -> Delete:
+    disks = ", ".join(pending.lost_disks) or "none"
+    return delete_of(
+        pending.vm,
+        f"its dataVolumeTemplates differ from revision {revisions.current}; its disks are deleted with it: {disks}",
+        foreground=True,
+        cause=Cause.UPDATE,
+        successor=successor_of(snapshot, intent, revisions, pending.vm),
+    )
+
+
+def _held_text(choice: Choice) -> str:
+    texts = [f"update: {choice.waiting} virtual machines wait until more are ready"] if choice.waiting else []
+    if choice.held:
+        first, more = choice.held[0], len(choice.held) - 1
+        others = f", and {more} more virtual machines wait" if more else ""
+        texts.append(f"update: {first.vm.metadata.name} waits: {first.reason}{others}")
+    return "; ".join(texts)
+
+
+def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
+    """Return an Event for each VM whose update waits, at most `MAX_NOTICES`. Each reason is reported once for a VM."""
+    return tuple(
+        Notice(
+            reason="UpdateHeld",
+            message=f"{each.vm.metadata.name} is not updated now: {each.reason}",
+            warning=needs_manual_recovery(each.vm),
+            once=f"{each.vm.metadata.uid} {each.reason}",
+        )
+        for each in held[:MAX_NOTICES]
+    )
+
+
+def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> ThreeWayMerge:
+    ordinal, name = snapshot.ordinal_of(vm) or 0, revision_of(vm)
+    past = revisions.templates.get(name)
+    return ThreeWayMerge(
+        resource=VMS,
+        key=vm.metadata.key,
+        uid=vm.metadata.uid,
+        # If the VM's revision is unknown, the merge sets every field of the new template.
+        old=encode_shape(past, ordinal, name) if past is not None else b"{}",
+        new=encode_shape(revisions.template, ordinal, revisions.current),
+        why=f"its revision is {name or 'not known'}, the current revision is {revisions.current}",
+        owner_uid=snapshot.owner.metadata.uid,
+    )
+
+
+def _change_of_vmi(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
+    vm, revision = pending.vm.metadata, revision_of(pending.vm)
+    assert pending.vmi is not None, "only a VM with a VMI needs such a step"
+    vmi = pending.vmi.metadata
+    if pending.step is Step.RELABEL:
+        body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
+        why = "the VMI template did not change"
+        return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
+    why = f"its template is older than revision {revision}"
+    owner = controller_of(vm)
+    member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner.uid if owner is not None else "")
+    if after_stop(pending.vm) is AfterStop.STARTS:
+        # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
+        return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=vmi.resource_version, why=why, member=member)
+    return Restart(
+        resource=VMS,
+        key=vm.key,
+        uid=vm.uid,
+        requests=VM_REQUESTS,
+        subresource=RESTART,
+        instance=VMIS,
+        instance_uid=vmi.uid,
+        why=why,
+        member=member,
+    )

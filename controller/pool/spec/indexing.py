@@ -1,0 +1,143 @@
+"""Creation of a VM from the template: names that must differ between VMs get the ordinal as a suffix (P4, P5).
+
+All other parts of the template reach the VM unchanged, byte for byte. A value of an unexpected type stays unchanged
+too. The API server then validates the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Raw
+
+from controller.apimachinery.raw_json import (
+    NULL,
+    Fields,
+    change_at,
+    change_each,
+    fields_of,
+    items_of,
+    text_of,
+    value_at,
+)
+from controller.kubevirt.annotations import REVISION_NAME
+from controller.pool.spec.naming import name_of
+from controller.pool.spec.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, Path
+from controller.pool.spec.template import Template
+from informers.meta import ObjectMeta, OwnerReference
+from informers.resource import Resource, T
+
+Change: TypeAlias = Callable[[bytes], bytes]
+
+
+def shape_of(template: Template, ordinal: int, revision: str) -> Mapping[str, object]:
+    """Return the labels, the annotations and the spec that the template defines for the VM of this ordinal."""
+    labels = {**template.labels, REVISION_NAME: revision}
+    return {
+        "metadata": {"labels": labels, "annotations": template.annotations},
+        "spec": Raw(_indexed_spec(template, ordinal, revision)),
+    }
+
+
+def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
+    return msgspec.json.encode(shape_of(template, ordinal, revision))
+
+
+def encode_vm(
+    template: Template,
+    ordinal: int,
+    revision: str,
+    *,
+    resource: Resource[T],
+    pool: ObjectMeta,
+    owner: OwnerReference,
+    finalizers: tuple[str, ...] = (),
+) -> bytes:
+    """Return the request body that creates a VM with the pool's namespace and owner reference."""
+    metadata: dict[str, object] = {
+        "name": name_of(pool.name, ordinal),
+        "namespace": pool.namespace,
+        "labels": {**template.labels, REVISION_NAME: revision},
+        "annotations": template.annotations,
+        "ownerReferences": (owner,),
+        **({"finalizers": finalizers} if finalizers else {}),
+    }
+    spec = Raw(_indexed_spec(template, ordinal, revision))
+    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+    return msgspec.json.encode(body)
+
+
+def own_disks(template: Template, ordinal: int) -> tuple[str, ...]:
+    """Return the names of the disks that the dataVolumeTemplates create for the VM of this ordinal."""
+    return tuple(f"{name}-{ordinal}" for name in _own_names(template))
+
+
+def _indexed_spec(template: Template, ordinal: int, revision: str) -> bytes:
+    own = frozenset(_own_names(template))
+    indexed = partial(_with_ordinal, ordinal=ordinal)
+    changes: list[tuple[Path, Change]] = [(path, partial(_if_own, own, indexed)) for path in DISKS]
+    if template.index_config_maps:
+        changes += [
+            (path, indexed) for path in (*CONFIG_MAPS, *(SYSPREP_CONFIG_MAPS if template.index_sysprep else ()))
+        ]
+    if template.index_secrets:
+        changes += [(path, indexed) for path in (*SECRETS, *(SYSPREP_SECRETS if template.index_sysprep else ()))]
+
+    def disk_of_ordinal(disk: Fields) -> Fields:
+        return _change_in(disk, ("metadata", "name"), indexed)
+
+    def volume_of_ordinal(volume: Fields) -> Fields:
+        for path, change in changes:
+            volume = _change_in(volume, path, change)
+        return volume
+
+    spec = change_at(template.spec, ("dataVolumeTemplates",), lambda disks: change_each(disks, disk_of_ordinal))
+    spec = change_at(spec, ("template", "spec", "volumes"), lambda volumes: change_each(volumes, volume_of_ordinal))
+    return change_at(spec, ("template",), lambda vmi_template: _with_label(vmi_template, revision))
+
+
+def _own_names(template: Template) -> list[str]:
+    disks = items_of(value_at(template.spec, "dataVolumeTemplates")) or []
+    return [name for disk in disks if (name := text_of(value_at(disk, "metadata", "name")))]
+
+
+def _change_in(fields: Fields, path: Path, change: Change) -> Fields:
+    first, *rest = path
+    return {**fields, first: Raw(change_at(bytes(fields[first]), tuple(rest), change))} if first in fields else fields
+
+
+def _if_own(own: frozenset[str], change: Change, name: bytes) -> bytes:
+    return change(name) if text_of(name) in own else name
+
+
+def _with_ordinal(name: bytes, *, ordinal: int) -> bytes:
+    text = text_of(name)
+    return msgspec.json.encode(f"{text}-{ordinal}") if text else name
+
+
+def _with_label(vmi_template: bytes, revision: str) -> bytes:
+    """Return the VMI template with the label of the revision.
+
+    A template whose metadata or labels have a wrong type is not changed.
+    """
+    fields = fields_of(vmi_template)
+    metadata = _object_at(fields, "metadata")
+    labels = _object_at(metadata, "labels")
+    if fields is None or metadata is None or labels is None:
+        return vmi_template
+    labelled = {**labels, REVISION_NAME: Raw(msgspec.json.encode(revision))}
+    return msgspec.json.encode({**fields, "metadata": {**metadata, "labels": labelled}})
+
+
+def _object_at(fields: Fields | None, name: str) -> Fields | None:
+    """Return the object in the field `name`, or an empty object if the field is absent or null.
+
+    The result is None if `fields` is None or the value is not an object.
+    """
+    if fields is None:
+        return None
+    value = fields.get(name, NULL)
+    return {} if value == NULL else fields_of(value)

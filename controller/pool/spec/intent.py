@@ -1,0 +1,106 @@
+"""The parsed form of a pool's spec. If the spec is invalid, the parser returns the first error in the spec (P1)."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.apimachinery.field_error import FieldError, quoted
+from controller.apimachinery.int_or_percent import Amount, parse_amount
+from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, is_marked
+from controller.kubevirt.pool_types import Pool
+from controller.pool.spec.policies import (
+    Healing,
+    ScaleIn,
+    Update,
+    parse_healing,
+    parse_scale_in,
+    parse_update,
+)
+from controller.pool.spec.template import Template, parse_template
+from informers.meta import annotations_of
+
+
+class Intent(Struct, frozen=True, kw_only=True):
+    """A valid pool spec. The selector is not empty and matches the template's labels.
+
+    `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
+    """
+
+    wanted: int
+    selector: Selector
+    template: Template
+    max_unavailable: Amount
+    scale_in: ScaleIn
+    update: Update
+    healing: Healing | None
+    most_disruptive: str | None = None
+
+    @property
+    def most_unavailable(self) -> int:
+        """Return the maximum number of VMs that the controller may make unavailable at the same time (P14)."""
+        return self.max_unavailable.of(self.wanted)
+
+
+def parse_intent(owner: Pool) -> Intent | FieldError:
+    """Parse the pool's spec and return an Intent, or the first error.
+
+    If `replicas` is missing, the default 1 applies.
+    """
+    spec = owner.spec
+    wanted = 1 if spec.replicas is None else spec.replicas
+    if wanted < 0:
+        return FieldError(f"spec.replicas is {wanted}: it must not be negative")
+    selector = parse_selector(spec.selector or LabelSelector())
+    if isinstance(selector, FieldError):
+        return selector
+    if selector.is_empty:
+        return FieldError("spec.selector is empty: it would match every virtual machine of the namespace")
+    template = parse_template(spec, index_sysprep=is_marked(owner.metadata, INDEX_SYSPREP))
+    if isinstance(template, FieldError):
+        return template
+    if not selector.matches(template.labels):
+        return FieldError(
+            f"spec.selector {quoted(str(selector))} does not match spec.virtualMachineTemplate.metadata.labels"
+        )
+    amount = _parse_max_unavailable(spec.max_unavailable)
+    if isinstance(amount, FieldError):
+        return amount
+    return _with_policies(owner, wanted, selector, template, amount)
+
+
+def _with_policies(
+    owner: Pool, wanted: int, selector: Selector, template: Template, amount: Amount
+) -> Intent | FieldError:
+    scale_in, update = parse_scale_in(owner.spec), parse_update(owner.spec)
+    healing = parse_healing(owner.spec.autohealing)
+    if isinstance(scale_in, FieldError):
+        return scale_in
+    if isinstance(update, FieldError):
+        return update
+    if isinstance(healing, FieldError):
+        return healing
+    return Intent(
+        wanted=wanted,
+        selector=selector,
+        template=template,
+        max_unavailable=amount,
+        scale_in=scale_in,
+        update=update,
+        healing=healing,
+        most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
+    )
+
+
+def max_unavailable(owner: Pool) -> int | None:
+    """Return how many VMs may be unavailable at the same time, or None if the field is invalid."""
+    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
+    amount = _parse_max_unavailable(owner.spec.max_unavailable)
+    return None if isinstance(amount, FieldError) else amount.of(wanted)
+
+
+def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:
+    amount = parse_amount("100%" if value is None else value)
+    if amount is not None:
+        return amount
+    return FieldError(f'spec.maxUnavailable is {quoted(str(value))}: it must be a number from 1, or "1%" to "100%"')

@@ -1,0 +1,284 @@
+"""The template of a pool's VMs: `virtualMachineTemplate` and `nameGeneration` in parsed form, with digests.
+
+Templates with the same meaning have the same digests, even if the templates are written differently (see
+`normal_form`). A template has several digests, because a change of each part needs a different update step (P13).
+`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks` has
+a digest of each dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum, auto
+from fractions import Fraction
+from functools import lru_cache
+from hashlib import blake2b
+from itertools import islice
+from typing import Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.quantities import parse_quantity
+from controller.kubevirt.normal_form import (
+    DISKS,
+    TEMPLATE_LIMIT,
+    UNKNOWN,
+    VM_SPEC,
+    VMI_TEMPLATE,
+    Fields,
+    Json,
+    differences,
+    encoded,
+    normal_form,
+    too_large,
+)
+from controller.kubevirt.pool_types import NameGeneration, PoolSpec
+from controller.kubevirt.vmi_types import TemplateMeta
+from controller.pool.spec.references import (
+    CONFIG_MAPS,
+    SECRETS,
+    SYSPREP_CONFIG_MAPS,
+    SYSPREP_SECRETS,
+    Path,
+    refer,
+    value_at,
+)
+
+REMEMBERED: Final = 512
+"""The number of remembered templates. Each reconciliation needs the templates of the pool and of its revisions."""
+
+REMEMBERED_SIZE: Final = 16 * 1024
+"""The maximum size, in bytes, of a remembered template."""
+
+
+class Template(Struct, frozen=True, kw_only=True):
+    """A valid template.
+
+    `machine_labels` are the labels of the VMI template. `spec` is the VM spec in JSON. The spec is an object, and its
+    field `template` is an object too. `index_sysprep` is True if the ordinal is added to a name that a `sysprep` volume
+    refers to.
+    """
+
+    labels: Mapping[str, str]
+    annotations: Mapping[str, str]
+    machine_labels: Mapping[str, str]
+    spec: bytes
+    index_config_maps: bool
+    index_secrets: bool
+    index_sysprep: bool
+    digest: str
+    machine: str
+    disks: Mapping[str, str]
+    disk_sizes: Mapping[str, str]
+
+
+class DiskChange(Enum):
+    """The difference between the dataVolumeTemplates of two templates.
+
+    With LARGER, only sizes differ, and these disks are larger. With SMALLER, a disk is smaller. With NAMES, disks are
+    added or removed, and all other disks are the same or larger. With OTHER, a disk has changed in another way.
+    """
+
+    NONE = auto()
+    LARGER = auto()
+    SMALLER = auto()
+    NAMES = auto()
+    OTHER = auto()
+
+
+def disk_change(past: Template, current: Template) -> DiskChange:
+    """Compare the dataVolumeTemplates of two templates (P21)."""
+    common = past.disks.keys() & current.disks.keys()
+    if any(past.disks[name] != current.disks[name] for name in common):
+        return DiskChange.OTHER
+    sized = common & current.disk_sizes.keys()
+    differences = [_bytes(current.disk_sizes[name]) - _bytes(past.disk_sizes[name]) for name in sized]
+    if any(difference < 0 for difference in differences):
+        return DiskChange.SMALLER
+    if past.disks.keys() != current.disks.keys():
+        return DiskChange.NAMES
+    return DiskChange.LARGER if any(differences) else DiskChange.NONE
+
+
+def larger_disks(past: Template, current: Template) -> Mapping[str, str]:
+    """Return the new sizes of the disks that are larger in the current template, by name of the dataVolumeTemplate."""
+    before = past.disk_sizes
+    return {
+        name: size
+        for name, size in current.disk_sizes.items()
+        if name in before and _bytes(size) > _bytes(before[name])
+    }
+
+
+def parse_template(spec: PoolSpec, *, index_sysprep: bool = False) -> Template | FieldError:
+    """Parse the template of a pool spec and return a Template, or the first error (P1).
+
+    `index_sysprep` is True if the pool or the revision has the annotation `INDEX_SYSPREP`.
+    """
+    wire = spec.virtual_machine_template
+    if wire is None:
+        return FieldError("spec.virtualMachineTemplate is missing")
+    meta = wire.metadata or TemplateMeta()
+    labels, annotations = meta.labels or {}, meta.annotations or {}
+    if not labels:
+        return FieldError("spec.virtualMachineTemplate.metadata.labels is empty: the labels must match spec.selector")
+    machine_spec = bytes(wire.spec)
+    if len(machine_spec) > TEMPLATE_LIMIT:
+        return FieldError(too_large("spec.virtualMachineTemplate.spec", len(machine_spec)))
+    texts = (tuple(labels.items()), tuple(annotations.items()))
+    size = len(machine_spec) + sum(len(name) + len(value) for items in texts for name, value in items)
+    parse = _parse_remembered if size <= REMEMBERED_SIZE else _parse
+    return parse(machine_spec, *texts, _index_rules(spec), index_sysprep)
+
+
+def _parse(
+    machine_spec: bytes,
+    label_items: tuple[tuple[str, str], ...],
+    annotation_items: tuple[tuple[str, str], ...],
+    index_rules: tuple[bool, bool],
+    index_sysprep: bool,
+) -> Template | FieldError:
+    labels, annotations = dict(label_items), dict(annotation_items)
+    try:
+        fields = msgspec.json.decode(machine_spec)
+        if not isinstance(fields, dict):
+            return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+        if not isinstance(fields.get("template"), dict):
+            return FieldError("spec.virtualMachineTemplate.spec.template is missing: it must be a VMI template")
+        config_maps, secrets = index_rules
+        # A flag without a reference that gets the ordinal changes no VM, so it must not change the digests.
+        volumes = _volumes_of(fields)
+        in_sysprep = [index_sysprep and refer(volumes, paths) for paths in (SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS)]
+        sysprep = (config_maps and in_sysprep[0]) or (secrets and in_sysprep[1])
+        config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
+        secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
+        disks, sizes = _disks_of(fields)
+        # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
+        rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
+        return Template(
+            labels=labels,
+            annotations=annotations,
+            machine_labels=_machine_labels(fields),
+            spec=machine_spec,
+            index_config_maps=config_maps,
+            index_secrets=secrets,
+            index_sysprep=sysprep,
+            digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), *rules),
+            machine=_digest(_parts_of_vmi(fields), *rules),
+            disks=disks,
+            disk_sizes=sizes,
+        )
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")
+
+
+_parse_remembered = lru_cache(REMEMBERED)(_parse)
+
+
+def describe_difference(old: Template, new: Template, *, most: int = 3) -> str:
+    """Compare two templates. Return the paths of the fields that differ in meaning. The argument `most` is the maximum
+    number of paths.
+
+    The result is "" if all fields have the same meaning.
+    """
+    before, after = (
+        {
+            "metadata": {"labels": dict(each.labels), "annotations": dict(each.annotations)},
+            "spec": normal_form(msgspec.json.decode(each.spec), VM_SPEC),
+            "indexes": [each.index_config_maps, each.index_secrets, each.index_sysprep],
+        }
+        for each in (old, new)
+    )
+    paths = list(islice(differences(before, after, UNKNOWN), most + 1))
+    return ", ".join(paths[:most]) + (" and more" if len(paths) > most else "")
+
+
+def _disks_of(vm_spec: Fields) -> tuple[Mapping[str, str], Mapping[str, str]]:
+    """Return a digest of each dataVolumeTemplate without its size, and the sizes. The keys are the names.
+
+    KubeVirt creates a DataVolume from the name and the spec only.
+    """
+    written = vm_spec.get("dataVolumeTemplates")
+    split = [_split_size(disk) for disk in written] if isinstance(written, list) else []
+    sizes = {name: size for disk, size in split if size and (name := _name_of(disk))}
+    disks = normal_form([disk for disk, _ in split], DISKS)
+    named = [disk if isinstance(disk, dict) else {} for disk in disks] if isinstance(disks, list) else []
+    return {(name := _name_of(disk)): _digest(disk.get("spec"), name in sizes) for disk in named}, sizes
+
+
+def _split_size(disk: Json) -> tuple[Json, str]:
+    """Return the dataVolumeTemplate without its size, and the size. The size is "" if it cannot be parsed."""
+    for source in ("storage", "pvc"):
+        path = ("spec", source, "resources", "requests", "storage")
+        size = value_at(disk, path)
+        if isinstance(size, str) and _name_of(disk) and parse_quantity(size) is not None:
+            return _without(disk, path), size
+    return disk, ""
+
+
+def _without(value: Json, path: Path) -> Json:
+    if not isinstance(value, dict):
+        return value
+    first, *rest = path
+    others = {name: inner for name, inner in value.items() if name != first}
+    return {**others, first: _without(value[first], tuple(rest))} if rest else others
+
+
+def _name_of(disk: Json) -> str:
+    name = value_at(disk, ("metadata", "name"))
+    return name if isinstance(name, str) else ""
+
+
+def _bytes(size: str) -> Fraction:
+    return parse_quantity(size) or Fraction()
+
+
+def _parts_of_vmi(vm_spec: Fields) -> list[object]:
+    """Return the parts of a VM spec that affect a VMI, in normal form.
+
+    The run strategy, the dataVolumeTemplates and `updateVolumesStrategy` are left out.
+    """
+    parts = {name: vm_spec.get(name) for name in ("instancetype", "preference")}
+    return [
+        normal_form(vm_spec["template"], VMI_TEMPLATE),
+        *(normal_form(each, VM_SPEC.field(name)) for name, each in parts.items()),
+    ]
+
+
+def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:
+    """Return two flags: whether references to ConfigMaps get the ordinal, and whether references to Secrets get it
+    (P5).
+
+    KubeVirt has renamed the fields of these flags. Both the old and the new names are accepted.
+    """
+    names = spec.name_generation or NameGeneration()
+    config_maps = (
+        names.append_index_to_config_map_refs
+        or names.append_postfix_to_config_map_references
+        or spec.append_postfix_to_config_map_references
+    )
+    secrets = (
+        names.append_index_to_secret_refs
+        or names.append_postfix_to_secret_references
+        or spec.append_postfix_to_secret_references
+    )
+    return bool(config_maps), bool(secrets)
+
+
+def _machine_labels(vm_spec: Fields) -> Mapping[str, str]:
+    template = vm_spec["template"]
+    metadata = template.get("metadata") if isinstance(template, dict) else None
+    labels = metadata.get("labels") if isinstance(metadata, dict) else None
+    return labels if isinstance(labels, dict) else {}
+
+
+def _volumes_of(vm_spec: Fields) -> object:
+    template = vm_spec["template"]
+    machine = template.get("spec") if isinstance(template, dict) else None
+    return machine.get("volumes") if isinstance(machine, dict) else None
+
+
+def _digest(*content: object) -> str:
+    return blake2b(encoded(content), digest_size=16).hexdigest()

@@ -1,0 +1,56 @@
+"""The progress deadline of a rollout (R14, P14).
+
+If the new VMs of a rollout are not ready, the controller checks the rollout again at the deadline. If a new VM is still
+not ready at the deadline, a notice tells the user.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import PROGRESS_DEADLINE
+from controller.replicas.wrong_annotations import setting
+from controller.runtime.actions import Notice, Plan
+from informers.meta import ObjectMeta
+
+PROGRESS_DEADLINE_S = 600
+"""The default of the progress deadline, in seconds."""
+
+
+def parse_deadline(owner: ObjectMeta) -> timedelta:
+    """Return the time that a rollout may wait for a VM to become ready. After this time a notice tells the user.
+
+    Without a valid annotation, the result is the default.
+    """
+    return timedelta(seconds=int(setting(owner, PROGRESS_DEADLINE) or PROGRESS_DEADLINE_S))
+
+
+def watch_progress(
+    progress: Plan, stuck: Sequence[tuple[datetime, str]], deadline: timedelta, *, now: datetime, template: str
+) -> Plan:
+    """Return the plan, with a notice if a VM that blocks the rollout has exceeded the deadline.
+
+    If no VM has reached the deadline yet, the returned plan asks for a new reconciliation at the deadline. `stuck` has
+    one entry for each VM that blocks the rollout, for example because it has the new template and is not ready. Each
+    entry has the time at which the VM became unready, and the VM's name.
+    """
+    if not stuck:
+        return progress
+    since, name = min(stuck)
+    remaining = deadline - (now - since)
+    if remaining > timedelta():
+        # The clock of a node may be ahead of our clock. So the wait is never longer than the deadline.
+        wake_s = min(remaining, deadline).total_seconds()
+        return replace(progress, requeue_after_s=min(wake_s, progress.requeue_after_s or wake_s))
+    stalled = Notice(
+        reason="RolloutStalled",
+        message=(
+            f"{len(stuck)} virtual machines block the rollout because they are not ready, {name} for longer than "
+            f"{int(deadline.total_seconds())} seconds; no more are replaced until they are"
+        ),
+        once=f"stalled {template}",
+    )
+    return replace(progress, notices=(*progress.notices, stalled))

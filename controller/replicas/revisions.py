@@ -1,0 +1,168 @@
+"""ControllerRevisions of sets and pools. Each revision stores an earlier or present template (R17, P11).
+
+The cache does not keep all data of all revisions. Most revisions of a cluster belong to other programs. Of a set's
+revision, only the metadata are needed, because its name contains the hash of the template.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+from msgspec import Raw
+from msgspec.structs import replace
+
+from controller.apimachinery.owner_references import controller_reference
+from controller.apimachinery.server_json import encode_as_server
+from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH, without_foreign_annotations
+from controller.kubevirt.pool_types import POOL_KIND
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.runtime.actions import Cause, Create, Delete, Stage
+from informers.meta import NO_LABELS, KubeObject, ObjectKey, ObjectMeta, controller_of, labels_of
+from informers.resource import Resource, T
+
+_REVISION_NAME = re.compile(r".+-[0-9]+(?:-[0-9a-f]{8})?", re.ASCII)
+_OTHER_REVISION_NAME = re.compile(r".*[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}-[0-9]+", re.ASCII)
+
+
+def is_revision_name(name: str) -> bool:
+    """Return True if a pool may give this name to a new revision.
+
+    Such a name is `<pool>-<generation>`, with or without a part of a digest and a number.
+
+    Names with a UID before the last number are left to KubeVirt. KubeVirt gives such names to the revisions of VMs and
+    instance types.
+    """
+    return _REVISION_NAME.fullmatch(name) is not None and _OTHER_REVISION_NAME.fullmatch(name) is None
+
+
+def by_former_pool_uid(revision: ControllerRevision) -> Iterable[str]:
+    """If no controller owns the revision, return the UID of the pool that created the revision. Otherwise return
+    nothing.
+    """
+    uid = labels_of(revision.metadata).get(POOL_UID)
+    return (uid,) if uid and controller_of(revision.metadata) is None else ()
+
+
+def set_revision_name(replica_set: str, template_hash: str) -> str:
+    return f"{replica_set}-{template_hash}"
+
+
+def hash_of_set_revision(meta: ObjectMeta) -> str:
+    """Return the template hash of a set's revision, or "" if the object is no revision of a set.
+
+    A revision of a set has the name `<set>-<hash>`, and a label with the same hash.
+    """
+    hashed = labels_of(meta).get(TEMPLATE_HASH, "")
+    return hashed if hashed and meta.name.endswith(f"-{hashed}") else ""
+
+
+def former_set_of(revision: ControllerRevision) -> tuple[ObjectKey, ...]:
+    """If no controller owns the revision of a set, return the key of the set that created the revision. Otherwise
+    return nothing.
+    """
+    meta = revision.metadata
+    hashed = hash_of_set_revision(meta)
+    if not hashed or controller_of(meta) is not None:
+        return ()
+    return (ObjectKey(meta.namespace, meta.name.removesuffix(f"-{hashed}")),)
+
+
+def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
+    """Return the revision for the cache, or None if the cache does not need the revision.
+
+    Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
+    If no pool controls the revision, only a part of it is kept:
+
+    - Of a revision of a set and of a former revision of a set or pool, the metadata and the number are kept.
+    - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
+      name.
+    """
+    meta = revision.metadata
+    owner = controller_of(meta)
+    kind = owner.kind if owner is not None else ""
+    if kind == POOL_KIND:
+        return without_foreign_annotations(revision)
+    if kind == REPLICA_SET_KIND or any(by_former_pool_uid(revision)) or former_set_of(revision):
+        return replace(without_foreign_annotations(revision), data=Raw())
+    if not is_revision_name(meta.name):
+        return None
+    identity = ObjectMeta(
+        name=meta.name, namespace=meta.namespace, uid=meta.uid, resource_version=meta.resource_version
+    )
+    return ControllerRevision(metadata=identity)
+
+
+def create_revision(
+    owner: KubeObject,
+    resource: Resource[T],
+    name: str,
+    data: object,
+    *,
+    labels: Mapping[str, str],
+    annotations: Mapping[str, str] = NO_LABELS,
+) -> Create:
+    """Return the action that creates a revision of a set or pool. `data` has the template.
+
+    The number of the revision is the generation of its owner.
+    """
+    meta = owner.metadata
+    body = {
+        "apiVersion": CONTROLLER_REVISIONS.api_version,
+        "kind": CONTROLLER_REVISIONS.kind,
+        "metadata": {
+            "name": name,
+            "namespace": meta.namespace,
+            "labels": labels,
+            "ownerReferences": [controller_reference(resource, meta)],
+            **({"annotations": annotations} if annotations else {}),
+        },
+        "revision": meta.generation or 0,
+        "data": Raw(encode_as_server(data)),
+    }
+    return Create(
+        resource=CONTROLLER_REVISIONS,
+        key=ObjectKey(meta.namespace, name),
+        body=msgspec.json.encode(body),
+        owner_uid=meta.uid,
+        why="no revision has this template yet",
+    )
+
+
+def delete_revisions(revisions: Iterable[ControllerRevision], why: str) -> tuple[Stage, ...]:
+    """Return a stage that deletes these revisions, or nothing if there are none."""
+    deletes = tuple(_delete(revision.metadata, why) for revision in revisions)
+    return (Stage(deletes, essential=False),) if deletes else ()
+
+
+def unused_revisions(
+    revisions: Iterable[ControllerRevision], used: Collection[str], *, keep: int
+) -> list[ControllerRevision]:
+    """Return the revisions to delete, the newest first: those whose names are not in `used`.
+
+    The newest `keep` of them stay, so that a user can undo a change of the template. Revisions that are being deleted
+    do not count.
+    """
+    unused = [
+        revision
+        for revision in revisions
+        if revision.metadata.name not in used and revision.metadata.deletion_timestamp is None
+    ]
+    unused.sort(key=lambda revision: (-revision.revision, revision.metadata.name))
+    return unused[keep:]
+
+
+def _delete(revision: ObjectMeta, why: str) -> Delete:
+    owner = controller_of(revision)
+    return Delete(
+        resource=CONTROLLER_REVISIONS,
+        key=revision.key,
+        uid=revision.uid,
+        version=revision.resource_version,
+        owner_uid=owner.uid if owner is not None else "",
+        why=why,
+        cause=Cause.PRUNING,
+    )

@@ -1,0 +1,149 @@
+"""Deletes an object only if the reason to delete it still holds on the server (G3, P20).
+
+The plan is made from the cache. In the meantime, a user may have detached or protected the object, or its snapshot may
+have begun. So a delete request has the resourceVersion in the cache as a precondition. If the object has changed, the
+executor reads it from the server. The executor deletes the new version only if the object still has its owner, and if
+the judge of the kind finds no obstacle.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple, TypeAlias
+
+from controller.runtime.actions import AnyResource, Delete, Done, Missing, Outcome, Rejected, Restart, SuccessorRefused
+from controller.runtime.execute.successors import successor_error
+from informers.errors import ApiError, Conflict, NotFound
+from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.objects import ObjectClient, read_meta, read_version
+
+ATTEMPTS: Final = 4
+"""The maximum number of attempts to delete one object. An attempt fails if another writer changes the object after the
+read.
+"""
+
+_UID_PRECONDITION: Final = re.compile(r"\bUID in (the )?precondition\b", re.IGNORECASE)
+
+Found: TypeAlias = Mapping[AnyResource, bytes]
+"""Objects of the same name as the server has them now. A resource without such an object is absent."""
+
+
+class Judge(NamedTuple):
+    """Judges a delete or a restart again, from the objects that the server has now.
+
+    `resources` are the resources whose objects the function `obstacle` reads. They have the key of the action's object.
+    The function `obstacle` returns the reason why the action must not happen, or "". The function is pure.
+    """
+
+    resources: tuple[AnyResource, ...] = ()
+    obstacle: Callable[[Delete | Restart, Found], str] = lambda _action, _found: ""
+
+
+NO_JUDGE: Final = Judge()
+"""A judge that finds no obstacle."""
+
+
+async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO_JUDGE) -> Outcome:
+    """Delete the object. Return `Missing` if the object is gone or does not belong to its owner any more.
+
+    Return `SuccessorRefused` if the server would refuse the successor. Return `Rejected` if the object has lost the
+    finalizer of the action, or if the judge finds an obstacle. If the object has changed in another way, the delete
+    request is sent again. Raise ApiError if a delete request fails for another reason, or if the last attempt fails.
+    """
+    if action.member is not None and (problem := await member_error(client, action, {}, judge)) is not None:
+        return Rejected(action, problem)
+    if action.successor:
+        if (problem := await successor_error(client, action)) is not None:
+            return SuccessorRefused(action, problem)
+        if (problem := await _neighbour_error(client, action, judge)) is not None:
+            return Rejected(action, problem)
+    version = action.version
+    for attempts_left in reversed(range(ATTEMPTS)):
+        try:
+            return await _delete(client, action, version)
+        except Conflict as error:
+            if is_uid_mismatch(error):
+                return Missing(action)
+            if not (action.owner_uid and version and attempts_left):
+                raise
+        try:
+            found = await _read(client, action.key, {action.resource, *judge.resources})
+            meta = read_meta(found[action.resource]) if action.resource in found else None
+        except ApiError as error:
+            # Only the read failed, so nothing was deleted, even if the answer was lost.
+            return Rejected(action, error)
+        if meta is None or not _is_deletable(meta, action):
+            return Missing(action)
+        if action.finalizer and action.finalizer not in (meta.finalizers or ()):
+            return Rejected(action, Conflict(f"{action.key} has no finalizer {action.finalizer} any more", code=409))
+        if obstacle := judge.obstacle(action, found):
+            return Rejected(action, Conflict(f"{action.key} is not deleted now: {obstacle}", code=409))
+        version = meta.resource_version
+    raise AssertionError("the last attempt returns or raises")
+
+
+async def member_error(client: ObjectClient, action: Delete | Restart, found: Found, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the VM of the action has left its pool, or if the judge finds an obstacle in the VM and in
+    the objects `found`. Return the error if the VM cannot be read. Otherwise return None.
+
+    A user may have just detached the VM, to keep its VMI running.
+    """
+    member = action.member
+    if member is None:
+        return None
+    try:
+        answer = await client.get(member.resource, member.key)
+        meta = read_meta(answer)
+    except NotFound:
+        return Conflict(f"{member.key} was deleted", code=409)
+    except ApiError as error:
+        return error
+    owner = controller_of(meta)
+    if meta.uid != member.uid or owner is None or owner.uid != member.owner_uid:
+        return Conflict(f"{member.key} has left its pool", code=409)
+    if obstacle := judge.obstacle(action, {**found, member.resource: answer}):
+        return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
+    return None
+
+
+async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the judge finds an obstacle in the other objects of the same name, or the error of a read.
+
+    The precondition of the delete covers only the object itself. For example, a VMI may be paused without a change of
+    its VM.
+    """
+    try:
+        found = await _read(client, action.key, {*judge.resources} - {action.resource})
+    except ApiError as error:
+        return error
+    obstacle = judge.obstacle(action, found) if found else ""
+    return Conflict(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
+
+
+async def _read(client: ObjectClient, key: ObjectKey, resources: set[AnyResource]) -> Found:
+    found = {}
+    for resource in resources:
+        try:
+            found[resource] = await client.get(resource, key)
+        except NotFound:
+            continue
+    return found
+
+
+async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome:
+    propagation = "Foreground" if action.foreground else "Background"
+    answer = await client.delete(action.resource, action.key, uid=action.uid, propagation=propagation, version=version)
+    return Done(action, read_version(answer))
+
+
+def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
+    """Return True if the object still has the UID and the owner in `action`, and is not being deleted."""
+    owner = controller_of(found)
+    is_owned = owner is not None and owner.uid == action.owner_uid
+    return is_owned and found.uid == action.uid and found.deletion_timestamp is None
+
+
+def is_uid_mismatch(error: Conflict) -> bool:
+    """Return True if the UID of the object differs from the UID in a failed delete request."""
+    return _UID_PRECONDITION.search(str(error)) is not None

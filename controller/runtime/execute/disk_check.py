@@ -1,0 +1,127 @@
+"""The disks of other objects: a create waits until they are gone or have no owner (P3, P10, P21).
+
+A new VM uses its disks by name. An earlier VM of the same name may have left such a disk. If the disk still belongs to
+the earlier VM, the garbage collector will delete the disk. So the new VM must wait. The disk can also belong to another
+VM, for example if two pools have dataVolumeTemplates of the same name. Two VMs must never use one disk, so the new VM
+must wait, too. No cache contains disks, so the server is asked before each create.
+
+The first create of a stage reads its disks one by one. A full quota rejects this create, and then no further request is
+needed. The later creates share one list for each kind of disk, if the list is cheaper than single reads. A list has
+only the metadata. If a namespace has many more disks than the creates need, or if the list fails, the disks are read
+one by one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from controller.runtime.actions import AnyResource, Create
+from informers.errors import ApiError, NotFound
+from informers.meta import ObjectKey, ObjectMeta
+from informers.objects import ObjectClient, read_meta
+
+FEW: Final = 10
+"""Up to this number of disks, single reads are cheaper than a list."""
+
+PAGE: Final = 500
+"""The maximum number of disks in one page of a list. The decoding of a page must not block the event loop for long."""
+
+LISTED_FOR_EACH: Final = 10
+"""A list may have this number of disks for each disk that is needed. A longer list costs more than single reads."""
+
+Place: TypeAlias = tuple[AnyResource, str]
+"""A kind of disks in a namespace."""
+
+
+class _ListMeta(Struct, frozen=True):
+    continue_: str = msgspec.field(name="continue", default="")
+    remaining: int = msgspec.field(name="remainingItemCount", default=0)
+
+
+class _Item(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class _Page(Struct, frozen=True):
+    metadata: _ListMeta = _ListMeta()
+    items: tuple[_Item, ...] | None = None
+
+
+decode_page: Final = msgspec.json.Decoder(_Page).decode
+
+
+class DiskCheck:
+    """Tells for each create of one stage whether the create must wait, and why."""
+
+    def __init__(self, client: ObjectClient, creates: Iterable[Create]) -> None:
+        self._client = client
+        self._is_first = True
+        self._names: dict[Place, set[str]] = defaultdict(set)
+        for create in creates:
+            for resource, key in create.reusable_disks:
+                self._names[resource, key.namespace].add(key.name)
+        self._locks: dict[Place, asyncio.Lock] = defaultdict(asyncio.Lock)
+        self._listed: dict[Place, Mapping[str, ObjectMeta] | None] = {}
+
+    async def obstacle(self, create: Create) -> str:
+        """Return the reason why the create must wait, or "".
+
+        The create waits if a disk of the new object belongs to an object of the same kind, or if a disk is being
+        deleted. Raise ApiError if a disk cannot be read.
+        """
+        lists, self._is_first = not self._is_first, False
+        for resource, key in create.reusable_disks:
+            disk = await self._find(resource, key, lists=lists)
+            if disk is None:
+                continue
+            if disk.deletion_timestamp is not None:
+                return f"the disk {key.name} is being deleted"
+            owners = [each.name for each in disk.owner_references or () if each.kind == create.resource.kind]
+            if create.key.name in owners:
+                return f"the disk {key.name} still belongs to an earlier {create.key.name}, and will be deleted with it"
+            if owners:
+                return (
+                    f"the disk {key.name} belongs to {owners[0]}; give the dataVolumeTemplates of each pool own names"
+                )
+        return ""
+
+    async def _find(self, resource: AnyResource, key: ObjectKey, *, lists: bool) -> ObjectMeta | None:
+        place = resource, key.namespace
+        if lists and len(self._names[place]) > FEW:
+            async with self._locks[place]:
+                if place not in self._listed:
+                    self._listed[place] = await self._list(place)
+            listed = self._listed[place]
+            if listed is not None:
+                return listed.get(key.name)
+        try:
+            return read_meta(await self._client.get(resource, key))
+        except NotFound:
+            return None
+
+    async def _list(self, place: Place) -> Mapping[str, ObjectMeta] | None:
+        """Return the existing disks that the creates need, by name. Return None if the list is too long or fails."""
+        resource, namespace = place
+        names = self._names[place]
+        found: dict[str, ObjectMeta] = {}
+        token = ""
+        try:
+            while True:
+                answer = await self._client.list_metadata(resource, namespace, limit=PAGE, continue_=token)
+                page = decode_page(answer)
+                found |= {each.metadata.name: each.metadata for each in page.items or () if each.metadata.name in names}
+                token = page.metadata.continue_
+                if not token:
+                    return found
+                if page.metadata.remaining > LISTED_FOR_EACH * len(names):
+                    return None
+        except NotFound:
+            return {}
+        except (ApiError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+            return None

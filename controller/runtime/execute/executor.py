@@ -1,0 +1,361 @@
+"""The executor carries out plans. No other code writes the VMs and VMIs of a set or pool. The executor makes no
+decisions.
+
+The stages of a plan run in order. If an action of an essential stage fails, the executor skips all later stages. The
+create requests of a stage start slowly (R4): at first 1 request runs, then 2, 4, 8 ... requests run in parallel. After
+the first failed create request, the executor sends no further one. So a full quota causes only one rejected request.
+The other actions of a stage do not depend on each other. If one of these actions fails, the executor still tries the
+rest. But if the API server is down or overloaded, the executor starts no further action.
+
+A failed action raises no exception. Its outcome is a failure. A write whose answer is lost has the outcome `Unknown`.
+Before the next plan for the key, `resolve` asks the server whether such a write happened.
+
+If the executor is cancelled, it aborts the running requests and sends no more requests. The executor is cancelled when
+the process loses the lease, or at the end of the shutdown time. The next leader chooses the same names for new objects,
+and so finds the objects that were already created.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
+from typing import Protocol, TypeAlias, assert_never
+
+from msgspec.structs import replace
+
+from controller.apimachinery.three_way_merge import PLAIN
+from controller.runtime.actions import (
+    Action,
+    AlreadyThere,
+    Confirm,
+    Create,
+    Delete,
+    Done,
+    ExpandClaim,
+    Missing,
+    Outcome,
+    Patch,
+    Plan,
+    Postponed,
+    Rejected,
+    RemoveOwnerReference,
+    Restart,
+    Skipped,
+    Stage,
+    SuccessorRefused,
+    ThreeWayMerge,
+    Unknown,
+    Unserved,
+    label_of,
+)
+from controller.runtime.execute.deletes import NO_JUDGE, Judge, perform_delete
+from controller.runtime.execute.disk_check import DiskCheck
+from controller.runtime.execute.patches import Merge, without_content
+from controller.runtime.execute.read_and_patch import read_and_patch
+from controller.runtime.execute.restarts import Restarts
+from controller.runtime.result import is_outage
+from controller.runtime.settle.cache_check import CacheCheck
+from controller.runtime.settle.expectations import Expectations, Write
+from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
+from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.objects import ObjectClient, read_meta, read_version
+
+PARALLEL = 50
+"""The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
+
+LOOKUPS = 10
+"""The maximum number of parallel requests for writes whose answers were lost."""
+
+FORGOTTEN_AFTER_S = 300.0
+"""A create that was not tried again for this time, in seconds, counts as never postponed."""
+
+Numbered: TypeAlias = Sequence[tuple[int, Action]]
+"""Actions of one stage, each with its index in the stage."""
+
+
+class ActionInstruments(Protocol):
+    def acted(self, controller: str, *, action: str, outcome: str) -> None: ...
+
+
+class Executor:
+    """Carries out the plans for one kind, such as pools. `controller` is a label of the metrics."""
+
+    def __init__(
+        self,
+        client: ObjectClient,
+        expectations: Expectations,
+        *,
+        controller: str,
+        instruments: ActionInstruments,
+        report: Callable[[ObjectKey, Sequence[Outcome]], None] = lambda _key, _outcomes: None,
+        merge: Merge = PLAIN.merge,
+        judge: Judge = NO_JUDGE,
+        check: CacheCheck | None = None,
+    ) -> None:
+        """Create an executor that calls `report` after each plan, and `merge` for each `ThreeWayMerge`.
+
+        `judge` judges deletes and restarts of changed objects again. `check` receives all outcomes.
+        """
+        self._client = client
+        self._judge = judge
+        self._restarts = Restarts(client, judge)
+        self._postponed: dict[ObjectKey, tuple[float, float]] = {}
+        """For each postponed create: the times of the first and of the last try."""
+        self._expectations = expectations
+        self._controller = controller
+        self._instruments = instruments
+        self._report = report
+        self._merge = merge
+        self._check = check or CacheCheck(client)
+
+    async def carry_out(self, key: ObjectKey, owner_uid: str, plan: Plan) -> tuple[Outcome, ...]:
+        """Carry out the plan in order, record the writes as expectations, and return one outcome for each action."""
+        outcomes: list[Outcome] = []
+        proceed = True
+        for stage in plan.stages:
+            if not proceed:
+                outcomes += [Skipped(action) for action in stage.actions]
+                continue
+            results = await self._run_stage(stage, blocked=_blocked_owners(outcomes))
+            self._expectations.record(key, owner_uid, results)
+            outcomes += results
+            proceed = not stage.essential or not any(failed(result) for result in results)
+        for outcome in outcomes:
+            self._instruments.acted(
+                self._controller, action=label_of(type(outcome.action)), outcome=label_of(type(outcome))
+            )
+            self._check.observe(outcome)
+        self._report(key, outcomes)
+        return tuple(outcomes)
+
+    async def resolve(self, key: ObjectKey, owner_uid: str) -> ApiError | None:
+        """Ask the server about each write whose answer was lost, and record the result in the expectations.
+
+        Return None, or the first error if a request to the server fails.
+        """
+        todo = iter(self._expectations.unresolved(key, owner_uid))
+        errors: list[ApiError] = []
+
+        async def lane(writes: Iterable[Write]) -> None:
+            for write in writes:
+                try:
+                    outcome = await self._look_up(write)
+                except ApiError as error:
+                    errors.append(error)
+                else:
+                    self._expectations.resolve(key, write, outcome)
+                if errors:
+                    return
+
+        await lane(islice(todo, 1))
+        if not errors:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(LOOKUPS):
+                    group.create_task(lane(todo), name="executor-lookup")
+        return errors[0] if errors else None
+
+    async def _look_up(self, write: Write) -> Outcome | None:
+        """Read the object of an earlier write from the server, and return the outcome of that write.
+
+        Return None if the write did not happen.
+        """
+        try:
+            found = read_meta(await self._client.get(write.resource, write.key))
+        except NotFound:
+            return None if isinstance(write, Create) else Missing(write)
+        match write:
+            case Create(owner_uid=owner_uid):
+                return AlreadyThere(write, found.resource_version) if _is_owned_by(found, owner_uid) else None
+            case Delete(uid=uid):
+                return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
+            case Patch():
+                # It is not known whether the write happened. In both cases the cache must reach this version before the
+                # next plan is made. The finalizer may still be there, so its removal is not awaited.
+                return Done(replace(write, finalizer=""), found.resource_version)
+            case ThreeWayMerge() | Restart():
+                return Done(write, found.resource_version)
+            case _:
+                assert_never(write)
+
+    async def _run_stage(self, stage: Stage, *, blocked: frozenset[str]) -> list[Outcome]:
+        """Send the create requests after all other actions of the stage. Return the outcomes in the order of the
+        actions.
+
+        `blocked` contains UIDs of owners (see `_blocked_owners`). A patch with such a UID as `after_owner` is skipped.
+        """
+        numbered = [(number, action) for number, action in enumerate(stage.actions) if not _waits(action, blocked)]
+        creates = [(number, action) for number, action in numbered if isinstance(action, Create)]
+        others = [(number, action) for number, action in numbered if not isinstance(action, Create)]
+        outcomes = await self._run_together(others) | await self._run_slow_start(creates)
+        return [outcomes.get(number, Skipped(action)) for number, action in enumerate(stage.actions)]
+
+    async def _run_together(self, actions: Numbered) -> dict[int, Outcome]:
+        """Perform the actions, at most PARALLEL at once, and return the outcome of each action by index.
+
+        An action that was not tried has no outcome. The first action runs alone, so an outage costs one request instead
+        of PARALLEL. After the first error that shows an outage or overload of the server, no further action is started.
+        The same is true if the server would refuse a successor, because it will probably refuse the others too.
+        """
+        outcomes: dict[int, Outcome] = {}
+        todo = iter(actions)
+        serving = True
+
+        async def lane(actions: Iterable[tuple[int, Action]]) -> None:
+            nonlocal serving
+            for number, action in actions:
+                outcomes[number] = outcome = await self._perform(action)
+                serving = serving and not (_shows_outage(outcome) or isinstance(outcome, SuccessorRefused))
+                if not serving:
+                    return
+
+        await lane(islice(todo, 1))
+        if serving:
+            async with asyncio.TaskGroup() as group:
+                for _ in range(min(PARALLEL, len(actions) - 1)):
+                    group.create_task(lane(todo), name="executor-lane")
+        return outcomes
+
+    async def _run_slow_start(self, creates: Numbered) -> dict[int, Outcome]:
+        """Perform the create actions with a slow start, and return the outcome of each action by index.
+
+        The first action runs alone. Each success allows one more parallel action. So the number of parallel actions
+        doubles with each round trip, up to PARALLEL. After the first failure, no further action is started, but the
+        running actions finish. An action that was not tried has no outcome.
+        """
+        outcomes: dict[int, Outcome] = {}
+        disks = DiskCheck(self._client, (create for _, create in creates if isinstance(create, Create)))
+        todo = iter(creates)
+        lanes, succeeding = 0, True
+
+        async def lane() -> None:
+            nonlocal lanes, succeeding
+            for number, create in todo:
+                outcomes[number] = outcome = await self._perform(create, disks)
+                succeeding = succeeding and not failed(outcome)
+                if not succeeding:
+                    return
+                if lanes < min(PARALLEL, len(creates) - len(outcomes)):
+                    lanes += 1
+                    group.create_task(lane(), name="executor-lane")
+
+        async with asyncio.TaskGroup() as group:
+            lanes += 1
+            group.create_task(lane(), name="executor-lane")
+        return outcomes
+
+    async def _perform(self, action: Action, disks: DiskCheck | None = None) -> Outcome:
+        try:
+            match action:
+                case Create():
+                    return await self._create(action, disks)
+                case Delete():
+                    return await perform_delete(self._client, action, self._judge)
+                case Patch():
+                    answer = await self._client.patch(
+                        action.resource, action.key, action.body, content_type=action.type.value
+                    )
+                    return Done(action, read_version(answer))
+                case RemoveOwnerReference() | ThreeWayMerge() | ExpandClaim():
+                    return await read_and_patch(self._client, action, self._merge)
+                case Confirm():
+                    return await self._confirm(action)
+                case Restart():
+                    return await self._restarts.request(action)
+                case _:
+                    assert_never(action)
+        except ApiError as error:
+            return _outcome_of(action, without_content(action, error))
+
+    async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
+        if disks is not None and (reason := await disks.obstacle(action)):
+            return self._postpone(action, reason)
+        self._postponed.pop(action.key, None)
+        before = self._check.version(action)
+        try:
+            answer = await self._client.create(action.resource, action.key.namespace, action.body)
+        except AlreadyExists as error:
+            return await self._resolve_name_conflict(action, error)
+        version = read_version(answer)
+        self._check.created(action, version, before=before)
+        return Done(action, version)
+
+    def _postpone(self, action: Create, reason: str) -> Postponed:
+        now = asyncio.get_running_loop().time()
+        recent = {key: times for key, times in self._postponed.items() if now - times[1] < FORGOTTEN_AFTER_S}
+        since, _ = recent.get(action.key, (now, now))
+        self._postponed = {**recent, action.key: (since, now)}
+        return Postponed(action, reason, now - since)
+
+    async def _resolve_name_conflict(self, action: Create, error: AlreadyExists) -> Outcome:
+        """Return the outcome of a create request whose name is already in use.
+
+        If the existing object has the same owner, return `AlreadyThere`: an earlier attempt created the object, but its
+        answer was lost. Otherwise return `Rejected`.
+
+        The result is `AlreadyThere` even if the existing object is being deleted. In this case, the next plan waits
+        until the cache shows the deletion.
+        """
+        try:
+            found = read_meta(await self._client.get(action.resource, action.key))
+        except NotFound:
+            return Rejected(action, error)
+        if _is_owned_by(found, action.owner_uid):
+            return AlreadyThere(action, found.resource_version)
+        return Rejected(action, error)
+
+    async def _confirm(self, action: Confirm) -> Outcome:
+        found = read_meta(await self._client.get(action.resource, action.key))
+        if found.uid != action.uid:
+            return Rejected(action, Conflict(f"{action.key} was replaced by another object of the same name", code=409))
+        if found.deletion_timestamp is not None:
+            return Rejected(action, Conflict(f"{action.key} is being deleted", code=409))
+        return Done(action)
+
+
+def failed(outcome: Outcome) -> bool:
+    """Return True if the outcome is a failure. After a failure in an essential stage, later stages do not run."""
+    return isinstance(outcome, Rejected | Unknown | Unserved | Skipped)
+
+
+def _shows_outage(outcome: Outcome) -> bool:
+    return isinstance(outcome, Rejected | Unknown) and is_outage(outcome.error)
+
+
+def _outcome_of(action: Action, error: ApiError) -> Outcome:
+    match action, error:
+        case (
+            Delete() | Patch() | RemoveOwnerReference() | ExpandClaim() | ThreeWayMerge() | Restart()
+        ) as write, NotFound():
+            return Missing(write)
+        case (Confirm(), _):
+            return Rejected(action, error)
+        case (_, TransportError(sent=True) | ServerError()):
+            # After an answer with a 5xx status the write may have happened. The server answers 500 or 504 after a
+            # timeout of etcd. A proxy answers 502 or 503 if the proxy loses the connection to the server.
+            return Unknown(action, error)
+        case _:
+            return Rejected(action, error)
+
+
+def _blocked_owners(outcomes: Sequence[Outcome]) -> frozenset[str]:
+    """Return the UIDs of the VMs whose disks could not be kept (P10) or expanded (P21).
+
+    A patch with one of these UIDs as `after_owner` is skipped, and so is a `ThreeWayMerge` of such a VM.
+    """
+    return frozenset(
+        outcome.action.owner_uid
+        for outcome in outcomes
+        if isinstance(outcome.action, RemoveOwnerReference | ExpandClaim) and failed(outcome)
+    )
+
+
+def _waits(action: Action, blocked: frozenset[str]) -> bool:
+    if isinstance(action, ThreeWayMerge):
+        return action.uid in blocked
+    return isinstance(action, Patch) and action.after_owner in blocked
+
+
+def _is_owned_by(meta: ObjectMeta, uid: str) -> bool:
+    owner = controller_of(meta)
+    return owner is not None and owner.uid == uid

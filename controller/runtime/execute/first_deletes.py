@@ -1,0 +1,80 @@
+"""Before its first delete in a namespace, a process compares its cache with the server (R9).
+
+A new leader does not know the writes of its predecessor, so `Expectations` has no record of them. If its cache lags, a
+VM that the predecessor deleted still counts. The readiness of the VMs may have changed since. Then a scale-in would
+choose another VM, and delete one too many. The precondition of this delete holds: the other VM has not changed.
+
+The comparison is one list of metadata for each resource and namespace in the life of the process. It begins after the
+election, and the predecessor has sent nothing since then. So the list shows all its deletes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias
+
+import msgspec
+
+from controller.runtime.actions import AnyResource, Cause, Delete, Plan
+from controller.runtime.execute.disk_check import PAGE, decode_page
+from informers.errors import TransportError
+from informers.meta import ObjectKey, ObjectMeta
+from informers.objects import ObjectClient
+from informers.store import StoreView
+
+Place: TypeAlias = tuple[AnyResource, str]
+
+LATE: Final = "the cache does not show all deletes of an earlier leader yet"
+
+
+class FirstDeletes:
+    """Tells whether the deletes of a plan must wait until the cache shows what an earlier process has deleted."""
+
+    def __init__(self, client: ObjectClient, stores: Mapping[AnyResource, StoreView[Any]]) -> None:
+        self._client = client
+        self._stores = stores
+        self._deleted: dict[Place, dict[ObjectKey, str]] = {}
+        """For each compared namespace: the UIDs of the objects that were in the cache, but deleted on the server."""
+
+    async def must_wait(self, plan: Plan) -> bool:
+        """Return True if the cache shows an object that was deleted before this process began to delete.
+
+        Raise ApiError if the server cannot answer.
+        """
+        # No decision counts the revisions, so a cache that lags behind causes no wrong deletion of a revision.
+        deletes = (each for each in plan.actions if isinstance(each, Delete) and each.cause is not Cause.PRUNING)
+        places = {(each.resource, each.key.namespace) for each in deletes if each.resource in self._stores}
+        return any([await self._is_late(place) for place in places])
+
+    async def _is_late(self, place: Place) -> bool:
+        if place not in self._deleted:
+            resource, namespace = place
+            cached = [each.metadata for each in self._stores[resource].values()]
+            present = {meta.key: meta.uid for meta in cached if meta.namespace == namespace and _is_staying(meta)}
+            staying = await self._staying(place)
+            self._deleted[place] = {key: uid for key, uid in present.items() if uid not in staying}
+        self._deleted[place] = {key: uid for key, uid in self._deleted[place].items() if self._shows(place, key, uid)}
+        return bool(self._deleted[place])
+
+    def _shows(self, place: Place, key: ObjectKey, uid: str) -> bool:
+        found = self._stores[place[0]].get(key)
+        return found is not None and found.metadata.uid == uid and _is_staying(found.metadata)
+
+    async def _staying(self, place: Place) -> set[str]:
+        """Return the UIDs of the objects on the server that are not being deleted."""
+        found: set[str] = set()
+        token = ""
+        while True:
+            answer = await self._client.list_metadata(*place, limit=PAGE, continue_=token)
+            try:
+                page = decode_page(answer)
+            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                raise TransportError(f"the answer is not a list: {error}", sent=False) from error
+            found |= {each.metadata.uid for each in page.items or () if _is_staying(each.metadata)}
+            token = page.metadata.continue_
+            if not token:
+                return found
+
+
+def _is_staying(meta: ObjectMeta) -> bool:
+    return meta.deletion_timestamp is None

@@ -1,0 +1,75 @@
+"""Makes the patches of two actions: `RemoveOwnerReference` and `ThreeWayMerge`. For these actions, the executor first
+reads the object.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+import msgspec
+
+from controller.apimachinery.owner_references import release_patch
+from controller.apimachinery.redaction import redacted
+from controller.runtime.actions import (
+    Action,
+    Create,
+    Done,
+    Missing,
+    Outcome,
+    Patch,
+    Rejected,
+    RemoveOwnerReference,
+    ThreeWayMerge,
+)
+from informers.errors import ApiError
+from informers.meta import ObjectMeta, controller_of
+
+Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
+"""A function that computes a merge patch, or returns None if nothing must change.
+
+The arguments are the current object, and the objects that the old and the new template describe.
+"""
+
+
+def owner_removal(action: RemoveOwnerReference, meta: ObjectMeta) -> bytes | Outcome:
+    """Return the patch that removes the ownerReference, or `Done` if the object does not have this reference."""
+    if all(reference.uid != action.owner_uid for reference in meta.owner_references or ()):
+        return Done(action)
+    return release_patch(meta, action.owner_uid)
+
+
+def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, current: bytes) -> bytes | Outcome:
+    """Return the patch that applies the template change to the current object, or an outcome if no patch is sent.
+
+    The outcome is `Missing` if the object was replaced, is being deleted or has left its owner. It is `Rejected` if the
+    object or one of the templates cannot be read. It is `Done` if the object needs no change.
+    """
+    if meta.uid != action.uid or meta.deletion_timestamp is not None or _has_left(meta, action.owner_uid):
+        return Missing(action)
+    try:
+        patch = merge(current, action.old, action.new)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        return Rejected(action, ApiError(f"{action.key} cannot be read: {error}"))
+    return Done(action, meta.resource_version) if patch is None else patch
+
+
+def without_content(action: Action, error: ApiError) -> ApiError:
+    """Return the error with a message that does not quote the confidential parts of the written object."""
+    match action:
+        case Create(body=body) | Patch(body=body):
+            error.args = (redacted(str(error), body),)
+        case ThreeWayMerge(old=old, new=new):
+            error.args = (redacted(str(error), old, new),)
+        case _:
+            pass
+    return error
+
+
+def _has_left(meta: ObjectMeta, owner_uid: str) -> bool:
+    """Return True if the object's controller is not the owner with the UID `owner_uid`.
+
+    If `owner_uid` is empty, the result is False.
+    """
+    controller = controller_of(meta)
+    return owner_uid != "" and (controller is None or controller.uid != owner_uid)

@@ -1,0 +1,73 @@
+"""Performs the actions that read an object from the server before they patch it."""
+
+from __future__ import annotations
+
+from typing import Final, TypeAlias
+
+from controller.runtime.actions import (
+    Done,
+    ExpandClaim,
+    Missing,
+    Outcome,
+    Rejected,
+    RemoveOwnerReference,
+    ThreeWayMerge,
+)
+from controller.runtime.execute.expansion import expansion
+from controller.runtime.execute.patches import Merge, owner_removal, template_change
+from informers.errors import ApiError, Conflict, NotFound
+from informers.objects import ObjectClient, PatchType, read_meta, read_version
+
+ATTEMPTS: Final = 4
+"""The maximum number of attempts to read and patch an object. Another writer may change the object after each read."""
+
+ReadAndPatch: TypeAlias = RemoveOwnerReference | ThreeWayMerge | ExpandClaim
+
+
+async def read_and_patch(client: ObjectClient, action: ReadAndPatch, merge: Merge) -> Outcome:
+    """Read the object and patch it. If another writer changed the object in between, read and patch again.
+
+    After ATTEMPTS conflicts, raise Conflict.
+    """
+    for _ in range(ATTEMPTS - 1):
+        try:
+            return await _read_and_patch_once(client, action, merge)
+        except Conflict:
+            continue
+    return await _read_and_patch_once(client, action, merge)
+
+
+async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge: Merge) -> Outcome:
+    try:
+        current = await client.get(action.resource, action.key)
+        meta = read_meta(current)
+    except NotFound:
+        return await _missing(client, action)
+    except ApiError as error:
+        # Only the read failed, so nothing was written. The outcome is `Rejected` even if the answer to the read was
+        # lost.
+        return Rejected(action, error)
+    match action:
+        case RemoveOwnerReference():
+            patch = owner_removal(action, meta)
+        case ExpandClaim():
+            patch = expansion(action, current)
+        case ThreeWayMerge():
+            patch = template_change(merge, action, meta, current)
+    if not isinstance(patch, bytes):
+        return patch
+    answer = await client.patch(action.resource, action.key, patch, content_type=PatchType.MERGE.value)
+    return Done(action, read_version(answer))
+
+
+async def _missing(client: ObjectClient, action: ReadAndPatch) -> Outcome:
+    """Return the outcome of an action whose object does not exist."""
+    if not isinstance(action, ExpandClaim):
+        return Missing(action)
+    try:
+        await client.get(action.source, action.key)
+    except NotFound:
+        return Missing(action)
+    except ApiError as error:
+        return Rejected(action, error)
+    return Rejected(action, ApiError(f"the claim {action.key} does not exist yet"))

@@ -1,0 +1,59 @@
+"""Asks the server whether it would accept the successor of an object, before the object is deleted (P20).
+
+The question is a create request with `dryRun=All`. Admission policies, webhooks and quotas judge such a request like a
+real one, but nothing is stored. The name of the successor is still in use, so the expected answer is AlreadyExists: the
+server compares the names after admission.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+from controller.apimachinery.redaction import redacted
+from controller.runtime.actions import Delete
+from informers.errors import AlreadyExists, ApiError, Forbidden
+from informers.objects import ObjectClient
+
+_QUOTA: Final = re.compile(r"exceeded quota: .*, requested: (.*), used: (.*), limited: (.*)", re.DOTALL)
+
+
+async def successor_error(client: ObjectClient, action: Delete) -> ApiError | None:
+    """Return the error with which the server would refuse the successor, or None if it would accept the successor.
+
+    If the question itself fails, the result is the error of the question.
+    """
+    try:
+        await client.create(action.resource, action.key.namespace, action.successor, dry_run=True)
+    except AlreadyExists:
+        return None
+    except ApiError as error:
+        if isinstance(error, Forbidden) and is_freed_by_delete(str(error)):
+            return None
+        error.args = (redacted(str(error), action.successor),)
+        return error
+    return None
+
+
+def is_freed_by_delete(message: str) -> bool:
+    """Return True if only a full quota refuses the successor, and the quota has room after the delete.
+
+    In the dry run, the quota counts the object and its successor. The successor needs as much as the object. So the
+    quota has room if it is not exceeded now.
+    """
+    match = _QUOTA.search(message)
+    if match is None:
+        return False
+    requested, used, limited = map(_amounts, match.groups())
+    return all(0 <= _number(used.get(name)) <= _number(limited.get(name)) for name in requested)
+
+
+def _amounts(text: str) -> dict[str, str]:
+    """Return the amounts in a list such as `count/pods=1,secrets=2`, by name."""
+    pairs = (item.strip().partition("=") for item in text.split(","))
+    return {name: amount for name, _, amount in pairs}
+
+
+def _number(amount: str | None) -> int:
+    """Return the value of a count, or -1 for a quantity with a unit or a missing amount."""
+    return int(amount) if amount is not None and amount.isascii() and amount.isdigit() else -1

@@ -1,0 +1,213 @@
+"""Finds contradictions between the caches and the API server. After a contradiction, the resource is listed again.
+
+A watch that loses an event leaves a wrong object in the cache. Without a new list, the cache would keep this object
+until the object changes again.
+
+If an answer does not fit the cache, one cached object may be wrong. This suspicion is called a *doubt*. An example is a
+404 for a cached object. Usually the event of a change is late, and the cache soon shows a new state. If the cache shows
+the same state after `DOUBT_S` seconds, the check reads the object from the server. Two answers are a contradiction:
+
+- The object differs from the cache, and the cache claims to show all changes up to the version of the object.
+- The object is in the cache, but the server answers 404 to two reads.
+
+A restore of etcd from a backup is another contradiction. Two signs prove a restore: the version of the lease decreases,
+or a new object has an older version than the cache. After a restore, all resources are listed again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+
+import structlog
+
+from controller.runtime.actions import AlreadyThere, AnyResource, Create, Missing, Outcome, Patch, Rejected
+from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from informers.meta import ObjectKey, ObjectMeta, version_number
+from informers.objects import ObjectClient, PatchType, read_meta
+from informers.store import StoreView
+
+log = structlog.get_logger()
+
+DOUBT_S: Final = 10.0
+"""The time, in seconds, from an answer that does not fit a cached object to the check of this object."""
+
+PERIOD_S: Final = 5.0
+"""The time between two checks, in seconds."""
+
+READS: Final = 5
+"""The maximum number of objects that one check reads from the server."""
+
+MAX_DOUBTS: Final = 200
+"""The maximum number of cached objects that wait for a check. Further objects are not checked."""
+
+RELIST_PAUSE_S: Final = 30.0
+"""The shortest time between two lists of a resource that this check requests, in seconds."""
+
+State: TypeAlias = tuple[str, str] | None
+"""The UID and the resourceVersion of an object, or None if the object does not exist."""
+
+
+class CheckedCache(Protocol):
+    """The part of a `SharedInformer` that the check uses."""
+
+    @property
+    def resource(self) -> AnyResource: ...
+
+    @property
+    def store(self) -> StoreView[Any]: ...
+
+    def relist(self, why: str, *, namespace: str = "", restored: bool = False) -> None: ...
+
+
+class _Doubt(NamedTuple):
+    """The cached state of an object that may be wrong in the cache. `gone` is True after the server has answered 404
+    once.
+    """
+
+    since: float
+    cached: State
+    gone: bool = False
+
+
+class CacheCheck:
+    """Collects cached objects that may be wrong, and checks them at intervals.
+
+    Without informers, nothing is checked.
+    """
+
+    def __init__(self, client: ObjectClient) -> None:
+        self._client = client
+        self._informers: dict[AnyResource, CheckedCache] = {}
+        self._doubts: dict[tuple[AnyResource, ObjectKey], _Doubt] = {}
+        self._not_before: dict[AnyResource | None, float] = {}
+        """The earliest time of the next list of each resource. The key None is for all resources after a restore."""
+
+    def watch(self, informers: Iterable[CheckedCache]) -> None:
+        """Compare the caches of these informers with the server from now on."""
+        self._informers.update((informer.resource, informer) for informer in informers)
+
+    def observe(self, outcome: Outcome) -> None:
+        """If the outcome of an action does not fit the cached object, check this object later."""
+        match outcome:
+            case Missing() | AlreadyThere():
+                self.doubt(outcome.action.resource, outcome.action.key)
+            case Rejected(error=AlreadyExists() | Conflict() | NotFound(), action=action):
+                self.doubt(action.resource, action.key)
+            case Rejected(error=Invalid(), action=Patch(type=PatchType.JSON) as action):
+                # A test of the JSON patch may have failed.
+                self.doubt(action.resource, action.key)
+            case _:
+                pass
+
+    def doubt(self, resource: AnyResource, key: ObjectKey) -> None:
+        """Check the cached state of this object later. If no informer has the resource, do nothing."""
+        informer = self._informers.get(resource)
+        if informer is None:
+            return
+        state, place = _cached(informer, key), (resource, key)
+        known = self._doubts.get(place)
+        if (known is None and len(self._doubts) < MAX_DOUBTS) or (known is not None and known.cached != state):
+            self._doubts[place] = _Doubt(_now(), state)
+
+    def version(self, create: Create) -> str:
+        """Return the newest version in the cache before a create request, for `created`."""
+        informer = self._informers.get(create.resource)
+        return informer.store.version(create.key.namespace) if informer is not None else ""
+
+    def created(self, create: Create, version: str, *, before: str) -> None:
+        """If the version of a new object is older than the version `before`, list all resources again.
+
+        The argument `before` is the newest version in the cache before the create request. An older version proves that
+        the server was restored from a backup.
+        """
+        if _is_older(version, before):
+            self.restored(f"the new object {create.key} has version {version}, but the cache already had {before}")
+
+    def restored(self, why: str) -> None:
+        """List all resources again, because etcd was restored from a backup. The argument `why` is the proof."""
+        if not self._may_list(None):
+            return
+        log.error("the API server was restored from a backup, listing all resources again", why=why)
+        for informer in self._informers.values():
+            informer.relist(why, restored=True)
+
+    async def run(self) -> None:
+        """Check the collected objects every `PERIOD_S` seconds until the task is cancelled."""
+        while True:
+            await asyncio.sleep(PERIOD_S)
+            try:
+                for resource, key in self._due():
+                    await self._check(resource, key)
+            except ApiError as error:
+                log.debug("cannot check the cache", why=str(error))
+
+    def _due(self) -> list[tuple[AnyResource, ObjectKey]]:
+        """Forget the objects that have changed in the cache. Return the oldest of the others, if their check is due."""
+        changed = [
+            (resource, key)
+            for (resource, key), doubt in self._doubts.items()
+            if _cached(self._informers[resource], key) != doubt.cached
+        ]
+        for place in changed:
+            del self._doubts[place]
+        due = [place for place, doubt in self._doubts.items() if _now() - doubt.since >= DOUBT_S]
+        return due[:READS]
+
+    async def _check(self, resource: AnyResource, key: ObjectKey) -> None:
+        """Read the object and compare it with the cache. Raise ApiError if the read fails."""
+        informer = self._informers[resource]
+        found = await self._read(resource, key)
+        doubt = self._doubts.pop((resource, key))
+        if _cached(informer, key) != doubt.cached:
+            return
+        if found is None and doubt.cached is not None and not doubt.gone:
+            # The deletion may have happened directly before the read, so its event may be late.
+            self._doubts[resource, key] = doubt._replace(gone=True)
+            return
+        seen = informer.store.version(key.namespace)
+        why = _contradiction(f"{resource.kind} {key}", doubt.cached, found, seen)
+        if why and self._may_list(resource):
+            informer.relist(why, namespace=key.namespace)
+
+    async def _read(self, resource: AnyResource, key: ObjectKey) -> ObjectMeta | None:
+        try:
+            return read_meta(await self._client.get(resource, key))
+        except NotFound:
+            return None
+
+    def _may_list(self, resource: AnyResource | None) -> bool:
+        """Return True if the last list of this check is long enough ago."""
+        now = _now()
+        if now < self._not_before.get(resource, now):
+            return False
+        self._not_before[resource] = now + RELIST_PAUSE_S
+        return True
+
+
+def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str) -> str:
+    """Return the contradiction between the cached and the real state of an object, or "".
+
+    The argument `seen` is the newest version that the cache has received.
+    """
+    if found is None:
+        return f"the server does not have {name}, but the cache does" if cached is not None else ""
+    if cached == (found.uid, found.resource_version) or _is_older(seen, found.resource_version):
+        return ""
+    has = "does not" if cached is None else f"has version {cached[1]}"
+    return f"the server has {name} in version {found.resource_version}, but the cache {has}, although it shows {seen}"
+
+
+def _cached(informer: CheckedCache, key: ObjectKey) -> State:
+    obj = informer.store.get(key)
+    return None if obj is None else (obj.metadata.uid, obj.metadata.resource_version)
+
+
+def _is_older(version: str, other: str) -> bool:
+    one, two = version_number(version), version_number(other)
+    return one is not None and two is not None and one < two
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

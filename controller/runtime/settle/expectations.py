@@ -1,0 +1,260 @@
+"""Expectations (R9) record the writes for each key, and tell whether the cache already shows all of these writes.
+
+Expectations count no events, and event handlers do not update expectations. Each write adds a record:
+
+- for a create request or a patch, the resourceVersion in the answer
+- for a restart, the resourceVersion of the object after the request
+- for a delete request, the UID of the object
+- for a patch that removes a finalizer, also the UID of the object and the finalizer
+- for a write whose answer was lost, the write itself
+
+`settled` compares the records with the current contents of the stores, like the ConsistencyStore of Kubernetes 1.36. A
+resourceVersion that cannot be parsed is ignored. If no store has the resource, no cache can show the write. Such a
+write is recorded only if its answer was lost.
+
+A key is settled if the cache shows all of its writes. Five minutes after its last write, a key always counts as
+settled. If the cache does not show all writes after this time, a warning is logged. Without this limit, an object might
+never be reconciled again. If the cache does not show a deletion after 20 seconds, the cached object is compared with
+the server (see `cache_check`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import structlog
+
+from controller.runtime.actions import (
+    AlreadyThere,
+    AnyResource,
+    Create,
+    Delete,
+    Done,
+    Missing,
+    Outcome,
+    Patch,
+    Restart,
+    ThreeWayMerge,
+    Unknown,
+)
+from informers.meta import ObjectKey, controller_of, version_number
+from informers.store import StoreView
+
+log = structlog.get_logger()
+
+GIVE_UP_AFTER_S = 300.0
+"""The longest time, in seconds, to wait until the cache shows the writes of a key."""
+
+LATE_S = 20.0
+"""If the cache does not show a deletion after this time, in seconds, the cached object is compared with the server."""
+
+Write: TypeAlias = Create | Delete | Patch | ThreeWayMerge | Restart
+
+
+class _Awaited:
+    """The writes of one key. The cache does not show these writes yet.
+
+    The writes belong to the set or pool with the UID `owner_uid`. A new set or pool of the same name has another UID.
+    The field `since` is the time of the last write.
+    """
+
+    __slots__ = ("deletions", "owner_uid", "removals", "rewinds", "since", "unresolved", "versions")
+
+    def __init__(self, owner_uid: str, since: float, rewinds: int) -> None:
+        self.owner_uid = owner_uid
+        self.since = since
+        self.rewinds = rewinds
+        self.versions: dict[tuple[AnyResource, str], int] = {}
+        self.deletions: dict[str, Delete] = {}
+        self.removals: dict[str, tuple[Patch, int]] = {}
+        """The patches that remove finalizers, with the versions in the answers, by the UID of the object."""
+        self.unresolved: list[Write] = []
+
+    def __bool__(self) -> bool:
+        return bool(self.versions or self.deletions or self.removals or self.unresolved)
+
+
+class Expectations:
+    """For each key, the writes that the cache does not show yet. The function `now` returns the time of a monotonic
+    clock, in seconds.
+
+    A `RemoveOwnerReference` is not recorded, because no cache contains the changed objects. This action can be repeated
+    without harm.
+    """
+
+    def __init__(
+        self,
+        stores: Mapping[AnyResource, StoreView[Any]],
+        *,
+        now: Callable[[], float],
+        gave_up: Callable[[], None],
+        doubt: Callable[[AnyResource, ObjectKey], None] = lambda _resource, _key: None,
+    ) -> None:
+        self._stores = stores
+        self._now = now
+        self._gave_up = gave_up
+        self._doubt = doubt
+        self._awaited: dict[ObjectKey, _Awaited] = {}
+
+    def record(self, key: ObjectKey, owner_uid: str, outcomes: Iterable[Outcome]) -> None:
+        """Record the writes of a reconciliation."""
+        awaited = self._of(key, owner_uid) or _Awaited(owner_uid, self._now(), self._rewinds())
+        for outcome in outcomes:
+            self._add(awaited, outcome)
+        if awaited:
+            awaited.since = self._now()
+            self._awaited[key] = awaited
+
+    def settled(self, key: ObjectKey, owner_uid: str) -> bool:
+        """Return True if the cache shows all writes for this set or pool.
+
+        Return True also if the last write is at least five minutes old.
+        """
+        awaited = self._of(key, owner_uid)
+        if awaited is not None:
+            self._remove_confirmed(awaited)
+            if awaited and not self._is_overdue(awaited):
+                self._doubt_late_deletions(awaited)
+                return False
+            if awaited:
+                self._give_up(key, awaited)
+        self._awaited.pop(key, None)
+        return True
+
+    def unresolved(self, key: ObjectKey, owner_uid: str) -> tuple[Write, ...]:
+        """Return the writes whose answer was lost, if the cache does not show them yet.
+
+        The result is empty if the last write is at least five minutes old.
+        """
+        awaited = self._of(key, owner_uid)
+        if awaited is None or self._is_overdue(awaited):
+            return ()
+        self._remove_confirmed(awaited)
+        return tuple(awaited.unresolved)
+
+    def resolve(self, key: ObjectKey, write: Write, outcome: Outcome | None) -> None:
+        """Record the outcome of a write whose answer was lost. The outcome None means that the write did not happen."""
+        if awaited := self._awaited.get(key):
+            awaited.unresolved = [other for other in awaited.unresolved if other is not write]
+            if outcome is not None:
+                self._add(awaited, outcome)
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove all expectations of a key after its set or pool was deleted."""
+        self._awaited.pop(key, None)
+
+    def oldest_s(self) -> float:
+        """Return the longest time, in seconds, that a key has waited for the cache.
+
+        The time starts at the last write of the key. Return 0 if no key has expectations.
+        """
+        now = self._now()
+        return max((now - awaited.since for awaited in self._awaited.values()), default=0.0)
+
+    def _of(self, key: ObjectKey, owner_uid: str) -> _Awaited | None:
+        """Return the expectations of this set or pool, or None if there are none.
+
+        Expectations of a deleted set or pool of the same name are ignored. If the server was restored from a backup
+        after the writes, the expectations are dropped. The restore may have undone the writes, and their
+        resourceVersions are not valid any more.
+        """
+        awaited = self._awaited.get(key)
+        if awaited is not None and awaited.rewinds != self._rewinds():
+            del self._awaited[key]
+            return None
+        return awaited if awaited is not None and awaited.owner_uid == owner_uid else None
+
+    def _rewinds(self) -> int:
+        return sum(store.rewinds for store in self._stores.values())
+
+    def _add(self, awaited: _Awaited, outcome: Outcome) -> None:
+        match outcome:
+            case Done(action=Delete() as action) | Missing(action=Delete() as action):
+                awaited.deletions[action.uid] = action
+            case Done(action=Patch(finalizer=finalizer) as action, version=version) if finalizer:
+                awaited.removals[action.uid] = action, version_number(version) or 0
+                self._watermark(awaited, action, version)
+            case (
+                Done(action=(Create() | Patch() | ThreeWayMerge() | Restart()) as action, version=version)
+                | AlreadyThere(action=action, version=version)
+            ):
+                self._watermark(awaited, action, version)
+            case Unknown(action=(Create() | Delete() | Patch() | ThreeWayMerge() | Restart()) as action):
+                awaited.unresolved.append(action)
+            case _:
+                pass
+
+    def _watermark(self, awaited: _Awaited, write: Write, version: str) -> None:
+        number = version_number(version)
+        if number is not None:
+            scope = (write.resource, write.key.namespace)
+            awaited.versions[scope] = max(number, awaited.versions.get(scope, 0))
+
+    def _remove_confirmed(self, awaited: _Awaited) -> None:
+        """Remove the records of all writes that the cache shows."""
+        awaited.versions = {scope: v for scope, v in awaited.versions.items() if not self._reached(*scope, v)}
+        awaited.deletions = {uid: d for uid, d in awaited.deletions.items() if not self._shows_deletion(d)}
+        awaited.removals = {uid: each for uid, each in awaited.removals.items() if not self._shows_removal(*each)}
+        awaited.unresolved = [write for write in awaited.unresolved if not self._shows(write, awaited.owner_uid)]
+
+    def _reached(self, resource: AnyResource, namespace: str, version: int) -> bool:
+        store = self._stores.get(resource)
+        seen = version_number(store.version(namespace)) if store is not None else None
+        return seen is None or seen >= version
+
+    def _shows_deletion(self, deletion: Delete) -> bool:
+        """Return True if the object is gone, is being deleted, or does not belong to its owner any more."""
+        store = self._stores.get(deletion.resource)
+        cached = store.get(deletion.key) if store is not None else None
+        if cached is None or cached.metadata.uid != deletion.uid or cached.metadata.deletion_timestamp is not None:
+            return True
+        owner = controller_of(cached.metadata)
+        return bool(deletion.owner_uid) and (owner is None or owner.uid != deletion.owner_uid)
+
+    def _shows_removal(self, patch: Patch, version: int) -> bool:
+        """Return True if the object is gone, does not have the finalizer any more, or is newer than the answer."""
+        store = self._stores.get(patch.resource)
+        cached = store.get(patch.key) if store is not None else None
+        if cached is None or cached.metadata.uid != patch.uid:
+            return True
+        is_newer = (version_number(cached.metadata.resource_version) or 0) > version
+        return is_newer or patch.finalizer not in (cached.metadata.finalizers or ())
+
+    def _shows(self, write: Write, owner_uid: str) -> bool:
+        """Return True if the cache shows that the write happened.
+
+        The answer to the write is unknown, so its resourceVersion is unknown too. A cached object with a newer version
+        does not prove that a patch or a restart happened. So the result for a patch or a restart is always False. The
+        result is also False for a resource that no cache contains.
+        """
+        store = self._stores.get(write.resource)
+        match write:
+            case Delete():
+                return store is not None and self._shows_deletion(write)
+            case Create():
+                cached = store.get(write.key) if store is not None else None
+                owner = controller_of(cached.metadata) if cached is not None else None
+                return owner is not None and owner.uid == owner_uid
+            case _:
+                return False
+
+    def _is_overdue(self, awaited: _Awaited) -> bool:
+        return self._now() - awaited.since >= GIVE_UP_AFTER_S
+
+    def _doubt_late_deletions(self, awaited: _Awaited) -> None:
+        if self._now() - awaited.since >= LATE_S:
+            for deletion in awaited.deletions.values():
+                self._doubt(deletion.resource, deletion.key)
+
+    def _give_up(self, key: ObjectKey, awaited: _Awaited) -> None:
+        log.warning(
+            "cache does not show own writes in time, continuing without them",
+            namespace=key.namespace,
+            name=key.name,
+            waited_s=GIVE_UP_AFTER_S,
+            versions=len(awaited.versions),
+            deletions=len(awaited.deletions),
+            unresolved=len(awaited.unresolved),
+        )
+        self._gave_up()

@@ -1,0 +1,125 @@
+"""The status writer writes the status of a set or pool through the status subresource.
+
+A status is written only after the cache shows the previous status write. Without this rule, a reconciliation could
+write the same status twice. The event of the previous status write also starts the reconciliation that writes the next
+status.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final, NamedTuple
+
+from controller.runtime.actions import AnyResource, Done, Patch
+from controller.runtime.settle.cache_check import CacheCheck
+from controller.runtime.settle.expectations import Expectations
+from informers.errors import Conflict, NotFound
+from informers.meta import ObjectKey, ObjectMeta
+from informers.objects import ObjectClient, PatchType, read_version
+
+ABSENT_S: Final = 30.0
+"""After the server has answered 404, the set or pool is left alone for this time in seconds.
+
+Before the end of this time, the cache shows the deletion, or the cache check lists again. So the time ends only if the
+set or pool exists, for example if its definition was missing for a while.
+"""
+
+SHORTEST_CONFLICT_S: Final = 1.0
+LONGEST_CONFLICT_S: Final = 30.0
+"""After the server has answered 409, no status is written from the same cached version for a time in seconds.
+
+The cached version is probably old. The cache soon shows a newer version, or the cache check lists again. With each
+further 409 for the same version, the time doubles, up to `LONGEST_CONFLICT_S`.
+"""
+
+
+class _Conflict(NamedTuple):
+    """The cached version for which the server answered 409. Until `until`, no status is written from this version."""
+
+    version: str
+    pause_s: float
+    until: float
+
+
+class StatusWriter:
+    """Writes the statuses of one kind, such as pools.
+
+    `expectations` contains only status writes. The executor has separate expectations. So a pending status write does
+    not delay create and delete requests. If a status write is rejected, `check` later compares the cached object with
+    the server.
+    """
+
+    def __init__(
+        self,
+        client: ObjectClient,
+        resource: AnyResource,
+        expectations: Expectations,
+        check: CacheCheck | None = None,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._expectations = expectations
+        self._check = check or CacheCheck(client)
+        self._absent: dict[ObjectKey, tuple[str, float]] = {}
+        """The UID of each set or pool that the server does not have, and the time at which this knowledge expires."""
+        self._conflicts: dict[ObjectKey, _Conflict] = {}
+
+    def may_write(self, key: ObjectKey, owner: ObjectMeta) -> bool:
+        """Return True if the cache shows the last status write of this set or pool, and the cached version is not old.
+
+        Return True also if that write is at least five minutes old. A cached version counts as old for a time after the
+        server has answered 409 to a status of this version.
+        """
+        conflict = self._conflicts.get(key)
+        if conflict is not None and conflict.version == owner.resource_version:
+            if asyncio.get_running_loop().time() < conflict.until:
+                return False
+        else:
+            self._conflicts.pop(key, None)
+        return self._expectations.settled(key, owner.uid)
+
+    def absent_s(self, key: ObjectKey, owner_uid: str) -> float:
+        """Return the number of seconds for which the set or pool is left alone, because the server does not have it.
+
+        The cache shows a deleted set or pool until its event arrives. The garbage collector deletes its members at
+        once, and the controller would create them again and again.
+        """
+        uid, until = self._absent.get(key, ("", 0.0))
+        left_s = until - asyncio.get_running_loop().time()
+        if uid == owner_uid and left_s > 0:
+            return left_s
+        self._absent.pop(key, None)
+        return 0.0
+
+    async def write(self, key: ObjectKey, owner: ObjectMeta, body: bytes) -> bool:
+        """Send a merge patch of the status, and return True if the server accepted the patch.
+
+        Return False if the set or pool has changed or was deleted. Return False also if another object has its name
+        now. Raise ApiError for any other error.
+
+        `owner` is the cached set or pool from which the status was computed. `body` must contain its resourceVersion.
+        The API server ignores the UID in a patch of a status. Without the resourceVersion, another object of the same
+        name could get this status.
+        """
+        patch = Patch(resource=self._resource, key=key, body=body, type=PatchType.MERGE, why="status")
+        try:
+            answer = await self._client.patch(
+                self._resource, key, body, content_type=PatchType.MERGE.value, subresource="status"
+            )
+        except (NotFound, Conflict) as error:
+            self._check.doubt(self._resource, key)
+            now = asyncio.get_running_loop().time()
+            if isinstance(error, NotFound):
+                self._absent[key] = (owner.uid, now + ABSENT_S)
+            else:
+                known = self._conflicts.get(key)
+                pause_s = min(2 * known.pause_s, LONGEST_CONFLICT_S) if known else SHORTEST_CONFLICT_S
+                self._conflicts[key] = _Conflict(owner.resource_version, pause_s, now + pause_s)
+            return False
+        self._expectations.record(key, owner.uid, [Done(patch, read_version(answer))])
+        return True
+
+    def forget(self, key: ObjectKey) -> None:
+        self._expectations.forget(key)
+        self._absent.pop(key, None)
+        self._conflicts.pop(key, None)

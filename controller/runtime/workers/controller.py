@@ -1,0 +1,134 @@
+"""The workers of a kind. A worker takes a key from the queue, reconciles its object, and decides when the key is
+reconciled again.
+
+The queue ensures that no key is reconciled twice at the same time. If a reconciliation raises an unexpected exception,
+the exception is logged and counted. The key is retried with backoff, and the process continues. After a failure of the
+API server, the key is retried, but the backoff of the key does not grow (see `Outage`).
+
+Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
+otherwise. A conflict with another writer is not a failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Protocol, assert_never
+
+import structlog
+from structlog.contextvars import bound_contextvars
+
+from controller.runtime.result import After, AwaitChange, Reconciler, Report, Retry, retry_after
+from controller.runtime.workers.loop_share import LoopShare
+from controller.runtime.workers.outage import Outage
+from informers.errors import ApiError
+from informers.http.fairness import FLOW
+from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
+
+log = structlog.get_logger()
+
+SHORTEST_DELAY_S = 0.05
+"""The shortest delay, in seconds, that a plan can request after a failed reconciliation."""
+
+
+class ReconcileInstruments(Protocol):
+    def workers(self, controller: str, *, most: int) -> None: ...
+
+    def worker_busy(self, controller: str, *, change: int) -> None: ...
+
+    def reconciled(self, controller: str, *, result: str, seconds: float) -> None: ...
+
+    def panicked(self, controller: str) -> None: ...
+
+
+class Controller:
+    """A controller of one kind: it owns the queue, the workers and the reconciler of this kind."""
+
+    def __init__(
+        self,
+        name: str,
+        queue: WorkQueue[ObjectKey],
+        reconciler: Reconciler,
+        *,
+        workers: int,
+        instruments: ReconcileInstruments,
+        share: LoopShare | None = None,
+    ) -> None:
+        """Create the controller of a kind. `share` limits the time that each namespace may use on the event loop. All
+        kinds have the same `share`. If `share` is None, there is no limit.
+        """
+        self.name = name
+        self.queue = queue
+        self._reconciler = reconciler
+        self._outage = Outage(queue)
+        self._share = share
+        self._workers = workers
+        self._instruments = instruments
+        self._passes = 0
+        instruments.workers(name, most=workers)
+
+    async def run(self) -> None:
+        """Reconcile keys until the queue is shut down. Then wait until the running reconciliations have finished."""
+        async with asyncio.TaskGroup() as group:
+            for number in range(self._workers):
+                group.create_task(self._work(), name=f"{self.name}-worker-{number}")
+
+    async def _work(self) -> None:
+        async for key in self.queue:
+            try:
+                wait_s = 0.0 if self._share is None else self._share.wait_s(key.namespace)
+                if wait_s > 0:
+                    self.queue.add_after(key, wait_s)
+                else:
+                    await self._attempt(key)
+            finally:
+                self.queue.done(key)
+
+    async def _attempt(self, key: ObjectKey) -> None:
+        self._passes += 1
+        self._instruments.worker_busy(self.name, change=+1)
+        started = asyncio.get_running_loop().time()
+        FLOW.set((self.name, str(key)))
+        with bound_contextvars(
+            controller=self.name, namespace=key.namespace, name=key.name, reconcile_id=f"{self._passes:x}"
+        ):
+            try:
+                report = await self._reconciler.reconcile(key)
+            except ApiError as error:
+                report = Report(retry_after(error), {"failure": str(error)})
+            except Exception as error:
+                log.exception("reconcile failed")
+                self._instruments.panicked(self.name)
+                report = Report(Retry(repr(error)), {})
+            finally:
+                self._instruments.worker_busy(self.name, change=-1)
+            seconds = asyncio.get_running_loop().time() - started
+            self._requeue(key, report, seconds)
+
+    def _requeue(self, key: ObjectKey, report: Report, seconds: float) -> None:
+        if self._share is not None:
+            self._share.spend(key.namespace, report.blocked_s)
+        if not isinstance(report.result, Retry) or not report.result.outage:
+            self._outage.end(key, served=bool(report.facts))
+        match report.result:
+            case AwaitChange():
+                result, again = "success", None
+                self.queue.forget(key)
+            case After(seconds=delay):
+                result, again = "requeue_after", delay
+                self.queue.forget(key)
+                self.queue.add_after(key, delay)
+            case Retry(not_before_s=floor, outage=True):
+                result = "error"
+                again = self._outage.wait(key, at_least_s=floor)
+            case Retry(not_before_s=floor, lost_race=lost_race, also_after_s=delay_s):
+                result = "requeue" if lost_race else "error"
+                again = self.queue.add_rate_limited(key, at_least_s=floor)
+                if delay_s is not None and max(floor, SHORTEST_DELAY_S) <= delay_s < again:
+                    again = delay_s
+                    self.queue.add_after(key, delay_s)
+            case _:
+                assert_never(report.result)
+        self._instruments.reconciled(self.name, result=result, seconds=seconds)
+        write_log = log.warning if result == "error" else log.info if report.facts else log.debug
+        write_log("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})

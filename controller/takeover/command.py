@@ -1,0 +1,214 @@
+"""`vmherd takeover`: stops KubeVirt's loops for replica sets and pools.
+
+After that, `vmherd run --mode takeover` can reconcile these objects. The command adds one patch to the KubeVirt object,
+and `--undo` removes this patch. virt-operator then restarts virt-controller. The command does not change other patches
+in the KubeVirt object. A second call of the command changes nothing.
+
+If a HyperConverged object manages KubeVirt, its operator would undo the patch. So the command then changes an
+annotation of the HyperConverged object, and the operator patches the KubeVirt object.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+from msgspec import Struct
+
+from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
+from controller.commands.shared_options import DRY_RUN
+from controller.config.options import Command, Option, chosen
+from controller.config.settings import OPTIONS
+from controller.runtime.actions import AnyResource
+from controller.takeover import hyperconverged
+from controller.takeover.discovery import Absent, Hidden, find_kubevirt, is_served
+from controller.takeover.hyperconverged import HyperConverged, Unclear, hyperconvergeds, manager_of
+from controller.takeover.options import FORCE, KUBEVIRT_NAMESPACE, LEASE, UNDO
+from controller.takeover.preview import preview
+from controller.takeover.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, take_over, undo_takeover
+from informers.errors import Conflict, Forbidden, NotFound
+from informers.http.client import ApiClient
+from informers.meta import ObjectKey
+from informers.objects import PatchType
+from informers.resource import Resource
+
+TRIES: Final = 4
+"""The maximum number of attempts to patch the KubeVirt object. An attempt fails if another client changes the object at
+the same time.
+"""
+
+
+class Settings(Struct, frozen=True, kw_only=True):
+    kubeconfig: str = ""
+    context: str = ""
+    kubevirt_namespace: str = ""
+    leader_election_id: str = "vmherd"
+    leader_election_namespace: str = ""
+    undo: bool = False
+    dry_run: bool = False
+    force: bool = False
+
+
+class Change(Struct, frozen=True):
+    """The object that the command patches, and the patch. `patch` is None if the object needs no change."""
+
+    resource: AnyResource
+    key: ObjectKey
+    patch: bytes | None
+    type: PatchType
+
+    @property
+    def subject(self) -> str:
+        return f"{self.resource.kind} {self.key}"
+
+
+GROUPS: Final[Mapping[str, Sequence[Option]]] = {
+    "The cluster": (
+        OPTIONS["kubeconfig"],
+        OPTIONS["context"],
+        KUBEVIRT_NAMESPACE,
+    ),
+    "What to do": (UNDO, DRY_RUN, FORCE),
+    "The controller that has to be stopped before --undo": LEASE,
+}
+
+
+@click.command("takeover", cls=Command, groups=GROUPS)
+@click.pass_context
+def command(ctx: click.Context, /, **_: Any) -> None:
+    """Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them.
+
+    One patch of the KubeVirt object does this, and --undo removes the patch. If a HyperConverged object manages
+    KubeVirt, the command puts the patch into an annotation of that object.
+    """
+    carry_out(Settings(**chosen(ctx)), run)
+
+
+async def run(client: ApiClient, settings: Settings) -> None:
+    """Patch the KubeVirt object. With `--dry-run`, only print the patch. Raises CommandFailed, ApiError."""
+    print("\n".join(_result_lines(await change(client, settings), settings)))
+    if has_preview(settings):
+        print("the first reconciliation of vmherd run --mode takeover would then do this:")
+        print("\n".join(f"  {line}" for line in await preview_lines(client)))
+
+
+async def change(client: ApiClient, settings: Settings) -> Change:
+    """Patch the KubeVirt object, and return the change. With `--dry-run`, patch nothing.
+
+    Raises CommandFailed, ApiError.
+    """
+    if settings.undo and not settings.dry_run:
+        await refuse_if_controller_runs(
+            client,
+            name=settings.leader_election_id,
+            namespace=settings.leader_election_namespace,
+            why="stop it first, because KubeVirt would reconcile the same objects",
+            force=settings.force,
+        )
+    for _ in range(TRIES - 1):
+        try:
+            return await _change_once(client, settings)
+        except Conflict:
+            continue
+    return await _change_once(client, settings)
+
+
+def has_preview(settings: Settings) -> bool:
+    return settings.dry_run and not settings.undo
+
+
+async def preview_lines(client: ApiClient) -> list[str]:
+    """Return what the first reconciliation after the takeover would do. Raises ApiError."""
+    return await preview(client, now=_now())
+
+
+async def _change_once(client: ApiClient, settings: Settings) -> Change:
+    """Read the object and patch it. Raises Conflict if the object changed after the read."""
+    kubevirt = await _get_kubevirt(client, settings.kubevirt_namespace)
+    found = await _change_of(client, kubevirt, undo=settings.undo)
+    if found.patch is not None and not settings.dry_run:
+        await client.patch(found.resource, found.key, found.patch, content_type=found.type.value)
+    return found
+
+
+async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Change:
+    """Return the change that stops KubeVirt's loops, or that starts the loops again. Raises CommandFailed."""
+    name = manager_of(kubevirt)
+    if not name:
+        patch = undo_takeover(kubevirt) if undo else take_over(kubevirt)
+        return Change(KUBEVIRTS, kubevirt.metadata.key, patch, PatchType.JSON)
+    key = ObjectKey(kubevirt.metadata.namespace, name)
+    resource = await _served_hyperconvergeds(client)
+    try:
+        manager = resource.decode(await client.get(resource, key))
+        patch = hyperconverged.undo_takeover(manager) if undo else hyperconverged.take_over(manager)
+    except (Unclear, Forbidden, NotFound) as error:
+        raise CommandFailed(_by_hand(key, error, undo=undo)) from error
+    return Change(resource, key, patch, PatchType.MERGE)
+
+
+async def _served_hyperconvergeds(client: ApiClient) -> Resource[HyperConverged]:
+    """Return the resource of HyperConverged objects in the newest version that the API server serves."""
+    *newer, oldest = map(hyperconvergeds, hyperconverged.VERSIONS)
+    for resource in newer:
+        if await is_served(client, resource.group_path, resource.plural):
+            return resource
+    return oldest
+
+
+def _by_hand(key: ObjectKey, error: Exception, *, undo: bool) -> str:
+    """Return one line for the user: what HyperConverged does, the reason of the failure, and the command by hand."""
+    edit = f"kubectl --namespace {key.namespace} edit {hyperconverged.PLURAL}.{hyperconverged.GROUP} {key.name}"
+    what = "remove vmherd's step from" if undo else f"add the step {hyperconverged.step_to_add()} to"
+    return (
+        f"HyperConverged {key} manages KubeVirt and undoes direct patches, and vmherd cannot change its annotation: "
+        f"{error}; {what} the annotation {hyperconverged.ANNOTATION} by hand: {edit}"
+    )
+
+
+async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
+    """Return the only KubeVirt object in the namespace. An empty namespace means any namespace.
+
+    Raises CommandFailed if there is no KubeVirt object or more than one. Raises CommandFailed also if the user has no
+    permission to list these objects.
+    """
+    installation = await find_kubevirt(client, namespace)
+    if isinstance(installation, Absent):
+        where = f"namespace {namespace}" if namespace else "this cluster"
+        raise CommandFailed(f"there is no KubeVirt in {where}: use vmherd run --mode standalone")
+    if isinstance(installation, Hidden):
+        raise CommandFailed(installation.why)
+    if len(installation.kubevirts) > 1:
+        names = ", ".join(str(kubevirt.metadata.key) for kubevirt in installation.kubevirts)
+        raise CommandFailed(f"there is more than one KubeVirt ({names}): choose one with --kubevirt-namespace")
+    return installation.kubevirts[0]
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - this command reads the wall clock only here
+
+
+def _result_lines(change: Change, settings: Settings) -> list[str]:
+    """Return the lines to print. They say what the command did, and what the user has to do next."""
+    (namespace, name), subject = change.key, change.subject
+    if settings.dry_run and change.patch is not None:
+        kind = "json" if change.type is PatchType.JSON else "merge"
+        command = f"kubectl --namespace {namespace} patch {change.resource.name} {name} --type {kind} --patch"
+        return [f"would patch {subject} like this command:", f"{command} {shlex.quote(change.patch.decode())}"]
+    if change.patch is None and settings.undo:
+        return [f"{subject} has no patch of ours: nothing to undo"]
+    done = f"{subject} has the patch already" if change.patch is None else f"patched {subject}"
+    rollout = f"kubectl --namespace {namespace} rollout status deployment {VIRT_CONTROLLER}"
+    if settings.undo:
+        return [
+            f"{done}: {VIRT_CONTROLLER} restarts with its loops for replica sets and pools",
+            f"wait for it: {rollout}",
+        ]
+    return [
+        f"{done}: {VIRT_CONTROLLER} restarts without its loops for replica sets and pools",
+        f"wait for it:  {rollout}",
+        "then:         vmherd run --mode takeover",
+    ]

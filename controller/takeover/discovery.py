@@ -1,0 +1,137 @@
+"""Asks the API server whether KubeVirt is installed, and when virt-controller last wrote the status of an object.
+
+Every user may ask whether a kind is served. Only users with a permission may read the objects of the kind KubeVirt. If
+this permission is missing, `find_kubevirt` returns `Hidden`. All other failures raise ApiError or msgspec.DecodeError.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
+from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER, Deployment, KubeVirt
+from informers.errors import Forbidden, NotFound
+from informers.meta import ObjectKey, ObjectMeta
+from informers.resource import ListMeta
+
+PAGE = "500"
+"""The largest number of objects in one answer of a list request."""
+
+
+class Absent(Struct, frozen=True):
+    """KubeVirt is not installed: the cluster does not serve the kind KubeVirt, or has no object of this kind."""
+
+
+class Hidden(Struct, frozen=True):
+    """The kind KubeVirt is served, but there is no permission to list its objects. The field `why` is the error message
+    of the API server.
+    """
+
+    why: str
+
+
+class Found(Struct, frozen=True):
+    """KubeVirt is installed. `kubevirts` contains all objects of the kind KubeVirt that were found."""
+
+    kubevirts: tuple[KubeVirt, ...]
+
+
+Installation: TypeAlias = Absent | Hidden | Found
+
+
+class Write(Struct, frozen=True):
+    """The last time at which one field manager wrote the status of an object."""
+
+    key: ObjectKey
+    at: datetime
+
+
+class _Served(Struct, frozen=True):
+    name: str = ""
+
+
+class _Discovery(Struct, frozen=True):
+    resources: tuple[_Served, ...] | None = None
+
+
+class _Fields(Struct, frozen=True):
+    manager: str = ""
+    subresource: str = ""
+    time: datetime | None = None
+
+
+class _Managed(Struct, frozen=True, rename="camel"):
+    name: str = ""
+    namespace: str = ""
+    managed_fields: tuple[_Fields, ...] | None = None
+
+
+class _Written(Struct, frozen=True):
+    metadata: _Managed = _Managed()
+
+
+class _Writes(Struct, frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: tuple[_Written, ...] | None = None
+
+
+_decode_discovery = msgspec.json.Decoder(_Discovery).decode
+_decode_writes = msgspec.json.Decoder(_Writes).decode
+
+
+async def is_served(client: Requests, group_path: str, plural: str) -> bool:
+    """Return True if the API server serves this resource in the API group and version of `group_path`."""
+    try:
+        answer = await client.request("GET", group_path, timeout_s=REQUEST_TIMEOUT_S)
+    except NotFound:
+        return False
+    return any(resource.name == plural for resource in _decode_discovery(answer).resources or ())
+
+
+async def find_kubevirt(client: Requests, namespace: str = "") -> Installation:
+    """Return whether KubeVirt is installed in this namespace. The namespace "" means any namespace."""
+    try:
+        if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
+            return Absent()
+        page = KUBEVIRTS.decode_page(
+            await client.request("GET", KUBEVIRTS.path(namespace), timeout_s=REQUEST_TIMEOUT_S)
+        )
+    except NotFound:
+        return Absent()
+    except Forbidden as error:
+        return Hidden(str(error))
+    return Found(page.items) if page.items else Absent()
+
+
+async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
+    """Return the Deployment virt-controller of this KubeVirt.
+
+    If the request fails, raise ApiError, for example NotFound or Forbidden.
+    """
+    path = DEPLOYMENTS.path(kubevirt.namespace, VIRT_CONTROLLER)
+    return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
+
+
+async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
+    """Return the last status write by the field manager `manager`, or None.
+
+    `path` is the URL path of a collection. The function reads all objects of the collection.
+    """
+    latest: Write | None = None
+    params = {"limit": PAGE}
+    while True:
+        page = _decode_writes(await client.request("GET", path, params=params))
+        for item in page.items or ():
+            key = ObjectKey(item.metadata.namespace, item.metadata.name)
+            for fields in item.metadata.managed_fields or ():
+                if fields.manager != manager or fields.subresource != "status" or fields.time is None:
+                    continue
+                if latest is None or fields.time > latest.at:
+                    latest = Write(key, fields.time)
+        if not page.metadata.continue_:
+            return latest
+        params = {"limit": PAGE, "continue": page.metadata.continue_}

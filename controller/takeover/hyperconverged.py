@@ -1,0 +1,169 @@
+"""Stops virt-controller's loops where the HyperConverged operator manages KubeVirt, as in OpenShift Virtualization.
+
+The operator writes the whole spec of the KubeVirt object, so it undoes a direct patch. It applies the JSON patch in an
+annotation of the HyperConverged object to the spec that it writes. `take_over` adds a step to this annotation, and
+`undo_takeover` removes the step. Both keep all other steps.
+
+The operator's spec contains no component patches. So the first step that adds a patch must add the whole list, and a
+later step must append to the list.
+
+The functions in this module send no requests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from msgspec import Struct
+
+from controller.takeover.virt_controller import PATCHES, ComponentPatch, KubeVirt, is_ours, stop_patch
+from informers.meta import ObjectMeta
+from informers.resource import Resource
+
+ANNOTATION: Final = "kubevirt.kubevirt.io/jsonpatch"
+"""The annotation of a HyperConverged object with the JSON patch for the KubeVirt object."""
+
+GROUP: Final = "hco.kubevirt.io"
+KIND: Final = "HyperConverged"
+PLURAL: Final = "hyperconvergeds"
+VERSIONS: Final = ("v1", "v1beta1")
+"""The versions of the API group, the newest first."""
+
+CUSTOMIZATIONS: Final = PATCHES.rpartition("/")[0]
+"""The path of the component customizations in a KubeVirt object. The path is a JSON pointer."""
+
+Step: TypeAlias = dict[str, Any]
+
+
+class HyperConverged(Struct, frozen=True):
+    """An object that represents an installation of KubeVirt with its additional operators."""
+
+    metadata: ObjectMeta = ObjectMeta()
+
+
+class Unclear(Exception):
+    """The annotation has a form in which vmherd cannot place its step. `str()` says why."""
+
+
+def hyperconvergeds(version: str) -> Resource[HyperConverged]:
+    """Return the resource of HyperConverged objects in this version of its API group."""
+    return Resource(HyperConverged, group=GROUP, version=version, plural=PLURAL, kind=KIND)
+
+
+def manager_of(kubevirt: KubeVirt) -> str:
+    """Return the name of the HyperConverged object that manages this KubeVirt, or "" if there is none.
+
+    The operator sets the ownerReference. The HyperConverged object is in the namespace of the KubeVirt object.
+    """
+    for owner in kubevirt.metadata.owner_references or ():
+        if owner.kind == KIND and owner.api_version.partition("/")[0] == GROUP:
+            return owner.name
+    return ""
+
+
+def take_over(manager: HyperConverged) -> bytes | None:
+    """Return a merge patch that adds vmherd's step to the annotation.
+
+    Return None if the annotation already has the step. Raises Unclear.
+    """
+    steps = _steps_of(manager)
+    if any(map(_has_our_patch, steps)):
+        return None
+    return _encode(manager, [*steps, _our_step(to_list=_have_list(steps))])
+
+
+def step_to_add() -> str:
+    """Return the step for an annotation without other component patches, as JSON."""
+    return msgspec.json.encode(_our_step(to_list=False)).decode()
+
+
+def _our_step(*, to_list: bool) -> Step:
+    ours = msgspec.to_builtins(stop_patch())
+    if to_list:
+        return {"op": "add", "path": f"{PATCHES}/-", "value": ours}
+    return {"op": "add", "path": PATCHES, "value": [ours]}
+
+
+def undo_takeover(manager: HyperConverged) -> bytes | None:
+    """Return a merge patch that removes vmherd's patch from the annotation.
+
+    Return None if the annotation does not have the patch. Raises Unclear.
+    """
+    steps = _steps_of(manager)
+    if not any(map(_has_our_patch, steps)):
+        return None
+    left: list[Step] = []
+    for number, step in enumerate(steps):
+        if not _has_our_patch(step):
+            left.append(step)
+        elif step["path"] == PATCHES:
+            others = [value for value in step["value"] if not _is_our_value(value)]
+            # Later steps may append to this list, so an empty list stays for them.
+            if others or any(each["path"].startswith(f"{PATCHES}/") for each in steps[number + 1 :]):
+                left.append({**step, "value": others})
+    return _encode(manager, left)
+
+
+def _steps_of(manager: HyperConverged) -> list[Step]:
+    """Return the steps in the annotation. Raises Unclear if the annotation is not a JSON patch."""
+    text = (manager.metadata.annotations or {}).get(ANNOTATION, "")
+    if not text.strip():
+        return []
+    try:
+        steps = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        raise Unclear(f"the annotation {ANNOTATION} is not JSON: {error}") from error
+    if not isinstance(steps, list) or not all(
+        isinstance(step, dict) and isinstance(step.get("path"), str) and isinstance(step.get("op"), str)
+        for step in steps
+    ):
+        raise Unclear(f"the annotation {ANNOTATION} is not a JSON patch")
+    return steps
+
+
+def _have_list(steps: Sequence[Step]) -> bool:
+    """Return True if the list of component patches exists after these steps. Raises Unclear."""
+    exists = False
+    for step in steps:
+        path, value = step["path"], step.get("value")
+        if path not in (PATCHES, CUSTOMIZATIONS):
+            continue
+        match step["op"]:
+            case "remove":
+                exists = False
+            case "add" | "replace":
+                exists = isinstance(value if path == PATCHES else _patches_in(value), list)
+            case "test":
+                pass
+            case other:
+                raise Unclear(f"the annotation {ANNOTATION} has a step {other!r} for {path}")
+    return exists
+
+
+def _patches_in(customizations: object) -> object:
+    return customizations.get("patches") if isinstance(customizations, dict) else None
+
+
+def _has_our_patch(step: Step) -> bool:
+    value = step.get("value")
+    if step["op"] not in ("add", "replace"):
+        return False
+    if step["path"] == PATCHES and isinstance(value, list):
+        return any(map(_is_our_value, value))
+    return step["path"].startswith(f"{PATCHES}/") and _is_our_value(value)
+
+
+def _is_our_value(value: object) -> bool:
+    try:
+        return is_ours(msgspec.convert(value, ComponentPatch))
+    except msgspec.ValidationError:
+        return False
+
+
+def _encode(manager: HyperConverged, steps: Sequence[Step]) -> bytes:
+    """Return a merge patch that sets the annotation. The API server rejects the patch if the object has changed."""
+    text = msgspec.json.encode(steps).decode() if steps else None
+    metadata = {"resourceVersion": manager.metadata.resource_version, "annotations": {ANNOTATION: text}}
+    return msgspec.json.encode({"metadata": metadata})

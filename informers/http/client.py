@@ -1,0 +1,397 @@
+"""A simple HTTP client for the API server. The client sends and returns bytes and raises an ApiError for each failure.
+
+One client uses one aiohttp session with explicit timeouts. The client ignores the proxy settings of the environment.
+
+A write first waits until fewer than `max_inflight` writes are running. If several writes wait,
+`informers.http.fairness` selects the next one. Then the write waits for the token bucket if the client has one. A read
+waits only for the token bucket. A watch does not wait. The reported duration of a request includes the waiting time.
+
+Before a write, the client calls the gate, a function that can forbid the write. The connection is open then, but no
+byte of the request has been sent.
+
+The client repeats a request only in these three cases:
+
+- After an answer 429 or 503 with a Retry-After, the client waits and repeats the request. It sends the request at most
+  4 times.
+- After an answer 401, the client loads the credentials again and repeats the request once.
+- If the client does not trust the server's certificate, it loads the certificates again. If they have changed, it
+  repeats the request once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from contextlib import asynccontextmanager, nullcontext
+from typing import Any, NamedTuple
+from urllib.parse import urlsplit
+
+import aiohttp
+import structlog
+from aiohttp.connector import NEEDS_CLEANUP_CLOSED
+
+from informers.errors import StatusError, TransportError, Unauthorized, from_response
+from informers.http.configuration import ConfigurationError, Credentials, load_credentials
+from informers.http.fairness import FairSlots
+from informers.http.gate import Gate, GatedBody, GatedConnector
+from informers.http.sockets import open_socket
+from informers.http.transport import report_lost_connection, transport_error
+from informers.instruments import NO_INSTRUMENTS, ClientInstruments
+from informers.meta import ObjectKey
+from informers.objects import METADATA_LIST
+from informers.ratelimit import TokenBucket
+from informers.resource import Resource
+from informers.watch.chunks import read_chunks
+
+__all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials", "open_client"]
+
+log = structlog.get_logger()
+
+JSON = "application/json"
+
+REQUEST_TIMEOUT_S = 30.0
+CONNECT_TIMEOUT_S = 5.0
+DEFAULT_TIMEOUT = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=CONNECT_TIMEOUT_S)
+MAX_TRIES = 4
+"""Largest number of attempts for one request if the server answers with 429 or 503."""
+
+LONGEST_RETRY_AFTER_S = 10.0
+"""The longest Retry-After, in seconds, for which the client waits. After a longer Retry-After, the request fails at
+once.
+"""
+
+READ_BUFFER = 1 << 17  # bytes; in one turn of the event loop, a watch decodes up to two buffers: about 60 VMIs
+_NO_LIMIT, NO_ANSWER = nullcontext(), "<error>"
+
+
+class _Request(NamedTuple):
+    method: str
+    path: str
+    params: Mapping[str, str] | None
+    body: bytes | None
+    content_type: str
+    accept: str
+    limits: aiohttp.ClientTimeout
+
+
+class _Answer(NamedTuple):
+    code: int
+    body: bytes
+    retry_after: str | None
+
+
+class ApiClient:
+    """An HTTP client for one API server. `open_client` creates the instances.
+
+    The docstring of this module describes the limits, the gate and the retries.
+    """
+
+    def __init__(
+        self,
+        session: aiohttp.ClientSession,
+        connector: GatedConnector,
+        credentials: Credentials,
+        *,
+        instruments: ClientInstruments = NO_INSTRUMENTS,
+        max_inflight: int | None = None,
+        bucket: TokenBucket | None = None,
+    ) -> None:
+        self._session = session
+        self._connector = connector
+        self._credentials = credentials
+        self._instruments = instruments
+        self.write_slots = FairSlots(max_inflight) if max_inflight else None
+        self._bucket = bucket
+        self._host = urlsplit(credentials.host).netloc
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the kubeconfig's context or of the Pod. If both are missing, the namespace is "default"."""
+        return self._credentials.namespace
+
+    @property
+    def gate(self) -> Gate | None:
+        """The function that the client calls immediately before each write, or None.
+
+        If the function raises an exception, the write is not sent, and the caller of the write gets the exception.
+        """
+        return self._connector.gate
+
+    @gate.setter
+    def gate(self, gate: Gate | None) -> None:
+        self._connector.gate = gate
+
+    async def request(
+        self,
+        method: str,
+        path: str,
+        *,
+        params: Mapping[str, str] | None = None,
+        body: bytes | None = None,
+        content_type: str = JSON,
+        accept: str = JSON,
+        timeout_s: float | None = None,
+    ) -> bytes:
+        """Send one request and return the body of the answer. Raise ApiError if the request fails.
+
+        `accept` is the media type of the answer. `timeout_s` limits one attempt; None means `REQUEST_TIMEOUT_S`.
+        """
+        limits = DEFAULT_TIMEOUT
+        if timeout_s is not None:
+            limits = aiohttp.ClientTimeout(total=timeout_s, sock_connect=min(timeout_s, CONNECT_TIMEOUT_S))
+        request = _Request(method, path, params, body, content_type, accept, limits)
+        tries = 0
+        while True:
+            tries += 1
+            try:
+                return await self._try(request)
+            except StatusError as error:
+                wait_s = error.retry_after_s
+                if error.code not in (429, 503) or wait_s is None or wait_s > LONGEST_RETRY_AFTER_S:
+                    raise
+                if tries >= MAX_TRIES:
+                    raise
+                self._instruments.request_retried(verb=method, host=self._host, code=str(error.code))
+            await asyncio.sleep(wait_s)
+
+    async def get(self, resource: Resource[Any], key: ObjectKey, *, subresource: str = "") -> bytes:
+        return await self.request("GET", resource.path(key.namespace, key.name, subresource))
+
+    async def list_metadata(self, resource: Resource[Any], namespace: str, *, limit: int, continue_: str = "") -> bytes:
+        params = {"limit": str(limit), **({"continue": continue_} if continue_ else {})}
+        return await self.request("GET", resource.path(namespace), params=params, accept=METADATA_LIST)
+
+    async def create(self, resource: Resource[Any], namespace: str, body: bytes, *, dry_run: bool = False) -> bytes:
+        """Create the object and return the body of the answer.
+
+        With `dry_run`, the server checks the request in the same way, but stores nothing.
+        """
+        params = {"dryRun": "All"} if dry_run else {}
+        return await self.request("POST", resource.path(namespace), params=params, body=body)
+
+    async def patch(
+        self, resource: Resource[Any], key: ObjectKey, body: bytes, *, content_type: str, subresource: str = ""
+    ) -> bytes:
+        path = resource.path(key.namespace, key.name, subresource)
+        return await self.request("PATCH", path, body=body, content_type=content_type)
+
+    async def update(self, resource: Resource[Any], key: ObjectKey, body: bytes, *, subresource: str) -> bytes:
+        return await self.request("PUT", resource.path(*key, subresource), body=body, accept="*/*")
+
+    async def delete(
+        self,
+        resource: Resource[Any],
+        key: ObjectKey,
+        *,
+        uid: str = "",
+        propagation: str = "Background",
+        version: str = "",
+    ) -> bytes:
+        """Delete the object and return the body of the answer. Raise ApiError if the request fails.
+
+        `uid` and `version` are preconditions, and an empty text means no precondition. The server answers with Conflict
+        if the object has another UID or resourceVersion.
+        """
+        conditions = (("uid", uid), ("resourceVersion", version))
+        given = ",".join(f'"{field}":"{value}"' for field, value in conditions if value)
+        options = f'"propagationPolicy":"{propagation}","preconditions":{{{given}}}'
+        body = f'{{"kind":"DeleteOptions","apiVersion":"v1",{options}}}'
+        return await self.request("DELETE", resource.path(key.namespace, key.name), body=body.encode())
+
+    @asynccontextmanager
+    async def stream(
+        self,
+        path: str,
+        *,
+        params: Mapping[str, str],
+        idle_timeout_s: float,
+        may_pause: Callable[[], bool] = lambda: False,
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
+        While `may_pause` returns True, a busy watch is read less often (see `informers.watch.chunks`).
+
+        Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
+        iteration if no data arrives for `idle_timeout_s` seconds.
+        """
+        limits = aiohttp.ClientTimeout(total=None, sock_connect=CONNECT_TIMEOUT_S)
+        token = await self._token()
+        try:
+            answer = await self._open_stream(path, params, limits, token)
+        except Unauthorized:
+            if not await self._renew(token):
+                raise
+            answer = await self._open_stream(path, params, limits, await self._token())
+        report_lost_connection(answer)
+        chunks = read_chunks(answer, self._host, idle_timeout_s=idle_timeout_s, may_pause=may_pause)
+        try:
+            yield chunks
+        finally:
+            # The connection cannot be used again, because a part of the answer may still be unread. Abort the
+            # connection instead of closing it. Closing TLS would need another iteration of the event loop and an answer
+            # from the server.
+            if answer.connection is not None and answer.connection.transport is not None:
+                answer.connection.transport.abort()
+            answer.close()
+            await chunks.aclose()
+
+    async def _open_stream(
+        self, path: str, params: Mapping[str, str], limits: aiohttp.ClientTimeout, token: str | None
+    ) -> aiohttp.ClientResponse:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        code = NO_ANSWER
+        tls = self._credentials.ssl
+        try:
+            # This time limit ends when the headers of the answer arrive. The watch itself has no time limit.
+            async with asyncio.timeout(REQUEST_TIMEOUT_S):
+                answer = await self._session.get(
+                    self._credentials.host + path,
+                    params=params,
+                    headers=_headers(token),
+                    timeout=limits,
+                    ssl=self._credentials.ssl,
+                    server_hostname=self._credentials.server_hostname,
+                    proxy=self._credentials.proxy,
+                    allow_redirects=False,
+                )
+                code = str(answer.status)
+                if answer.status != 200:
+                    async with answer:
+                        raise from_response(
+                            answer.status, await answer.read(), retry_after=answer.headers.get("Retry-After")
+                        )
+        except (aiohttp.ClientError, OSError) as error:
+            # The caller opens the watch again after a delay.
+            await self._distrusts(error, tls)
+            raise transport_error(error, self._host) from error
+        finally:
+            self._instruments.request_finished(verb="GET", host=self._host, code=code, seconds=loop.time() - started)
+        return answer
+
+    async def _try(self, request: _Request) -> bytes:
+        started = asyncio.get_running_loop().time()
+        token = await self._token()
+        answer = await self._send_in_turn(request, token, started)
+        if answer.code == 401 and await self._renew(token):
+            answer = await self._send_in_turn(request, await self._token(), started)
+        if answer.code >= 300:
+            raise from_response(answer.code, answer.body, retry_after=answer.retry_after)
+        return answer.body
+
+    async def _send_in_turn(self, request: _Request, token: str | None, started: float) -> _Answer:
+        """Wait until the limits allow the request, and send it. `started` is the beginning of the reported duration."""
+        async with _NO_LIMIT if request.method == "GET" or self.write_slots is None else self.write_slots:
+            if self._bucket is not None:
+                await asyncio.sleep(self._bucket.reserve(asyncio.get_running_loop().time()))
+            tls = self._credentials.ssl
+            try:
+                return await self._send(request, token, started)
+            except (aiohttp.ClientError, OSError) as error:
+                if not await self._distrusts(error, tls):
+                    raise transport_error(error, self._host) from error
+            try:
+                return await self._send(request, token, started)
+            except (aiohttp.ClientError, OSError) as error:
+                raise transport_error(error, self._host) from error
+
+    async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
+        sent = {} if request.body is None else {"Content-Type": request.content_type}
+        headers = {**_headers(token), **sent, "Accept": request.accept}
+        code = NO_ANSWER
+        try:
+            async with self._session.request(
+                request.method,
+                self._credentials.host + request.path,
+                params=request.params,
+                data=self._gated(request.body),
+                headers=headers,
+                timeout=request.limits,
+                ssl=self._credentials.ssl,
+                server_hostname=self._credentials.server_hostname,
+                proxy=self._credentials.proxy,
+                allow_redirects=False,
+            ) as answer:
+                code = str(answer.status)
+                return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
+        finally:
+            seconds = asyncio.get_running_loop().time() - started
+            self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
+
+    async def _distrusts(self, error: Exception, tls: ssl.SSLContext | bool) -> bool:
+        """Return True if the TLS context `tls` did not trust the server and the client now has a new TLS context."""
+        if not isinstance(error, aiohttp.ClientConnectorCertificateError):
+            return False
+        return await self._credentials.renew_trust(tls)
+
+    def _gated(self, body: bytes | None) -> bytes | GatedBody | None:
+        return body if body is None or self.gate is None else GatedBody(body, self.gate)
+
+    async def _token(self) -> str | None:
+        try:
+            await self._credentials.refresh_trust()
+            return await self._credentials.authorization()
+        except ConfigurationError as error:
+            raise TransportError(str(error), sent=False) from error
+
+    async def _renew(self, rejected: str | None) -> bool:
+        """Load the credentials again, because the server answered 401 to a request with the token `rejected`.
+
+        Return True if the request should be repeated. Return False if the credentials cannot be loaded.
+        """
+        try:
+            await self._credentials.renew(rejected)
+        except ConfigurationError as error:
+            log.warning("the server rejected the credentials and they cannot be loaded again", why=str(error))
+            return False
+        return True
+
+
+@asynccontextmanager
+async def open_client(
+    credentials: Credentials,
+    *,
+    user_agent: str,
+    instruments: ClientInstruments = NO_INSTRUMENTS,
+    max_inflight: int | None = 50,
+    qps: float = 0.0,
+    burst: int = 1,
+    gate: Gate | None = None,
+    headers: Iterable[tuple[str, str]] = (),
+) -> AsyncIterator[ApiClient]:
+    """Open a client with its own session. Close the client at the end of the `async with` block.
+
+    `max_inflight` is the largest number of writes at the same time; None means no limit. `qps` is the number of
+    requests per second; `qps=0` means no limit. `burst` is the number of requests that can be sent at once. A lease
+    needs a client without limits: renewals must not wait. `headers` are sent with every request. Headers may repeat.
+
+    Several clients can share one `Credentials` object. Then they load the certificates and the token only once.
+    """
+    connector = GatedConnector(
+        limit=0,
+        ttl_dns_cache=30,
+        keepalive_timeout=75,
+        socket_factory=open_socket,
+        # Otherwise the TLS connection of a cancelled request stays open until the server closes it.
+        enable_cleanup_closed=NEEDS_CLEANUP_CLOSED,
+    )
+    connector.gate = gate
+    async with aiohttp.ClientSession(
+        connector=connector,
+        trust_env=False,
+        cookie_jar=aiohttp.DummyCookieJar(),
+        read_bufsize=READ_BUFFER,
+        headers=[("User-Agent", user_agent), ("Accept", JSON), *headers],
+    ) as session:
+        yield ApiClient(
+            session,
+            connector,
+            credentials,
+            instruments=instruments,
+            max_inflight=max_inflight,
+            bucket=TokenBucket(rate_per_s=qps, burst=burst) if qps else None,
+        )
+
+
+def _headers(token: str | None) -> dict[str, str]:
+    return {} if token is None else {"Authorization": token}

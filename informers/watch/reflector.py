@@ -1,0 +1,376 @@
+"""A reflector lists and watches one scope of one resource and updates the store.
+
+A scope is one namespace, or all namespaces. `informers.watch.watch_state` decides each step. This module only sends the
+requests and applies the effects to the store.
+
+A reflector runs until its task is cancelled. Failures of the server or the network do not stop the reflector.
+
+The reflector does not block the event loop for long. It decodes one page or one chunk of data at a time. It compares a
+new list with the old list in slices and lets other tasks run between two slices. Readers see the complete new list
+before the comparison begins.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable
+from typing import Generic, TypeVar, assert_never
+
+import structlog
+
+from informers.backoff import Backoff
+from informers.errors import ApiError, TransportError
+from informers.http.client import ApiClient
+from informers.instruments import InformerInstruments
+from informers.meta import KubeObject, ObjectKey, ObjectMeta
+from informers.resource import Resource
+from informers.store import Change, Replacement, Store
+from informers.watch.effects import (
+    Advance,
+    Apply,
+    ApplyPartial,
+    Collect,
+    Commit,
+    Discard,
+    Drop,
+    GiveUpStreaming,
+    Keep,
+    QuickEffect,
+    Remove,
+    Skip,
+    Uncollect,
+)
+from informers.watch.ends import reason_of_end
+from informers.watch.pages import decode_page
+from informers.watch.params import watch_params
+from informers.watch.parser import UNDECODABLE, WatchParser
+from informers.watch.partial import complete
+from informers.watch.watch_state import (
+    Checking,
+    Distrusted,
+    Ended,
+    Failed,
+    Input,
+    Listing,
+    Silent,
+    State,
+    Streaming,
+    Waiting,
+    Watching,
+    advance,
+)
+
+log = structlog.get_logger()
+
+T = TypeVar("T", bound=KubeObject)
+
+PAGE_SIZE = 500
+PAGE_TIMEOUT_S = 60.0
+COMPARE_SLICE = 250
+"""Number of objects in a slice.
+
+The reflector compares a slice with the old list and sends the slice's changes to the handlers. Then other tasks run.
+"""
+
+IDLE_TIMEOUT_S = 120.0
+"""The reflector closes a watch if no data arrives for this time in seconds.
+
+The server sends a bookmark about once a minute, even if no object changes.
+"""
+
+MAX_LOGGED_OBJECTS = 1000
+"""Largest number of undecodable objects that are logged. Further undecodable objects are counted, but not logged."""
+
+WATCH_STATES = (Streaming, Watching)
+
+
+class Reflector(Generic[T]):
+    """A loop that keeps one scope of one resource in the store up to date.
+
+    `emit` is called with each change. `completed` is called after all changes of a complete list were emitted.
+    `transform` is called with each object before the object is stored, and returns the object to store. If it returns
+    None, the store does not contain the object. `chance` returns a random number in [0, 1).
+    """
+
+    def __init__(
+        self,
+        resource: Resource[T],
+        client: ApiClient,
+        store: Store[T],
+        *,
+        scope: str,
+        transform: Callable[[T], T | None] | None,
+        emit: Callable[[Change[T]], None],
+        completed: Callable[[], None],
+        instruments: InformerInstruments,
+        chance: Callable[[], float],
+    ) -> None:
+        self.scope = scope
+        self.listed = False
+        self.missing = False
+        self.waiting_for = ""
+        self._resource = resource
+        self._client = client
+        self._store = store
+        self._transform: Callable[[T], T | None] = transform or (lambda obj: obj)
+        self._emit = emit
+        self._completed = completed
+        self._instruments = instruments
+        self._chance = chance
+        self._path = resource.path(scope)
+        self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
+        self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
+        self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
+        self._relist: Listing | Streaming = Streaming()
+        self._list_reason = "start"
+        self._replacement: Replacement[T] | None = None
+        self._last_progress: float | None = None
+        self._distrusted = self._restored = False
+        self._reading: asyncio.Timeout | None = None
+        """The end of this timeout interrupts the read of a watch. None if no watch is being read."""
+
+        self._logged_versions: dict[ObjectKey, str] = {}
+        """The resourceVersion of the last logged error for each undecodable object."""
+
+    def silent_s(self, now: float) -> float:
+        """Return the seconds since data last arrived.
+
+        If no data have arrived yet, return the seconds since the start of `run`, or 0 before the start.
+        """
+        return 0.0 if self._last_progress is None else now - self._last_progress
+
+    def relist(self, why: str, *, restored: bool) -> None:
+        """Close the watch and list again, because the cache contradicts the server. Return at once.
+
+        `restored` is True if the server was restored from a backup. If the first list is not complete yet, do nothing.
+        """
+        if not self.listed:
+            return
+        self._distrusted = True
+        self._restored = self._restored or restored
+        log.warning("the cache contradicts the server, listing again", **self._labels, why=why)
+        if self._reading is not None:
+            self._reading.reschedule(asyncio.get_running_loop().time())
+
+    async def run(self) -> None:
+        """List and watch until the task that runs this method is cancelled."""
+        self._progress()
+        state: State = self._relist
+        while True:
+            match state:
+                case Waiting():
+                    state = await self._wait(state)
+                case Listing():
+                    state = await self._step(state, await self._read_page(PAGE_SIZE, state.token))
+                case Checking():
+                    state = await self._step(state, await self._read_page(1))
+                case Watching() if self._distrusted:
+                    state, self._list_reason = await self._step(state, Distrusted()), "contradiction"
+                case Streaming() | Watching():
+                    state = await self._follow(state)
+                case _:
+                    assert_never(state)
+
+    async def _wait(self, state: Waiting) -> State:
+        delay_s = state.at_least_s
+        if state.backoff:
+            backoff = self._cheap_backoff if state.cheap else self._backoff
+            delay_s = max(delay_s, backoff.next(asyncio.get_running_loop().time()))
+        if state.why and state.why != self.waiting_for:
+            message = "resource is not served, waiting for it" if state.missing else "waiting"
+            log.warning(message, **self._labels, why=state.why, cached=len(self._store))
+        self.waiting_for = state.why or self.waiting_for
+        self.missing = state.missing
+        await asyncio.sleep(delay_s)
+        return state.then
+
+    async def _read_page(self, size: int, token: str = "") -> Input[T]:
+        params = {"limit": str(size)}
+        if token:
+            params["continue"] = token
+        try:
+            body = await self._client.request("GET", self._path, params=params, timeout_s=PAGE_TIMEOUT_S)
+        except ApiError as error:
+            return Failed(error)
+        self._progress()
+        try:
+            return decode_page(self._resource, body)
+        except UNDECODABLE as error:
+            return Failed(TransportError(f"the list cannot be decoded: {error}", sent=True))
+
+    async def _follow(self, state: Streaming | Watching) -> State:
+        """Open a watch, read its events, and return the next state.
+
+        The method returns when the watch ends. The method also returns when the next state has no watch, for example
+        Waiting.
+        """
+        loop = asyncio.get_running_loop()
+        started, current = loop.time(), state
+        parser = WatchParser(self._resource)
+        end: Input[T]
+        self._instruments.watch_started(self._resource.name)
+        try:
+            async with self._client.stream(
+                self._path,
+                params=watch_params(state, self._chance()),
+                idle_timeout_s=IDLE_TIMEOUT_S,
+                may_pause=lambda: isinstance(current, Watching),
+            ) as chunks:
+                if isinstance(state, Watching):
+                    self._note_recovery()
+                while chunk := await self._next_chunk(chunks, current):
+                    self._progress()
+                    for event in parser.feed(chunk):
+                        next_state = await self._step(current, event)
+                        if not isinstance(next_state, WATCH_STATES):
+                            self._note_end(event, next_state)
+                            return next_state
+                        current = next_state
+                    self._instruments.store_size(self._resource.name, len(self._store))
+            end = Ended(loop.time() - started)
+        except TimeoutError:
+            end = Distrusted() if self._distrusted else Silent()
+            if not self._distrusted:
+                log.warning("watch was silent, restarting it", **self._labels, silent_s=IDLE_TIMEOUT_S)
+        except ApiError as error:
+            end = Failed(error)
+        after = await self._step(current, end)
+        self._note_end(end, after)
+        return after
+
+    async def _next_chunk(self, chunks: AsyncIterator[bytes], state: State) -> bytes:
+        """Return the next data of a watch, or b"" at its end.
+
+        Raise TimeoutError if no data arrives for too long, or if the cache is distrusted after its first list.
+        """
+        if not isinstance(state, Watching):
+            return await anext(chunks, b"")
+        if self._distrusted:
+            raise TimeoutError
+        try:
+            async with asyncio.timeout(None) as self._reading:
+                return await anext(chunks, b"")
+        finally:
+            self._reading = None
+
+    async def _step(self, state: State, event: Input[T]) -> State:
+        """Pass one input to the state machine, apply the effects, and return the next state."""
+        cached = self._store.version(self.scope)
+        next_state, effects = advance(state, event, relist=self._relist, cached=cached)
+        for effect in effects:
+            if isinstance(effect, Commit):
+                await self._commit(effect)
+            else:
+                self._perform(effect)
+        return next_state
+
+    def _perform(self, effect: QuickEffect[T]) -> None:
+        match effect:
+            case Apply(object=obj):
+                self._change(obj, self._store.apply)
+            case ApplyPartial(partial=partial):
+                self._change(complete(partial, self._store.get(partial.object.metadata.key)), self._store.apply)
+            case Remove(object=obj):
+                self._change(obj, self._store.remove)
+            case Drop(meta=meta):
+                self._emit_all(self._store.drop(meta, scope=self.scope))
+            case Advance(version=version):
+                self._store.advance(version, scope=self.scope)
+            case Skip():
+                self._skip(effect)
+            case GiveUpStreaming():
+                self._relist = Listing()
+            case Discard():
+                self._replacement = None
+            case Collect() | Uncollect() | Keep():
+                self._update_replacement(effect)
+            case _:
+                assert_never(effect)
+
+    def _change(self, obj: T, write: Callable[..., Iterable[Change[T]]]) -> None:
+        kept, scope = self._transform(obj), self.scope
+        self._emit_all(self._store.drop(obj.metadata, scope=scope) if kept is None else write(kept, scope=scope))
+
+    def _collect(self, replacement: Replacement[T], obj: T) -> None:
+        if (kept := self._transform(obj)) is None:
+            replacement.drop(obj.metadata.key)
+        else:
+            replacement.put(kept)
+
+    def _update_replacement(self, effect: Collect[T] | Uncollect | Keep) -> None:
+        """Apply the effect to the list that is being read. If there is no such list yet, begin the list."""
+        replacement = self._replacement = self._replacement or self._store.begin_replace(scope=self.scope)
+        match effect:
+            case Collect(objects=objects):
+                for obj in objects:
+                    self._collect(replacement, obj)
+            case Uncollect(meta=meta):
+                replacement.drop(meta.key)
+            case Keep(meta=meta):
+                if effect.partial is None:
+                    replacement.keep(meta)
+                else:
+                    self._collect(replacement, complete(effect.partial, replacement.old.objects.get(meta.key)))
+            case _:
+                assert_never(effect)
+
+    async def _commit(self, commit: Commit) -> None:
+        replacement = self._replacement or self._store.begin_replace(scope=self.scope)
+        self._replacement = None
+        rewound = commit.rewound or replacement.goes_back or self._restored
+        self._distrusted = self._restored = False
+        if rewound:
+            before = self._store.version(self.scope)
+            log.error(
+                "the server has gone back in time, its state replaces the cache",
+                **self._labels,
+                cached_version=before,
+                version=commit.version,
+            )
+        self._store.commit(replacement, commit.version, scope=self.scope, rewound=rewound)
+        self._instruments.listed(self._resource.name, reason=self._list_reason)
+        self._instruments.store_size(self._resource.name, len(self._store))
+        self._note_recovery()
+        for changes in replacement.changes(at_once=COMPARE_SLICE):
+            self._emit_all(changes)
+            await asyncio.sleep(0)
+        self.listed = True
+        self._completed()
+
+    def _emit_all(self, changes: Iterable[Change[T]]) -> None:
+        for change in changes:
+            self._emit(change)
+
+    def _skip(self, skip: Skip) -> None:
+        self._instruments.decode_failed(self._resource.name)
+        meta = skip.meta or ObjectMeta()
+        logged = self._logged_versions.get(meta.key)
+        if logged == meta.resource_version or (logged is None and len(self._logged_versions) >= MAX_LOGGED_OBJECTS):
+            return
+        self._logged_versions[meta.key] = meta.resource_version
+        log.error(
+            f"object cannot be decoded, {'using its readable fields' if skip.partial else 'skipped'}",
+            **self._labels,
+            namespace=meta.namespace,
+            name=meta.name,
+            version=meta.resource_version,
+            why=skip.why,
+        )
+
+    def _progress(self) -> None:
+        self._last_progress = asyncio.get_running_loop().time()
+        self._instruments.progress(self._resource.name)
+
+    def _note_recovery(self) -> None:
+        if self.waiting_for:
+            log.info("following again", **self._labels, after=self.waiting_for)
+            self.waiting_for, self.missing = "", False
+
+    def _note_end(self, event: Input[T], next_state: State) -> None:
+        reason = reason_of_end(event)
+        self._instruments.watch_ended(self._resource.name, reason=reason)
+        if reason == "expired":
+            log.info("watch expired, listing again", **self._labels)
+        then = next_state.then if isinstance(next_state, Waiting) else next_state
+        if isinstance(then, Listing | Streaming) and self.listed:
+            self._list_reason = reason if reason in ("expired", "contradiction") else "failure"

@@ -1,0 +1,398 @@
+"""The state machine of the reflector. The reflector lists, then watches, and lists again if necessary.
+
+`advance` takes a state and an input, and returns the next state and the effects on the cache. `advance` does no I/O, so
+a test can cover every situation of a watch with one row of a table. `informers.watch.reflector` runs the machine.
+
+    Streaming ──initial-events-end──→ Watching ←──────────── Waiting
+        │                               │  ↑                    ↑
+        │ not offered                   │  └─ clean end         │ failure: backoff, or Retry-After
+        ↓                               ↓                       │
+    Listing ──last page──→ Watching    410 ──→ Waiting ──→ Streaming or Listing
+
+Promises of the machine:
+
+- Every list is a consistent read: the request for a list has no resourceVersion. The value "0" would allow old data.
+- A complete list replaces all cached objects, whatever their versions are. A list that is older than the cache is not
+  used, except in the case of the next point. An event that is not newer than the last event is ignored.
+- The exception: if `OLD_LISTS` lists in a row are older than the cache, the server has gone back in time. This happens
+  after etcd was restored from a backup. Then the next list replaces the cached objects.
+- If a watch is lost and no server can be reached, etcd may be restored meanwhile. So the next request is a list.
+- If a watch receives no data for too long, the reflector closes the watch. It reads a list of one object to find out if
+  the server has gone back in time. If this list is older than the cache, the reflector lists again. After the answer
+  "too large resource version", the reflector makes the same check. The reflector also lists again if a bookmark of a
+  watch is older than the cache.
+- If a user of the cache finds that the cache contradicts the server, the reflector lists again.
+- After an error, the same request is repeated only after a delay.
+- An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
+  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
+- If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
+  of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
+"""
+
+from __future__ import annotations
+
+from typing import Generic, TypeAlias, TypeVar
+
+from msgspec import Struct
+
+from informers.errors import (
+    ApiError,
+    Forbidden,
+    Gone,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+    is_transient,
+    is_unreachable,
+)
+from informers.meta import KubeObject, ObjectMeta, version_number
+from informers.watch.effects import (
+    Advance,
+    Apply,
+    ApplyPartial,
+    Collect,
+    Commit,
+    Discard,
+    Drop,
+    Effect,
+    GiveUpStreaming,
+    Keep,
+    Remove,
+    Skip,
+    Uncollect,
+)
+from informers.watch.parser import Applied, Bookmark, Deleted, Event, Undecodable, WatchError
+
+T = TypeVar("T", bound=KubeObject)
+
+SHORTEST_WATCH_S = 1.0
+"""The next watch starts after a delay if the last watch was shorter than this time in seconds.
+
+Without the delay, a broken server could cause an endless series of requests.
+"""
+
+OLD_LIST_PAUSE_S = 1.0
+OLD_LISTS = 5
+"""The number of lists in a row that may be older than the cache. After this number, the next list replaces the cached
+objects.
+"""
+
+TOO_NEW_PAUSE_S = 1.0
+LONGEST_PAUSE_S = 300.0
+"""Longest delay, in seconds, that a Retry-After can cause. A longer Retry-After is shortened to this value.
+
+So a wrong Retry-After from a gateway cannot stop the controller for a day.
+"""
+
+
+# States
+
+
+class Listing(Struct, frozen=True):
+    """The reflector reads a list page by page.
+
+    `token` is the continue token of the next page, or "" for the first page. `older` is the number of lists in a row
+    that were older than the cache.
+    """
+
+    token: str = ""
+    older: int = 0
+
+
+class Streaming(Struct, frozen=True):
+    """The reflector reads a streaming list: the first events of a watch contain the list (`sendInitialEvents`).
+
+    `older` is the number of lists in a row that were older than the cache.
+    """
+
+    older: int = 0
+
+
+class Watching(Struct, frozen=True):
+    """The reflector watches the changes after the resourceVersion `version`."""
+
+    version: str
+
+
+class Checking(Struct, frozen=True):
+    """The reflector reads a list of one object. If the version of this list is older than `version`, the server has
+    gone back in time.
+    """
+
+    version: str
+
+
+class Waiting(Struct, frozen=True):
+    """The reflector waits. After the delay, it enters the state in the field `then`.
+
+    The delay is at least `at_least_s` seconds. If `backoff` is True, the reflector's backoff can make the delay longer.
+
+    `cheap` is True if the failure and a retry cause almost no load on the server. For cheap failures, the reflector has
+    a separate backoff with short delays. So the reflector soon notices that the server works again. Cheap failures do
+    not increase the delays of the normal backoff.
+
+    The field `why` is the reason of the delay as text for users. If the reason is normal, such as an expired version,
+    `why` is empty. The field `missing` is True if the server does not serve the resource.
+    """
+
+    then: Listing | Streaming | Watching | Checking
+    why: str
+    at_least_s: float = 0.0
+    backoff: bool = True
+    cheap: bool = False
+    missing: bool = False
+
+
+State: TypeAlias = Listing | Streaming | Watching | Checking | Waiting
+
+
+# Inputs
+
+
+class PageRead(Struct, Generic[T], frozen=True):
+    """A page of a list was read. `token` is the continue token of the next page, or "" if this page is the last one."""
+
+    objects: tuple[T, ...]
+    version: str
+    token: str = ""
+    undecodable: tuple[Undecodable, ...] = ()
+
+
+class Ended(Struct, frozen=True):
+    """The server ended the stream without an error, `after_s` seconds after the stream began."""
+
+    after_s: float
+
+
+class Silent(Struct, frozen=True):
+    """No data arrived for too long, so the reflector closed the watch."""
+
+
+class Failed(Struct, frozen=True):
+    error: ApiError
+
+
+class Distrusted(Struct, frozen=True):
+    """A user of the cache has found that the cache contradicts the server, so the reflector closed the watch."""
+
+
+Input: TypeAlias = PageRead[T] | Event[T] | Ended | Silent | Failed | Distrusted
+
+
+Step: TypeAlias = tuple[State, tuple[Effect[T], ...]]
+
+
+def advance(state: State, event: Input[T], *, relist: Listing | Streaming, cached: str) -> Step[T]:
+    """Return the next state and the effects of an input.
+
+    `relist` is the state that starts a new list. `cached` is the resourceVersion of the cache, or "" before the first
+    list.
+    """
+    match state:
+        case Listing():
+            return _listing(state, event, cached=cached)
+        case Streaming():
+            return _streaming(state, event, cached=cached)
+        case Watching():
+            return _watching(state, event, relist=relist)
+        case Checking():
+            return _checking(state, event, relist=relist), ()
+        case Waiting():
+            return state, ()
+
+
+def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
+    match event:
+        case PageRead(token=token) if token:
+            return Listing(token, state.older), _collected(event)
+        case PageRead(version=""):
+            return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
+        case PageRead(version=version):
+            if _is_older(version, cached):
+                if state.older < OLD_LISTS:
+                    return _wait_for_newer(Listing(older=state.older + 1))
+                return Watching(version), (*_collected(event), Commit(version, rewound=True))
+            return Watching(version), (*_collected(event), Commit(version))
+        case Failed(error=error) if state.token and is_transient(error):
+            # The pages that were already read are still valid. Try to read the failed page again with the same token.
+            return _pause(state, error), ()
+        case Failed(error=error):
+            return _pause(Listing(older=state.older), error), (Discard(),)
+        case _:
+            return state, ()
+
+
+def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
+    match event:
+        case Applied(object=obj):
+            return state, (Collect((obj,)),)
+        case Deleted(object=obj):
+            return state, (Uncollect(obj.metadata),)
+        case Undecodable(meta=ObjectMeta() as meta, deleted=True):
+            return state, (Uncollect(meta),)
+        case Undecodable():
+            return state, _skipped(event)
+        case Bookmark(version=version, initial_end=True) if version:
+            if _is_older(version, cached):
+                if state.older < OLD_LISTS:
+                    return _wait_for_newer(Streaming(older=state.older + 1))
+                return Watching(version), (Commit(version, rewound=True),)
+            return Watching(version), (Commit(version),)
+        case Bookmark():
+            # A server that supports streaming lists sends no other bookmark before the end of the list. So this server
+            # ignored the parameter `sendInitialEvents`.
+            return Listing(), (Discard(), GiveUpStreaming())
+        case Failed(error=error) | WatchError(error=error):
+            return _after_streaming(error, in_stream=isinstance(event, WatchError))
+        case Ended() | Silent():
+            return Waiting(Listing(), why="the watch ended before the streaming list was complete"), (Discard(),)
+        case _:
+            return state, ()
+
+
+def _after_streaming(error: ApiError, *, in_stream: bool) -> Step[T]:
+    """Return the next state and the effects after a streaming list failed with `error`.
+
+    `in_stream` is True if the error arrived in an ERROR event. There are three cases:
+
+    - If no connection could be opened or the code is 401, 403, 404, 410 or 429, start a streaming list after a delay.
+    - If an open connection was lost or the server failed, start a paged list after a delay. If the paged list fails
+      too, the reflector repeats only the failed page. A streaming list would have to start again from its first
+      object.
+    - After any other error, use only paged lists from now on, because the server does not support streaming lists.
+    """
+    match error:
+        case Unauthorized() | Forbidden() | NotFound() | Gone() | TooManyRequests() | TransportError(sent=False):
+            return _pause(Streaming(), error), (Discard(),)
+        case TransportError():
+            return _pause(Listing(), error), (Discard(),)
+        case ServerError(code=code) if not in_stream or code in {503, 504}:
+            return _pause(Listing(), error), (Discard(),)
+        case _:
+            # A server without streaming lists may reject the parameter `sendInitialEvents`. The rejection is an error
+            # code or an ERROR event.
+            return Listing(), (Discard(), GiveUpStreaming())
+
+
+def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) -> Step[T]:
+    match event:
+        case Applied(object=obj) | Deleted(object=obj):
+            if _is_replay(obj.metadata, state):
+                return state, ()
+            effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
+            return _watching_from(obj.metadata.resource_version, state), (effect,)
+        case Bookmark(version=version) if version and _is_older(version, state.version):
+            return Waiting(relist, why="a bookmark is older than the cache", at_least_s=OLD_LIST_PAUSE_S), ()
+        case Bookmark(version=version):
+            return (Watching(version), (Advance(version),)) if version else (state, ())
+        case Silent():
+            return Checking(state.version), ()
+        case Distrusted():
+            return relist, ()
+        case Undecodable(why=why, meta=None):
+            return state, (Skip(why, None),)
+        case Undecodable(meta=ObjectMeta() as meta):
+            if _is_replay(meta, state):
+                return state, ()
+            return _watching_from(meta.resource_version, state), _undecodable_change(event, meta)
+        case Ended(after_s=after_s) if after_s < SHORTEST_WATCH_S:
+            return Waiting(state, why="the watch ended immediately after its start"), ()
+        case Failed(error=error) | WatchError(error=error):
+            return _after_watching(state, error, in_stream=isinstance(event, WatchError), relist=relist), ()
+        case _:
+            return state, ()
+
+
+def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) -> State:
+    match event:
+        case PageRead(version=version) if _is_older(version, state.version):
+            return relist
+        case Failed(error=error):
+            return _pause(state, error)
+        case _:
+            return Watching(state.version)
+
+
+def _after_watching(state: Watching, error: ApiError, *, in_stream: bool, relist: Listing | Streaming) -> State:
+    """Return the next state after a watch failed with `error`.
+
+    If the error may be temporary, the next watch starts at the last version. Otherwise the reflector lists again. The
+    reflector also lists again if no server was reached, because etcd may have been restored in the meantime. A restored
+    server uses old versions again, so a watch may not notice the restore.
+    """
+    if not in_stream and is_unreachable(error):
+        return _pause(relist, error)
+    if isinstance(error, ServerTimeout) and error.version_too_large:
+        # The data of this server are older than the cache. Either they are soon up to date, or the server was restored.
+        return Waiting(
+            Checking(state.version), why=str(error), at_least_s=_retry_after(error) or TOO_NEW_PAUSE_S, backoff=False
+        )
+    if in_stream:
+        may_resume = isinstance(error, StatusError) and error.code in {429, 503, 504}
+    else:
+        may_resume = is_transient(error) or (isinstance(error, StatusError) and error.code in {401, 403})
+    return _pause(state if may_resume else relist, error)
+
+
+def _pause(then: Listing | Streaming | Watching | Checking, error: ApiError) -> Waiting:
+    why = "" if isinstance(error, Gone) else str(error)
+    missing = isinstance(error, NotFound)
+    return Waiting(then, why=why, at_least_s=_retry_after(error), cheap=_is_cheap(then, error), missing=missing)
+
+
+def _is_cheap(then: Listing | Streaming | Watching | Checking, error: ApiError) -> bool:
+    """Return True if the failure and the retry cause almost no load on the server.
+
+    If the client did not reach the server, the failure is cheap. If the next request is a watch or a check, two more
+    failures are cheap: a lost connection, and an answer with a server error.
+    """
+    if isinstance(error, TransportError) and not error.sent:
+        return True
+    return isinstance(then, Watching | Checking) and isinstance(error, TransportError | ServerError)
+
+
+def _retry_after(error: ApiError) -> float:
+    wait_s = error.retry_after_s if isinstance(error, StatusError) else None
+    return min(wait_s or 0.0, LONGEST_PAUSE_S)
+
+
+def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
+    why = "the list is older than the cache"
+    waiting = Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False)
+    return waiting, (Discard(),)
+
+
+def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
+    return (Collect(page.objects), *(effect for event in page.undecodable for effect in _skipped(event)))
+
+
+def _skipped(event: Undecodable) -> tuple[Skip | Keep, ...]:
+    meta, partial = event.meta, event.partial
+    skip = Skip(event.why, meta, partial is not None)
+    return (skip,) if meta is None else (skip, Keep(meta, partial))
+
+
+def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[Effect[T], ...]:
+    if event.deleted:
+        return (Drop(meta),)
+    if event.partial is None:
+        return (Skip(event.why, meta),)
+    return Skip(event.why, meta, partial=True), ApplyPartial(event.partial)
+
+
+def _is_replay(meta: ObjectMeta, state: Watching) -> bool:
+    new, seen = version_number(meta.resource_version), version_number(state.version)
+    return new is not None and seen is not None and new <= seen
+
+
+def _watching_from(version: str, state: Watching) -> Watching:
+    return Watching(version) if version else state
+
+
+def _is_older(version: str, cached: str) -> bool:
+    new, old = version_number(version), version_number(cached)
+    return new is not None and old is not None and new < old

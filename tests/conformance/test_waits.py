@@ -1,0 +1,93 @@
+"""How a conformance case waits: the time limits, and the message if an expectation is not met."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from conformance.case import Unmet
+from conformance.namespace import SHOWN, describe
+from informers.errors import StatusError
+from tests.conformance.stored_objects import StoredObjects, case_namespace
+
+pytestmark = pytest.mark.looptime
+
+
+def now() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def seconds() -> float:
+    return now()
+
+
+async def test_until_returns_the_state_that_met_the_expectation():
+    space = case_namespace(StoredObjects())
+    assert 4 <= await space.until("4 seconds", seconds, lambda seen: seen >= 4) < 5
+
+
+@pytest.mark.parametrize("patience", [0.5, 2.0])
+async def test_the_patience_of_the_run_multiplies_the_time_limit(patience: float):
+    space = case_namespace(StoredObjects(), patience=patience)
+    with pytest.raises(Unmet) as unmet:
+        await space.until("the end of time", seconds, lambda seen: False, within_s=10)
+    assert 10 * patience - 0.5 < now() < 10 * patience + 0.5
+    assert unmet.value.expected == f"the end of time within {10 * patience:g} s"
+
+
+async def test_until_reports_the_last_state_in_one_line():
+    space = case_namespace(StoredObjects())
+
+    async def look() -> list[str]:
+        return ["first\nline", "second"]
+
+    with pytest.raises(Unmet) as unmet:
+        await space.until_equal("no line", look, [], within_s=1)
+    assert unmet.value.seen == '["first\\nline","second"]'
+
+
+async def test_a_failed_request_is_repeated_and_reported_if_it_does_not_recover():
+    space = case_namespace(StoredObjects())
+
+    async def look() -> int:
+        if now() < 3:
+            raise StatusError("the server is busy", code=500)
+        return 1
+
+    assert await space.until("an answer", look, bool) == 1
+
+    async def never() -> int:
+        raise StatusError("the server is down", code=500)
+
+    with pytest.raises(Unmet) as unmet:
+        await space.until("an answer", never, bool, within_s=1)
+    assert unmet.value.seen == "the server is down"
+
+
+async def test_stays_fails_as_soon_as_the_state_changes():
+    space = case_namespace(StoredObjects())
+    await space.stays("less than 10 seconds", seconds, lambda seen: seen < 10, for_s=5)
+    with pytest.raises(Unmet):
+        await space.stays("less than 6 seconds", seconds, lambda seen: seen < 6, for_s=100)
+    assert now() < 7
+
+
+@pytest.mark.parametrize(
+    ("seen", "text"),
+    [
+        ("two\n  words", "two words"),
+        ({"b", "a"}, '["a","b"]'),
+        ({}, "{}"),
+        ({"vm": {"metadata": {"name": "vm"}, "status": {"printableStatus": "Running"}}}, '["vm Running"]'),
+        ({"metadata": {"name": "vm", "deletionTimestamp": "x"}, "spec": {"a": 1}}, '"vm terminating"'),
+        ((2, {"key": "value"}), '[2,{"key":"value"}]'),
+    ],
+)
+async def test_a_state_is_described_in_one_short_line(seen: Any, text: str):
+    assert describe(seen) == text
+
+
+async def test_a_long_state_is_cut():
+    assert len(describe("x" * 1000)) == SHOWN

@@ -1,0 +1,280 @@
+"""A vmherd outside the cluster does not start beside a vmherd that leads with another lease."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import pytest
+from structlog.testing import capture_logs
+
+from controller.leaderelection.lease import LEASES
+from controller.leaderelection.other_leader import MARGIN_S, OtherLeader, OtherLeaders, find_other_leader
+from controller.preflight.checks import StartupError, check
+from controller.running import running
+from informers.errors import Forbidden
+from informers.meta import ObjectKey
+from tests.command_line import parse
+from tests.controller.takeover.answers import Answers, wall_clock
+from tests.fakes.answers import Answering, Call
+from tests.fakes.apiserver import FakeApiServer
+
+pytestmark = pytest.mark.looptime
+
+HERE, THERE = "mine", "vmherd-system"
+RENEWS_EVERY_S = 2.0
+LEASE_S = 15
+
+
+class Cluster(Answering):
+    """A cluster with leases. If `may_list` is False, the user may not list leases in all namespaces.
+
+    If `allows` is False, each list of leases gets the answer 403.
+    """
+
+    def __init__(self, **holders: str) -> None:
+        self.may_list = self.allows = True
+        self.asked: list[str] = []
+        self.leases = FakeApiServer(latency_s=0, serves=[LEASES])
+        for namespace, holder in holders.items():
+            self.add(namespace.replace("_", "-"), holder)
+
+    def add(self, namespace: str, holder: str) -> None:
+        spec = {"holderIdentity": holder, "leaseDurationSeconds": LEASE_S}
+        self.leases.put(LEASES, {"metadata": {"namespace": namespace, "name": "vmherd"}, "spec": spec})
+
+    async def answer(self, call: Call) -> bytes:
+        self.asked.append(call.path)
+        if call.path.endswith("/selfsubjectaccessreviews"):
+            return json.dumps({"status": {"allowed": self.may_list}}).encode()
+        if call.path.endswith("/selfsubjectreviews"):
+            return b"{}"
+        if not self.allows and call.path == LEASES.path(""):
+            raise Forbidden("cannot list leases", code=403)
+        return await self.leases.answer(call)
+
+    async def renew(self, namespace: str) -> None:
+        """Renew a lease again and again until the task is cancelled."""
+        number = 0
+        while True:
+            await asyncio.sleep(RENEWS_EVERY_S)
+            number += 1
+            renewed = {"spec": {"renewTime": f"2026-01-01T00:00:{number:02}.000000Z"}}
+            self.leases.change(LEASES, ObjectKey(namespace, "vmherd"), renewed)
+
+
+@asynccontextmanager
+async def live(cluster: Cluster, *namespaces: str) -> AsyncIterator[None]:
+    async with running(*(cluster.renew(namespace) for namespace in namespaces)):
+        yield
+
+
+async def found(cluster: Cluster, *argv: str, **more: Any) -> OtherLeader | None:
+    chosen = argv or ("--leader-election-namespace", HERE)
+    return await find_other_leader(cluster, parse(chosen, {}, **more))
+
+
+def elapsed_s() -> float:
+    return asyncio.get_running_loop().time()
+
+
+async def test_a_live_holder_of_another_lease_is_found_at_its_next_renewal():
+    cluster = Cluster(vmherd_system="pod-1")
+    async with live(cluster, THERE):
+        assert await found(cluster) == OtherLeader("pod-1", THERE, "vmherd")
+    assert elapsed_s() <= 2 * RENEWS_EVERY_S
+
+
+async def test_a_lease_that_is_not_renewed_for_its_duration_has_no_live_holder():
+    cluster = Cluster(vmherd_system="crashed")
+    assert await found(cluster) is None
+    assert LEASE_S < elapsed_s() <= LEASE_S + MARGIN_S + 1
+
+
+async def test_a_released_lease_has_no_holder_and_needs_no_wait():
+    assert await found(Cluster(vmherd_system="")) is None
+    assert elapsed_s() == 0
+
+
+async def test_without_another_lease_there_is_no_wait():
+    assert await found(Cluster(mine="standby")) is None
+    assert await found(Cluster()) is None
+    assert elapsed_s() == 0
+
+
+async def test_a_process_that_waits_for_a_live_holder_of_its_own_lease_may_start():
+    cluster = Cluster(mine="pod-2", vmherd_system="pod-1")
+    async with live(cluster, HERE, THERE):
+        assert await found(cluster) is None
+
+
+async def test_a_dead_holder_of_the_own_lease_does_not_hide_a_live_one():
+    cluster = Cluster(mine="crashed", vmherd_system="pod-1")
+    async with live(cluster, THERE):
+        assert await found(cluster) == OtherLeader("pod-1", THERE, "vmherd")
+
+
+async def test_a_lease_that_appears_while_this_process_looks_has_a_live_holder():
+    cluster = Cluster(a="crashed")
+
+    async def start() -> None:
+        await asyncio.sleep(3)
+        cluster.add("b", "new")
+        await asyncio.Event().wait()
+
+    async with running(start()):
+        assert await found(cluster) == OtherLeader("new", "b", "vmherd")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("--leader-election-namespace", HERE, "--observe"),
+        ("--leader-election-namespace", HERE, "--no-leader-elect"),
+    ],
+)
+async def test_a_process_without_a_lease_does_not_look(argv):
+    cluster = Cluster(vmherd_system="pod-1")
+    assert await found(cluster, *argv) is None
+    assert cluster.asked == []
+
+
+async def test_in_a_pod_nothing_is_looked_for():
+    cluster = Cluster(vmherd_system="pod-1")
+    assert await found(cluster, pod_namespace="team") is None
+    assert await found(cluster, "--leader-election-namespace", HERE, pod_namespace="team") is None
+    assert cluster.asked == []
+
+
+async def test_a_lease_of_another_name_is_not_of_interest():
+    cluster = Cluster(vmherd_system="pod-1")
+    async with live(cluster, THERE):
+        assert await found(cluster, "--leader-election-namespace", HERE, "--leader-election-id", "mine") is None
+    assert elapsed_s() == 0
+
+
+async def test_without_the_permission_to_list_leases_a_warning_says_that_nothing_was_looked_for():
+    cluster = Cluster(vmherd_system="pod-1")
+    cluster.may_list = False
+    with capture_logs() as logs:
+        assert await found(cluster) is None
+    assert [entry["log_level"] for entry in logs] == ["warning"]
+    assert not any(path.endswith("/leases") for path in cluster.asked)
+
+
+class Whole(Answers):
+    """An API server with all kinds and with the leases of a cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__()
+        self._cluster = cluster
+
+    async def answer(self, call: Call) -> bytes:
+        if "/leases" in call.path:
+            return await self._cluster.answer(call)
+        return await super().answer(call)
+
+
+async def test_beside_a_live_leader_the_start_fails_with_one_line_that_names_the_holder_and_the_remedies():
+    cluster = Cluster(vmherd_system="pod-1")
+    async with live(cluster, THERE):
+        with pytest.raises(StartupError) as error:
+            await check(Whole(cluster), parse(["--leader-election-namespace", HERE], {}), now=wall_clock)
+    assert str(error.value) == (
+        "pod-1 already leads with the lease vmherd in namespace vmherd-system, but two leaders must not reconcile the "
+        "same objects: wait for that lease with --leader-election-namespace vmherd-system, or write nothing with "
+        "--observe, or use another --leader-election-id if the two never reconcile the same objects"
+    )
+
+
+# While this process leads
+
+
+def leading(cluster: Cluster, *argv: str, **more: Any) -> OtherLeaders:
+    return OtherLeaders(cluster, parse(argv or ("--leader-election-namespace", HERE), {}, **more))
+
+
+async def test_a_leader_finds_a_leader_that_begins_later():
+    cluster = Cluster(mine="this process")
+    leaders = leading(cluster)
+    async with live(cluster, HERE):
+        assert await leaders.find() is None
+        cluster.add(THERE, "pod-1")
+        async with live(cluster, THERE):
+            assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
+            await asyncio.sleep(60)
+            assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
+
+
+async def test_a_leader_that_has_ended_is_not_found_any_more():
+    cluster = Cluster(mine="this process", vmherd_system="pod-1")
+    leaders = leading(cluster)
+    async with live(cluster, HERE, THERE):
+        assert await leaders.find() is not None
+    async with live(cluster, HERE):
+        await asyncio.sleep(60)
+        assert await leaders.find() is None
+
+
+async def test_a_lease_that_stays_the_same_costs_one_request_in_each_look_after_the_first():
+    cluster = Cluster(mine="this process", vmherd_system="crashed")
+    leaders = leading(cluster)
+    async with live(cluster, HERE):
+        assert await leaders.find() is None
+        asked = len(cluster.asked)
+        for _ in range(5):
+            await asyncio.sleep(60)
+            assert await leaders.find() is None
+        assert len(cluster.asked) == asked + 5
+
+
+@pytest.mark.parametrize(
+    ("argv", "more"), [((), {"pod_namespace": "team"}), (("--no-leader-elect",), {}), (("--observe",), {})]
+)
+async def test_a_leader_in_a_pod_and_a_process_without_a_lease_do_not_look(argv, more):
+    cluster = Cluster(vmherd_system="pod-1")
+    async with live(cluster, THERE):
+        assert await leading(cluster, "--leader-election-namespace", HERE, *argv, **more).find() is None
+    assert cluster.asked == []
+
+
+async def test_a_leader_that_may_list_leases_does_not_ask_for_the_permission():
+    cluster = Cluster(mine="this process")
+    assert await leading(cluster).find() is None
+    assert cluster.asked == [LEASES.path("")]
+
+
+async def test_without_the_permission_to_list_leases_a_leader_looks_only_once():
+    cluster = Cluster(vmherd_system="pod-1")
+    cluster.may_list = cluster.allows = False
+    leaders = leading(cluster)
+    assert await leaders.find() is None
+    asked = tuple(cluster.asked)
+    assert asked.count(LEASES.path("")) == 1
+    assert await leaders.find() is None
+    assert tuple(cluster.asked) == asked
+
+
+async def test_after_an_answer_403_of_a_starting_api_server_a_leader_looks_again():
+    cluster = Cluster(mine="this process", vmherd_system="pod-1")
+    leaders = leading(cluster)
+    cluster.allows = False
+    with pytest.raises(Forbidden):
+        await leaders.find()
+    cluster.allows = True
+    async with live(cluster, HERE, THERE):
+        assert await leaders.find() == OtherLeader("pod-1", THERE, "vmherd")
+
+
+async def test_a_leader_that_loses_the_permission_fails_in_each_look_and_does_not_report_that_it_is_alone():
+    cluster = Cluster(mine="this process", vmherd_system="pod-1")
+    leaders = leading(cluster)
+    async with live(cluster, HERE, THERE):
+        assert await leaders.find() is not None
+        cluster.may_list = cluster.allows = False
+        for _ in range(2):
+            with pytest.raises(Forbidden):
+                await leaders.find()

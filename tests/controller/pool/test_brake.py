@@ -1,0 +1,186 @@
+"""Takeover mode: if the VMs of a pool do not match its template, the first update waits for the user's consent."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import POOL_FINALIZER, TAKEOVER
+from controller.kubevirt.resources import VMIS, VMS
+from controller.pool.members.snapshot import Limits
+from controller.pool.plan import plan
+from controller.runtime.actions import Create, Delete, Patch, ThreeWayMerge
+from controller.runtime.dry_run import reported_actions
+from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_healing import FAILING, announced_for
+
+OLD, NEW = vm_spec(image="v1", disks=["data"]), vm_spec(image="v2", disks=["data"])
+OTHER_DISKS = vm_spec(image="v1", disks=["data"], storage_class="slow")
+
+
+def seen(owner, machines, *, kept=OLD, takes_over=True, **more):
+    """The snapshot of a pool with the revision `web-1`. The argument `kept` is the VM spec in the revision."""
+    revisions = [revision(pool(spec=kept), "web-1", number=1)]
+    found = snapshot(owner, machines, revisions=revisions, **more)
+    return replace(found, limits=Limits(takes_over=takes_over))
+
+
+def outdated(mark=None, spec=NEW, **fields):
+    annotations = {TAKEOVER: mark} if mark is not None else None
+    return pool(generation=2, spec=spec, annotations=annotations, **fields)
+
+
+def marks(todo):
+    bodies = [json.loads(each.body) for each in todo.actions if isinstance(each, Patch) and each.is_note]
+    return [body["metadata"]["annotations"][TAKEOVER] for body in bodies]
+
+
+def changes(todo):
+    return [each for each in todo.actions if isinstance(each, ThreeWayMerge | Delete)]
+
+
+def test_a_pool_whose_vms_match_is_taken_over_without_any_change():
+    owner = outdated(spec=OLD)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
+    assert marks(todo) == ["done"]
+    assert reported_actions(todo) == ()
+    assert (todo.held, todo.notices) == ("", ())
+    done = outdated("done", spec=OLD)
+    assert plan(seen(done, vms(done, 0, 1, 2))).actions == ()
+
+
+@pytest.mark.parametrize(
+    ("spec", "consequence"), [(NEW, "restarted"), (OTHER_DISKS, "deleted with their disks")], ids=["machine", "disks"]
+)
+def test_an_update_that_would_change_vms_is_held_and_an_event_says_so(spec, consequence):
+    owner = outdated(spec=spec)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
+    assert changes(todo) == []
+    assert [mark.split()[0] for mark in marks(todo)] == ["held"]
+    [notice] = todo.notices
+    assert notice.reason == "TakeoverHeld"
+    assert f"3 virtual machines would be {consequence}" in notice.message
+    assert "web-1 differs in spec." in notice.message
+    assert f"{TAKEOVER}=proceed" in notice.message
+    assert todo.held.startswith("takeover: ")
+
+
+def test_a_held_update_stays_held_without_another_write_or_event():
+    owner = outdated()
+    first = plan(seen(owner, vms(owner, 0, 1, 2)))
+    held_pool = outdated(marks(first)[0])
+    again = plan(seen(held_pool, vms(held_pool, 0, 1, 2)))
+    assert again.actions == ()
+    assert again.notices[0].once == first.notices[0].once
+
+
+def test_the_restart_of_an_outdated_vmi_is_held_too():
+    owner = outdated()
+    machines = vms(owner, 0, 1, 2, revision="web-2")
+    started = [vmi(each, revision="web-1") for each in machines]
+    found = seen(owner, machines, vmis=started)
+    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
+    todo = plan(found)
+    assert changes(todo) == []
+    assert "3 virtual machines would be restarted: their revision web-1" in todo.notices[0].message
+    allowed = replace(found, owner=outdated("proceed"))
+    restarted = sorted((each.resource.plural, each.key.name) for each in changes(plan(allowed)))
+    assert restarted == [(VMIS.plural, "web-0"), (VMIS.plural, "web-1"), (VMIS.plural, "web-2")]
+
+
+def test_vms_of_an_unknown_revision_are_held():
+    owner = outdated()
+    todo = plan(seen(owner, vms(owner, 0, 1, 2, revision="gone-9")))
+    assert changes(todo) == []
+    assert "their revision gone-9 is not known" in todo.notices[0].message
+
+
+def test_an_update_whose_restarts_wait_for_other_vms_is_held():
+    """`web-2` is not ready, so the first reconciliation restarts no VMI. A later reconciliation restarts the VMIs."""
+    owner = outdated(maxUnavailable=1)
+    machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", ready=False))
+    started = [vmi(machines[0], revision="web-1"), vmi(machines[1], revision="web-1"), vmi(machines[2], ready=False)]
+    found = seen(owner, machines, vmis=started)
+    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
+    assert [mark.split()[0] for mark in marks(plan(found))] == ["held"]
+
+
+def test_the_annotation_allows_the_update():
+    owner = outdated("proceed")
+    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
+    assert len(changes(todo)) == 3
+    assert marks(todo) == []
+
+
+def test_the_next_change_of_the_template_allows_the_update():
+    [mark] = marks(plan(seen(outdated(), vms(outdated(), 0, 1, 2))))
+    changed = outdated(mark, spec=vm_spec(image="v3", disks=["data"]))
+    todo = plan(seen(changed, vms(changed, 0, 1, 2)))
+    assert len(changes(todo)) == 3
+    assert marks(todo) == ["done"]
+    assert isinstance(todo.actions[0], Patch)
+
+
+@pytest.mark.parametrize("mark", ["", "yes", "Proceed", "held", "held 0 something"])
+def test_the_update_is_held_for_every_other_annotation_value(mark):
+    owner = outdated(mark)
+    assert changes(plan(seen(owner, vms(owner, 0, 1, 2)))) == []
+
+
+def test_a_pool_without_vms_is_marked_as_taken_over_before_its_first_vm():
+    owner = outdated(finalizers=())
+    todo = plan(seen(owner, ()))
+    names = [type(each).__name__ for each in todo.actions]
+    assert marks(todo) == ["done"]
+    assert names.index("Create") > max(i for i, each in enumerate(todo.actions) if isinstance(each, Patch))
+
+
+def test_scaling_healing_and_finalizer_removal_are_not_held():
+    owner = outdated(replicas=4)
+    assert [each.key.name for each in plan(seen(owner, vms(owner, 0, 1, 2))).actions if isinstance(each, Create)][
+        1:
+    ] == ["web-3"]
+    smaller = outdated(replicas=1)
+    deletes = [each for each in plan(seen(smaller, vms(smaller, 0, 1, 2))).actions if isinstance(each, Delete)]
+    assert [each.resource for each in deletes] == [VMS, VMS]
+    healing = outdated(autohealing={"startUpFailureThreshold": 1})
+    machines = (*vms(healing, 0, **FAILING), *vms(healing, 1, 2))
+    assert changes(plan(seen(healing, machines))) == []
+    announced = announced_for(healing, machines[0])
+    assert [each.key.name for each in changes(plan(seen(announced, machines)))] == ["web-0"]
+    same_size = outdated()
+    machines = (*vms(same_size, 0, deleting=True), *vms(same_size, 1, 2))
+    patched = [each.key.name for each in plan(seen(same_size, machines)).actions if isinstance(each, Patch)]
+    assert "web-0" in patched
+
+
+def test_the_update_of_an_opportunistic_pool_is_held_too():
+    owner = outdated(updateStrategy={"opportunistic": {}})
+    assert changes(plan(seen(owner, vms(owner, 0, 1, 2)))) == []
+
+
+def test_an_unmanaged_pool_is_taken_over_at_once():
+    owner = outdated(updateStrategy={"unmanaged": {}})
+    assert marks(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["done"]
+
+
+def test_a_held_update_may_patch_the_label_of_a_vmi():
+    """A new label does not restart a VMI."""
+    owner = outdated(spec=OLD, labels={**LABELS, "new": "label"})
+    machines = vms(owner, 0, 1, 2, revision="web-2")
+    started = [vmi(each, revision="web-1") for each in machines]
+    found = seen(owner, machines, vmis=started)
+    found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
+    todo = plan(found)
+    assert marks(todo) == ["done"]
+    assert {each.resource for each in todo.actions if isinstance(each, Patch) and not each.is_note} == {VMIS}
+
+
+def test_updates_are_not_held_in_other_modes():
+    owner = outdated()
+    todo = plan(seen(owner, vms(owner, 0, 1, 2), takes_over=False))
+    assert len(changes(todo)) == 3
+    assert marks(todo) == []
+    assert POOL_FINALIZER in (owner.metadata.finalizers or ())

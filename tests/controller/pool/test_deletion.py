@@ -1,0 +1,263 @@
+"""P6: the finalizer on the pool, and the deletion of a pool."""
+
+import json
+
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
+from controller.pool.plan import plan
+from controller.runtime.actions import Create, Delete, RemoveOwnerReference
+from informers.objects import PatchType
+from tests.fakes.rules import finalizers_of
+from tests.fakes.virtual_time import run
+from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
+from tests.pool_simulation import PoolSimulation
+
+OFFLINE = {"proactive": {"statePreservation": "Offline"}}
+THIRD = "example.org/third"
+
+
+def leaving(*also, **fields):
+    """A terminating pool with the pool finalizer. `also` are further finalizers."""
+    return pool(deleting=True, finalizers=(POOL_FINALIZER, *also), **fields)
+
+
+def simulation_of(**fields):
+    simulation = PoolSimulation(pool(finalizers=(), **{"spec": vm_spec(disks=["data"]), **fields}))
+    simulation.come_to_rest()
+    return simulation
+
+
+def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
+    owner = pool(finalizers=(OTHER_FINALIZER, THIRD), version="7")
+    first, *others = plan(snapshot(owner)).stages
+    [patch] = first.actions
+    assert first.essential
+    assert (patch.resource, patch.key.name, patch.type) == (POOLS, "web", PatchType.MERGE)
+    assert json.loads(patch.body)["metadata"] == {
+        "uid": "uid-of-the-pool",
+        "resourceVersion": "7",
+        "finalizers": [OTHER_FINALIZER, THIRD, POOL_FINALIZER],
+    }
+    assert all(isinstance(each, Create) for stage in others for each in stage.actions)
+
+
+def test_p6_no_vm_is_created_while_the_finalizer_cannot_be_added():
+    simulation = PoolSimulation(pool(finalizers=()))
+    simulation.refuses = lambda request: request.resource is POOLS
+    simulation.run_pass()
+    assert simulation.vms == {}
+
+
+def test_p6_a_pool_that_has_the_finalizer_is_not_patched():
+    owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
+    assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
+
+
+def test_p6_a_terminating_pool_gets_no_finalizer_and_creates_no_vm():
+    owner = pool(deleting=True, finalizers=(OTHER_FINALIZER,))
+    todo = plan(snapshot(owner))
+    assert todo.actions == ()
+    assert todo.held == "the pool is being deleted"
+
+
+def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
+    owner = leaving(OTHER_FINALIZER)
+    with_finalizer = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
+    [stage] = plan(snapshot(owner, (with_finalizer,))).stages
+    [patch] = stage.actions
+    assert (patch.resource, patch.key.name) == (VMS, "web-0")
+    without_finalizer = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER,))
+    [patch] = plan(snapshot(owner, (without_finalizer,))).actions
+    assert (patch.resource, patch.key.name) == (POOLS, "web")
+    assert json.loads(patch.body) == [
+        {"op": "test", "path": "/metadata/uid", "value": "uid-of-the-pool"},
+        {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
+        {"op": "remove", "path": "/metadata/finalizers/0"},
+    ]
+
+
+def test_p6_the_pool_waits_for_strays_too():
+    owner = leaving()
+    [patch] = plan(snapshot(owner, (vm("web-0"),))).actions
+    assert patch.key.name == "web-0"
+
+
+def test_p6_at_most_burst_vms_lose_the_finalizer_in_a_pass():
+    owner = leaving()
+    machines = vms(owner, *range(9), finalizers=(POOL_FINALIZER,))
+    assert len(plan(snapshot(owner, machines, burst=4)).actions) == 4
+
+
+def test_p6_members_that_no_longer_match_lose_the_finalizer_too():
+    owner = leaving()
+    assert len(plan(snapshot(owner, vms(owner, 0, 1, labels={}, finalizers=(POOL_FINALIZER,)))).actions) == 2
+
+
+def test_p6_a_pool_whose_vms_have_no_finalizer_loses_its_own_at_once():
+    owner = leaving()
+    [patch] = plan(snapshot(owner, vms(owner, 0, 1, 2))).actions
+    assert (patch.resource, patch.key.name) == (POOLS, "web")
+
+
+def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
+    """The pool is probably gone. If another finalizer keeps the pool, the next reconciliation writes the status."""
+    simulation = simulation_of()
+    held = {"metadata": {"finalizers": [OTHER_FINALIZER, POOL_FINALIZER]}}
+    simulation.server.change(POOLS, simulation.key("web"), held)
+    simulation.change(replicas=2)
+    simulation.delete_pool()
+    before = len(simulation.server.requests)
+    simulation.run_pass()
+    writes = [each for each in simulation.server.requests[before:] if each.is_write and each.resource is POOLS]
+    assert len(writes) == 1, "the patch that removes the finalizer"
+    simulation.come_to_rest()
+    assert simulation.pool["status"]["observedGeneration"] == simulation.pool["metadata"]["generation"]
+
+
+def test_p6_a_terminating_pool_without_the_finalizer_is_not_patched():
+    assert plan(snapshot(pool(deleting=True, finalizers=("foregroundDeletion",)))).actions == ()
+
+
+@pytest.mark.parametrize("also", [{}, {"paused": True}, {"maxUnavailable": "half"}], ids=["", "paused", "invalid"])
+@pytest.mark.parametrize("policy", ["Background", "Foreground"])
+def test_p6_a_deleted_pool_is_deleted_with_its_vms_and_their_disks(policy, also):
+    simulation = simulation_of()
+    simulation.change(**also)
+    simulation.delete_pool(policy)
+    simulation.come_to_rest()
+    assert list(simulation.server.every()) == []
+
+
+@pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks are not preserved", "disks are preserved"])
+def test_p6_with_cascade_orphan_vms_and_disks_stay_without_the_finalizer(strategy):
+    simulation = simulation_of(scaleInStrategy=strategy)
+    before = {name: each["metadata"]["uid"] for name, each in simulation.vms.items()}
+    simulation.delete_pool("Orphan")
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert not [each for each in simulation.actions if isinstance(each, RemoveOwnerReference)]
+    assert {name: each["metadata"]["uid"] for name, each in simulation.vms.items()} == before
+    for ordinal in range(3):
+        meta = simulation.vms[f"web-{ordinal}"]["metadata"]
+        assert "ownerReferences" not in meta
+        assert POOL_FINALIZER not in meta["finalizers"]
+        assert simulation.of(DATA_VOLUMES)[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
+
+
+def pruned(todo):
+    return [each.key.name for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
+
+
+def test_p11_with_cascade_orphan_the_revisions_go_before_the_pool_does():
+    simulation = simulation_of()
+    simulation.change(replicas=2)
+    simulation.delete_pool("Orphan")
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert simulation.revisions == {}
+
+
+def test_p11_with_cascade_orphan_only_revisions_of_the_pool_are_deleted():
+    owner = leaving("orphan")
+    mine = revision(owner, "web-1", number=1)
+    orphaned = revision(owner, "web-2", number=2, owned=None, labels={POOL_UID: owner.metadata.uid})
+    others = [
+        revision(owner, "web-3", number=3, owned=False, labels={POOL_UID: owner.metadata.uid}),
+        revision(owner, "web-4", number=4, owned=None, labels={POOL_UID: "another"}),
+        revision(owner, "web-5", number=5, owned=None),
+        revision(owner, "web-6", number=6, deleting=True),
+    ]
+    assert pruned(plan(snapshot(owner, revisions=[mine, orphaned, *others]))) == ["web-1", "web-2"]
+
+
+def test_p11_the_garbage_collector_deletes_the_revisions_of_a_deleted_pool():
+    owner = leaving()
+    assert pruned(plan(snapshot(owner, revisions=[revision(owner, "web-1", number=1)]))) == []
+
+
+def test_p10_with_cascade_orphan_the_revisions_stay_while_they_name_disks_that_must_be_kept():
+    owner = leaving("orphan", scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True))))
+    assert pruned(todo) == []
+    assert pruned(plan(snapshot(owner, vms(owner, 0)))) == ["web-1"]
+
+
+def test_p6_p10_preserved_disks_stay_when_the_pool_is_deleted():
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.delete_pool()
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert simulation.vms == {}
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
+
+
+def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
+    """KubeVirt restores the owner reference of a disk whose VM is not terminating."""
+    owner = leaving(scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
+    members = (*vms(owner, 0, spec=vm_spec(disks=["data-0"])), *vms(owner, 1, deleting=True))
+    todo = plan(snapshot(owner, members))
+    assert {each.owner_uid for each in todo.actions if isinstance(each, RemoveOwnerReference)} == {"uid-web-1"}
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0"]
+
+
+def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_owner():
+    """The garbage collector has removed the VMs' owner references, but the cache does not show this yet."""
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    simulation.delete_pool("Orphan")
+    before = simulation.snapshot()
+    simulation.collect_garbage()
+    assert simulation.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
+    stale = replace(simulation.snapshot(), members=before.members, strays=())
+    todo = plan(stale)
+    assert [each for each in todo.actions if isinstance(each, Delete)]
+    simulation.carry_out(todo.stages)
+    assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]
+    simulation.come_to_rest()
+    assert sorted(simulation.vms) == ["web-0", "web-1", "web-2"]
+
+
+def test_r9_while_the_cache_still_shows_a_deleted_pool_no_request_is_sent():
+    """After the removal of the finalizer, the answer of the server has the old version of the pool."""
+    simulation = simulation_of()
+    key = simulation.key(simulation.name)
+    simulation.delete_pool()
+    simulation.process.catch_up()
+    simulation.server.on_write = lambda request, before: None  # the cache shows no later writes
+    while not simulation.is_gone:
+        run(simulation.process.reconcile(key))
+    sent = len(simulation.server.requests)
+    run(simulation.process.reconcile(key))
+    assert simulation.server.requests[sent:] == []
+
+
+def test_p6_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_with_its_pool():
+    simulation = simulation_of(scaleInStrategy=OFFLINE)
+    kept = [each for each in finalizers_of(simulation.vms["web-1"]) if each != POOL_FINALIZER]
+    simulation.edit_vm("web-1", metadata={"finalizers": kept})
+    simulation.delete_pool()
+    simulation.come_to_rest()
+    assert simulation.is_gone
+    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
+
+
+def test_p6_p10_a_vm_without_the_finalizer_is_not_deleted_in_the_same_pass():
+    owner = leaving(scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, (*vms(owner, 0, finalizers=()), *vms(owner, 1))))
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-1"]
+    assert [each.key.name for each in todo.stages[0].actions] == ["web-0"]
+
+
+def test_p6_p10_at_most_burst_vms_are_deleted_with_their_pool_in_a_pass():
+    owner = leaving(scaleInStrategy=OFFLINE)
+    todo = plan(snapshot(owner, vms(owner, *range(9)), burst=4))
+    assert len([each for each in todo.actions if isinstance(each, Delete)]) == 4
+
+
+def test_p6_a_terminating_pool_waits_until_the_cache_shows_its_writes():
+    owner = leaving()
+    todo = plan(snapshot(owner, vms(owner, 0), settled=False))
+    assert todo.stages == ()
+    assert todo.held

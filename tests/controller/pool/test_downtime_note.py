@@ -1,0 +1,246 @@
+"""P15: the annotation with the unready periods of a pool's VMs, and how often the controller writes the annotation."""
+
+from __future__ import annotations
+
+import json
+from datetime import timedelta
+
+import pytest
+
+from controller.kubevirt.annotations import PARTITION, REPLACE_UNREADY_AFTER, UNREADY
+from controller.pool.healing.downtime_note import plan_unready_note
+from controller.pool.members.downtime import unready_since
+from controller.pool.members.notes import MAX_ENTRIES
+from controller.pool.spec.intent import parse_intent
+from controller.runtime.actions import Patch, Plan
+from informers.objects import PatchType
+from tests.builders import NOW
+from tests.fakes.kubevirt import BROKEN
+from tests.pool_builders import POOLS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
+from tests.pool_healing import SOON, annotated, at, break_one, healing_pool
+from tests.pool_simulation import PoolSimulation
+
+DOWN = {"ready": False, "ready_for_s": 0}
+PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}
+
+
+def periods(machines, seconds):
+    """The unready periods of these VMs. Each VM became unready this number of seconds ago."""
+    running = [vmi(each, ready=False) for each in machines]
+    return snapshot(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds)).unready
+
+
+def note_plan(owner, machines, before) -> Plan:
+    seen = snapshot(owner, machines, unready_before=before)
+    return plan_unready_note(seen, parse_intent(owner), revisions_of(seen))
+
+
+def written(todo: Plan):
+    [patch] = todo.actions
+    return json.loads(json.loads(patch.body)["metadata"]["annotations"][UNREADY] or "null")
+
+
+def test_p15_a_period_of_thirty_seconds_is_noted():
+    owner = healing_pool()
+    down, up = vms(owner, 0, **DOWN), vms(owner, 1, 2)
+    early = note_plan(owner, (*down, *up), periods(down, 29))
+    assert (early.actions, early.requeue_after_s) == ((), 1)
+    todo = note_plan(owner, (*down, *up), periods(down, 30))
+    assert written(todo) == {"0": ["uid-web-0", at(30)]}
+    [patch] = todo.actions
+    assert isinstance(patch, Patch)
+    assert (patch.resource, patch.key, patch.type, patch.is_note) == (POOLS, owner.metadata.key, PatchType.MERGE, True)
+    assert json.loads(patch.body)["metadata"]["uid"] == owner.metadata.uid
+
+
+def test_p15_a_noted_period_is_not_written_again():
+    owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
+    down = vms(owner, 0, **DOWN)
+    assert note_plan(owner, (*down, *vms(owner, 1)), periods(down, 500)) == Plan()
+
+
+def test_p15_a_terminating_vm_has_no_entry_before_and_after_a_restart():
+    owner = healing_pool()
+    terminating = vms(owner, 0, deleting=True, **DOWN)
+    before = periods(vms(owner, 0, **DOWN), 500)
+    assert note_plan(owner, (*terminating, *vms(owner, 1)), before) == Plan()
+    noted = annotated(owner, UNREADY, {"0": ["uid-web-0", at(500)]})
+    for known in (before, {}):
+        assert written(note_plan(noted, (*terminating, *vms(owner, 1)), known)) is None
+
+
+def test_p15_a_write_also_notes_the_periods_that_are_almost_old_enough():
+    owner = healing_pool()
+    old, middle, young = vms(owner, 0, **DOWN), vms(owner, 1, **DOWN), vms(owner, 2, **DOWN)
+    before = {**periods(old, 30), **periods(middle, 15), **periods(young, 14)}
+    assert written(note_plan(owner, (*old, *middle, *young), before)).keys() == {"0", "1"}
+
+
+def test_p15_stale_entries_are_removed_when_half_of_the_entries_are_stale():
+    entries = {str(ordinal): [f"uid-web-{ordinal}", at(500)] for ordinal in range(4)}
+    owner = annotated(healing_pool(), UNREADY, entries)
+    down = vms(owner, 1, 2, 3, **DOWN)
+    assert note_plan(owner, (*vms(owner, 0), *down), periods(down, 500)).actions == ()
+    todo = note_plan(owner, (*vms(owner, 0, 1), *down[1:]), periods(down[1:], 500))
+    assert written(todo) == {"2": ["uid-web-2", at(500)], "3": ["uid-web-3", at(500)]}
+
+
+def test_p15_the_note_is_removed_when_no_vm_is_unready():
+    owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
+    assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
+
+
+def test_p15_a_note_that_cannot_be_parsed_is_removed():
+    owner = healing_pool(annotations={UNREADY: "rubbish"})
+    assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
+
+
+def test_p15_the_entry_of_a_vm_stays_until_the_vm_has_been_ready_for_thirty_seconds():
+    owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
+    down, up = vms(owner, 0, **DOWN), vms(owner, 0)
+    ready = snapshot(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=29)).unready
+    todo = note_plan(owner, up, ready)
+    assert (todo.actions, todo.requeue_after_s) == ((), 1)
+    ready = snapshot(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=30)).unready
+    assert written(note_plan(owner, up, ready)) is None
+
+
+def test_p15_the_note_has_the_oldest_thousand_entries():
+    owner = healing_pool(replicas=1200)
+    machines = vms(owner, *range(1200), **DOWN)
+    before = {name: each for vm in machines for name, each in periods([vm], 3000 - int(vm.metadata.name[4:])).items()}
+    entries = written(note_plan(owner, machines, before))
+    assert sorted(map(int, entries)) == list(range(MAX_ENTRIES))
+    assert len(json.dumps(entries)) < 128 * 1024
+    assert note_plan(annotated(owner, UNREADY, entries), machines, before).actions == ()
+
+
+def test_p15_a_pool_in_which_nothing_depends_on_the_age_has_no_note():
+    owner = pool()
+    down = vms(owner, 0, **DOWN)
+    assert note_plan(owner, (*down, *vms(owner, 1, 2)), periods(down, 500)) == Plan()
+    for reader in (pool(autohealing={}), pool(annotations={REPLACE_UNREADY_AFTER: "600"})):
+        assert written(note_plan(reader, (*down, *vms(owner, 1, 2)), periods(down, 500)))
+
+
+def test_p14_a_pool_has_a_note_during_a_rollout():
+    owner = pool(spec=vm_spec(image="v2"), generation=2)
+    down = vms(owner, 0, **DOWN)
+    seen = snapshot(
+        owner,
+        (*down, *vms(owner, 1, 2)),
+        revisions=[revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)],
+        unready_before=periods(down, 500),
+    )
+    assert written(plan_unready_note(seen, parse_intent(owner), revisions_of(seen)))
+
+
+def let_pass(simulation: PoolSimulation, *, seconds: int) -> None:
+    for _ in range(seconds // 5):
+        simulation.live_on()
+        simulation.run_pass()
+
+
+def note_writes(simulation: PoolSimulation) -> int:
+    return sum(isinstance(each, Patch) and UNREADY.encode() in each.body for each in simulation.actions)
+
+
+def test_p14_p15_a_healthy_life_of_a_pool_writes_no_note():
+    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=1, autohealing={}))
+    simulation.come_to_rest()
+    for image in ("v2", "v3"):
+        template = simulation.pool["spec"]["virtualMachineTemplate"]
+        simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image=image)})
+        simulation.come_to_rest()
+    simulation.change(replicas=6)
+    simulation.come_to_rest()
+    assert simulation.pool["status"]["readyReplicas"] == 6
+    assert note_writes(simulation) == 0
+
+
+def test_p15_a_vm_that_fails_and_recovers_costs_two_writes():
+    simulation = PoolSimulation(pool(replicas=3, autohealing=PATIENT))
+    simulation.come_to_rest()
+    break_one(simulation, "web-1")
+    for _ in range(100):
+        simulation.run_pass()
+        simulation.live_on()
+    assert note_writes(simulation) == 1
+    assert json.loads(simulation.pool["metadata"]["annotations"][UNREADY]).keys() == {"1"}
+    volumes = simulation.vms["web-0"]["spec"]["template"]["spec"]["volumes"]
+    simulation.edit_vm("web-1", spec={"template": {"spec": {"volumes": volumes}}})
+    simulation.delete_vmi("web-1")
+    simulation.come_to_rest()
+    assert note_writes(simulation) == 2
+    assert UNREADY not in simulation.pool["metadata"].get("annotations", {})
+
+
+@pytest.mark.no_cover  # hours of the same few lines
+def test_p15_fifty_vms_that_recover_one_after_the_other_cost_few_writes():
+    owner = healing_pool(replicas=50)
+    machines = vms(owner, *range(50), **DOWN)
+    before, writes = periods(machines, 100), 0
+    for recovered in range(51):
+        alive = (*vms(owner, *range(recovered)), *machines[recovered:])
+        todo = note_plan(owner, alive, {each.metadata.name: before[each.metadata.name] for each in alive[recovered:]})
+        if todo.actions:
+            writes += 1
+            entries = written(todo)
+            annotations = {} if entries is None else {UNREADY: json.dumps(entries)}
+            owner = healing_pool(replicas=50, annotations=annotations)
+    assert writes <= 8
+
+
+@pytest.mark.no_cover  # hours of the same few lines
+def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the_controller():
+    """VMs with the new template never become ready. A new process reads their unready times from the pool."""
+    simulation = PoolSimulation(pool(replicas=2, maxUnavailable=1, annotations={PARTITION: "0"}))
+    simulation.come_to_rest()
+    template = simulation.pool["spec"]["virtualMachineTemplate"]
+    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image=BROKEN)})
+    began, told = simulation.now, None
+    for number in range(1, 201):
+        simulation.run_pass()
+        simulation.crash_loop()
+        simulation.live_on()
+        if number % 10 == 0:
+            simulation.restart()
+        reasons = [each.reason for each in simulation.process.recorder.published]
+        if "RolloutStalled" in reasons and told is None:
+            told = (simulation.now - began).total_seconds()
+    assert told is not None
+    assert 600 <= told <= 640
+
+
+def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_the_restart():
+    """The VM recovered long before. Its entry is still in the note, because two other VMs are unready."""
+    simulation = PoolSimulation(pool(replicas=4, autohealing=PATIENT))
+    simulation.come_to_rest()
+    healthy = simulation.vms["web-0"]["spec"]["template"]["spec"]["volumes"]
+    for name in ("web-1", "web-2", "web-3"):
+        break_one(simulation, name)
+    let_pass(simulation, seconds=100)
+    simulation.edit_vm("web-1", spec={"template": {"spec": {"volumes": healthy}}})
+    simulation.delete_vmi("web-1")
+    let_pass(simulation, seconds=500)
+    assert json.loads(simulation.pool["metadata"]["annotations"][UNREADY]).keys() == {"1", "2", "3"}
+    break_one(simulation, "web-1")
+    simulation.restart()
+    let_pass(simulation, seconds=20)
+    seen = simulation.snapshot()
+    ages = {vm.metadata.name: seen.now - (unready_since(seen, vm) or seen.now) for vm in seen.members}
+    assert ages["web-1"] <= timedelta(seconds=25)
+    assert min(ages["web-2"], ages["web-3"]) >= timedelta(seconds=600)
+
+
+def test_p15_a_crash_between_announcement_and_deletion_is_continued_by_the_next_process():
+    simulation = PoolSimulation(pool(replicas=2, autohealing=SOON))
+    simulation.come_to_rest()
+    uid = simulation.vms["web-1"]["metadata"]["uid"]
+    break_one(simulation, "web-1")
+    for _ in range(20):
+        simulation.run_pass()
+        simulation.restart()
+        simulation.live_on(4)
+    assert simulation.vms["web-1"]["metadata"]["uid"] != uid
+    assert simulation.pool["status"]["readyReplicas"] == 2

@@ -1,0 +1,137 @@
+"""VMs and VMIs with a field that cannot be decoded, in the plans of sets (R3) and pools (P7)."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.pool import triggers as pool_triggers
+from controller.pool.plan import plan as plan_pool
+from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodable_notices
+from controller.replicaset import triggers as set_triggers
+from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.status import next_status
+from controller.runtime.actions import Create, Delete, Plan, ThreeWayMerge
+from informers.store import Store, Updated
+from tests.builders import NOW, replicaset, snapshot, vmi
+from tests.pool_builders import pool, vm, vms
+from tests.pool_builders import snapshot as pool_snapshot
+from tests.pool_builders import vmi as vmi_of
+
+WHY = "Expected `str | null`, got `int` - at `$.status.phase`"
+
+
+def with_bad_status(of: Any, resource: Any = VMIS) -> Any:
+    """Put a number into `status.phase`, and return the object as a cache decodes it."""
+    document = msgspec.json.decode(msgspec.json.encode(of))
+    document["status"] = {"phase": 7, "printableStatus": 7}
+    with pytest.raises(msgspec.DecodeError):
+        resource.decode(msgspec.json.encode(document))
+    partial = resource.decode_partially(msgspec.Raw(msgspec.json.encode(document)), WHY)
+    assert partial.lost == ("status",)
+    return partial.object
+
+
+def of_kind(todo: Plan, kind: type[Any]) -> list[str]:
+    return [each.key.name for each in todo.actions if isinstance(each, kind)]
+
+
+def told(todo: Plan) -> list[str]:
+    return [notice.message for notice in todo.notices if notice.reason == UNDECODABLE]
+
+
+def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
+    owner = replicaset(replicas=3)
+    members = [vmi("a", owner=owner), vmi("b", owner=owner), with_bad_status(vmi("c", owner=owner))]
+    seen = snapshot(owner, members)
+    todo = plan_set(seen)
+    assert todo.actions == ()
+    assert told(todo) == [
+        f"virtual machine instance c has a field that cannot be decoded ({WHY}): it counts with its last readable state"
+    ]
+    status = next_status(seen, ())
+    assert (status.replicas, status.ready_replicas) == (3, 2)
+
+
+def test_r3_a_terminating_vmi_with_an_unreadable_status_is_replaced():
+    owner = replicaset(replicas=2)
+    members = [vmi("a", owner=owner), with_bad_status(vmi("b", owner=owner, deleting=True))]
+    assert len(of_kind(plan_set(snapshot(owner, members)), Create)) == 1
+
+
+def test_r6_a_vmi_with_an_unreadable_status_can_be_scaled_in():
+    owner = replicaset(replicas=1)
+    members = [vmi("a", owner=owner), with_bad_status(vmi("b", owner=owner))]
+    assert of_kind(plan_set(snapshot(owner, members)), Delete) == ["b"]
+
+
+def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_one():
+    owner = pool(replicas=2)
+    bad = with_bad_status(vm("web-1", owner=owner), VMS)
+    todo = plan_pool(pool_snapshot(owner, (vm("web-0", owner=owner), bad)))
+    assert of_kind(todo, Create) == []
+    [message] = told(todo)
+    assert message.startswith("virtual machine web-1 has a field that cannot be decoded")
+    assert message.endswith("it is not healed, updated or scaled in")
+
+
+def test_p8_a_vm_with_an_unreadable_field_is_not_scaled_in_and_an_event_has_the_reason():
+    owner = pool(replicas=0)
+    bad = with_bad_status(vm("web-1", owner=owner), VMS)
+    todo = plan_pool(pool_snapshot(owner, (vm("web-0", owner=owner), bad)))
+    assert of_kind(todo, Delete) == ["web-0"]
+    assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in todo.notices)
+
+
+def test_p12_a_vm_with_an_unreadable_field_is_not_updated():
+    owner = pool(replicas=2)
+    members = vms(owner, 0, 1, revision="web-old")
+    bad = with_bad_status(members[1], VMS)
+    assert "web-1" not in of_kind(plan_pool(pool_snapshot(owner, (members[0], bad))), ThreeWayMerge)
+
+
+def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
+    healing = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"}
+    owner = pool(replicas=1, autohealing=healing)
+    failing = vm("web-0", owner=owner, ready=False, printable="CrashLoopBackOff", failures=9)
+    readable = vmi_of(failing, phase="Failed", ready=False)
+    announced = plan_pool(pool_snapshot(owner, (failing,), vmis=(readable,)))
+    assert announced.actions != ()
+    unreadable = with_bad_status(readable)
+    todo = plan_pool(pool_snapshot(owner, (failing,), vmis=(unreadable,)))
+    assert todo.actions == ()
+    assert any(notice.reason == "HealingHeld" for notice in todo.notices)
+
+
+def test_the_events_of_an_object_come_when_its_age_has_doubled():
+    bad = replace(vmi("a", age_s=0), undecodable=WHY)
+    occasions = [
+        undecodable_notices([bad], NOW + timedelta(seconds=seconds))[0].once for seconds in (0, 1, 2, 3, 4, 7, 8, 3600)
+    ]
+    assert len(set(occasions)) == 6
+    day = {undecodable_notices([bad], NOW + timedelta(seconds=seconds))[0].once for seconds in range(86_400)}
+    assert len(day) == 18
+
+
+def test_only_some_of_many_undecodable_objects_are_named():
+    bad = [replace(vmi(f"vm-{number}"), undecodable=WHY) for number in range(50)]
+    assert len(undecodable_notices(bad, NOW)) == MAX_NOTICES
+
+
+def test_an_owner_wakes_when_a_field_becomes_unreadable():
+    owner, herd = replicaset(), pool()
+    sets: Store[Any] = Store()
+    sets.apply(owner)
+    before: VirtualMachineInstance = vmi("a", owner=owner)
+    change = Updated(before, replace(before, undecodable=WHY))
+    assert [key.name for key, _ in set_triggers.replicasets_of_vmi(change, sets)] == [owner.metadata.name]
+    member: VirtualMachine = vm("web-0", owner=herd)
+    changed = Updated(member, replace(member, undecodable=WHY))
+    assert [key.name for key, _ in pool_triggers.pools_of_vm(changed)] == ["web"]

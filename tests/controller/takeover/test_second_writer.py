@@ -1,0 +1,210 @@
+"""The check whether virt-controller also reconciles the kinds of this controller. The API server is a fake with fixed
+answers, and the time is virtual.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from controller.config.settings import Config
+from controller.takeover.second_writer import SecondWriter, Undetermined, decide_mode, find_second_writer
+from informers.errors import Forbidden, NotFound
+from tests.command_line import parse
+from tests.fakes.answers import AnswersByPath
+
+NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
+GROUP = "/apis/kubevirt.io/v1"
+KUBEVIRTS = f"{GROUP}/kubevirts"
+DEPLOYMENT = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller"
+SETS = "/apis/kubevirt.io/v1/virtualmachineinstancereplicasets"
+POOLS = "/apis/pool.kubevirt.io/v1beta1/virtualmachinepools"
+RESTING = ("--rs-controller-threads=0", "--pool-controller-threads=0")
+
+DENIED = Forbidden("you may not", code=403)
+NONE = NotFound("not found", code=404)
+ONE = {"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}
+EMPTY: dict[str, Any] = {"items": []}
+
+
+class Cluster(AnswersByPath):
+    def __init__(self, **paths: Any) -> None:
+        super().__init__(
+            {
+                GROUP: [{"resources": [{"name": "kubevirts"}]}],
+                KUBEVIRTS: [ONE],
+                DEPLOYMENT: [deployment()],
+                SETS: [EMPTY],
+                POOLS: [EMPTY],
+            }
+        )
+
+
+def deployment(*args: str, generation: int = 1, seen: int = 1) -> dict[str, Any]:
+    spec = {"template": {"spec": {"containers": [{"name": "virt-controller", "args": list(args)}]}}}
+    return {
+        "metadata": {"generation": generation},
+        "spec": spec,
+        "status": {"observedGeneration": seen, "replicas": 2, "updatedReplicas": 2},
+    }
+
+
+def written(*, ago: timedelta, manager: str = "virt-controller", subresource: str = "status") -> dict[str, Any]:
+    fields = {"manager": manager, "subresource": subresource, "time": (NOW - ago).isoformat()}
+    return {"items": [{"metadata": {"namespace": "blue", "name": "herd", "managedFields": [fields]}}]}
+
+
+async def objections(cluster: Cluster, *argv: str) -> tuple[object, ...]:
+    config = parse(argv or ["--mode", "standalone"], {})
+    deadline = asyncio.get_running_loop().time() + 10
+    return await find_second_writer(cluster, config, now=lambda: NOW, deadline=deadline)
+
+
+async def objection(cluster: Cluster, *argv: str) -> str:
+    [found] = await objections(cluster, *argv)
+    assert isinstance(found, SecondWriter)
+    assert "\n" not in str(found)
+    return str(found)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("absent", [{GROUP: [{"resources": []}]}, {GROUP: [NONE]}, {KUBEVIRTS: [EMPTY]}])
+async def test_without_a_kubevirt_there_is_no_second_writer(absent):
+    cluster = Cluster()
+    cluster.by_path |= absent
+    assert await objections(cluster) == ()
+    assert DEPLOYMENT not in cluster.asked
+
+
+@pytest.mark.looptime
+async def test_a_running_virt_controller_is_reported_with_the_remedies():
+    line = await objection(Cluster())
+    assert "kubevirt/virt-controller has no --rs-controller-threads=0 --pool-controller-threads=0" in line
+    assert all(way in line for way in ("vmherd takeover", "--mode alongside", "--observe"))
+
+
+@pytest.mark.looptime
+async def test_only_the_running_loop_is_reported_if_the_other_one_is_stopped():
+    cluster = Cluster()
+    cluster.by_path[DEPLOYMENT] = [deployment(RESTING[0])]
+    line = await objection(cluster)
+    assert "virtualmachinepools.pool.kubevirt.io" in line
+    assert "virtualmachineinstancereplicasets" not in line
+
+
+@pytest.mark.looptime
+async def test_stopped_loops_are_no_second_writer_despite_a_recent_write():
+    cluster = Cluster()
+    cluster.by_path |= {DEPLOYMENT: [deployment(*RESTING)], SETS: [written(ago=timedelta(seconds=5))]}
+    assert await objections(cluster, "--mode", "takeover") == ()
+
+
+@pytest.mark.looptime
+async def test_only_a_kind_that_is_shared_matters():
+    cluster = Cluster()
+    cluster.by_path[DEPLOYMENT] = [deployment(RESTING[0])]
+    assert await objections(cluster, "--pool-group", "pool.vmherd.dev") == ()
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("argv", [["--mode", "alongside"], ["--mode", "takeover", "--no-second-writer-check"]])
+async def test_no_request_is_sent_if_no_kind_is_shared_or_the_check_is_disabled(argv):
+    cluster = Cluster()
+    assert await objections(cluster, *argv) == ()
+    assert cluster.asked == []
+
+
+@pytest.mark.looptime
+async def test_a_rollout_is_waited_for():
+    cluster = Cluster()
+    rolling = deployment(*RESTING, generation=2, seen=1)
+    cluster.by_path[DEPLOYMENT] = [rolling, rolling, deployment(*RESTING, generation=2, seen=2)]
+    assert await objections(cluster, "--mode", "takeover") == ()
+    assert 2 <= asyncio.get_running_loop().time() < 3
+
+
+@pytest.mark.looptime
+async def test_a_rollout_that_takes_too_long_is_reported():
+    cluster = Cluster()
+    cluster.by_path[DEPLOYMENT] = [deployment(*RESTING, generation=2, seen=1)]
+    assert "Deployment kubevirt/virt-controller is rolling out" in await objection(cluster, "--mode", "takeover")
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}])
+async def test_without_permission_to_read_kubevirt_the_start_fails_and_names_the_permission(hidden):
+    cluster = Cluster()
+    cluster.by_path |= hidden
+    [found] = await objections(cluster)
+    assert isinstance(found, Undetermined)
+    assert "you may not" in str(found)
+    assert all(way in str(found) for way in ("with a role", "--mode alongside", "--no-second-writer-check"))
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("place", [SETS, POOLS])
+@pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}, {DEPLOYMENT: [NONE]}])
+async def test_without_permission_to_read_kubevirt_a_recent_write_shows_the_second_writer(place, hidden):
+    cluster = Cluster()
+    cluster.by_path |= {**hidden, place: [written(ago=timedelta(seconds=90))]}
+    assert "blue/herd 90s ago" in await objection(cluster)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    "page",
+    [
+        EMPTY,
+        written(ago=timedelta(minutes=11)),
+        written(ago=timedelta(seconds=1), manager="vmherd"),
+        written(ago=timedelta(seconds=1), subresource=""),
+    ],
+)
+async def test_without_a_deployment_and_without_a_recent_write_the_start_continues(page):
+    cluster = Cluster()
+    cluster.by_path |= {DEPLOYMENT: [NONE], SETS: [page]}
+    assert await objections(cluster) == ()
+
+
+@pytest.mark.looptime
+async def test_every_page_of_a_list_is_read():
+    cluster = Cluster()
+    more = {**EMPTY, "metadata": {"continue": "x"}}
+    cluster.by_path |= {DEPLOYMENT: [NONE], POOLS: [more, written(ago=timedelta(seconds=3))]}
+    assert "blue/herd 3s ago" in await objection(cluster)
+
+
+@pytest.mark.looptime
+async def test_a_clock_that_is_behind_the_servers_does_not_hide_a_write():
+    cluster = Cluster()
+    cluster.by_path |= {DEPLOYMENT: [NONE], SETS: [written(ago=timedelta(minutes=-3))]}
+    assert "blue/herd 0s ago" in await objection(cluster)
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize(
+    ("answers", "mode", "groups"),
+    [
+        ({GROUP: [NONE]}, "standalone", ("kubevirt.io", "pool.kubevirt.io")),
+        ({KUBEVIRTS: [EMPTY]}, "standalone", ("kubevirt.io", "pool.kubevirt.io")),
+        ({}, "alongside", ("vmherd.dev", "pool.vmherd.dev")),
+        ({KUBEVIRTS: [DENIED]}, "alongside", ("vmherd.dev", "pool.vmherd.dev")),
+        ({DEPLOYMENT: [deployment(*RESTING)]}, "alongside", ("vmherd.dev", "pool.vmherd.dev")),
+    ],
+)
+async def test_auto_is_alongside_if_a_kubevirt_is_or_may_be_installed(answers, mode, groups):
+    cluster = Cluster()
+    cluster.by_path |= answers
+    decided = await decide_mode(cluster, Config())
+    assert (decided.mode, decided.groups) == (mode, groups)
+
+
+@pytest.mark.looptime
+async def test_a_chosen_mode_is_kept():
+    cluster = Cluster()
+    config = parse(["--mode", "standalone"], {})
+    assert await decide_mode(cluster, config) == config
+    assert cluster.asked == []

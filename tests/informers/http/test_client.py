@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from pathlib import Path
+
+import pytest
+
+from informers.errors import (
+    AlreadyExists,
+    Conflict,
+    Forbidden,
+    Gone,
+    Invalid,
+    NotFound,
+    ServerError,
+    ServerTimeout,
+    StatusError,
+    TooManyRequests,
+    TransportError,
+    Unauthorized,
+)
+from informers.http.client import ApiClient, open_client
+from informers.http.configuration import load_credentials
+from informers.objects import PatchType
+from tests.informers.faultserver import FaultServer, answer, client_of, cut, hang, listening, when, write_kubeconfig
+from tests.informers.subjects import CONFIGMAPS, failure, key
+
+PATH = "/api/v1/namespaces/ns/configmaps"
+
+
+async def test_create_sends_the_body_with_headers_and_returns_the_answers_body(tmp_path: Path):
+    server = FaultServer(answer(201, b'{"kind":"ConfigMap"}'))
+    async with client_of(server, tmp_path) as client:
+        assert await client.create(CONFIGMAPS, "ns", b'{"data":{}}') == b'{"kind":"ConfigMap"}'
+    [request] = server.requests
+    assert (request.method, request.path, request.body) == ("POST", PATH, b'{"data":{}}')
+    assert request.headers["content-type"] == "application/json"
+    assert request.headers["accept"] == "application/json"
+    assert request.headers["user-agent"] == "tests/1"
+    assert request.headers["authorization"] == "Bearer secret"
+
+
+async def test_each_method_uses_its_verb_path_and_media_type(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.get(CONFIGMAPS, key("a"))
+        await client.patch(CONFIGMAPS, key("a"), b"{}", content_type=PatchType.MERGE, subresource="status")
+        await client.patch(CONFIGMAPS, key("a/b c"), b"[]", content_type=PatchType.JSON)
+        await client.request("GET", PATH, params={"labelSelector": "a in (b,c),d!=e", "limit": "500"})
+    get, patch, odd, listed = server.requests
+    assert (get.method, get.path, get.body) == ("GET", f"{PATH}/a", b"")
+    assert (patch.method, patch.path, patch.headers["content-type"]) == ("PATCH", f"{PATH}/a/status", PatchType.MERGE)
+    assert odd.path == f"{PATH}/a%2Fb%20c"
+    assert listed.path == f"{PATH}?labelSelector=a+in+(b,c),d!%3De&limit=500"
+
+
+async def test_a_delete_sends_uid_and_version_as_preconditions(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.delete(CONFIGMAPS, key("a"), uid="1234", propagation="Foreground")
+        await client.delete(CONFIGMAPS, key("a"), uid="1234", version="42")
+        await client.delete(CONFIGMAPS, key("a"))
+    assert {(request.method, request.path) for request in server.requests} == {("DELETE", f"{PATH}/a")}
+    options = {"kind": "DeleteOptions", "apiVersion": "v1"}
+    assert [json.loads(request.body) for request in server.requests] == [
+        {**options, "propagationPolicy": "Foreground", "preconditions": {"uid": "1234"}},
+        {**options, "propagationPolicy": "Background", "preconditions": {"uid": "1234", "resourceVersion": "42"}},
+        {**options, "propagationPolicy": "Background", "preconditions": {}},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("code", "reason", "kind"),
+    [
+        (400, "BadRequest", StatusError),
+        (403, "Forbidden", Forbidden),
+        (404, "NotFound", NotFound),
+        (409, "Conflict", Conflict),
+        (409, "AlreadyExists", AlreadyExists),
+        (410, "Expired", Gone),
+        (422, "Invalid", Invalid),
+        (429, "TooManyRequests", TooManyRequests),
+        (500, "InternalError", ServerError),
+        (503, "ServiceUnavailable", ServerError),
+        (504, "Timeout", ServerTimeout),
+    ],
+)
+async def test_each_error_code_has_its_exception_with_the_servers_message(
+    tmp_path: Path, code: int, reason: str, kind: type[StatusError]
+):
+    async with client_of(FaultServer(answer(code, failure(code, reason, "because"))), tmp_path) as client:
+        with pytest.raises(StatusError) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert type(caught.value) is kind
+    assert (caught.value.code, caught.value.reason, str(caught.value)) == (code, reason, "because")
+
+
+async def test_a_body_that_is_not_a_status_is_not_used_as_message(tmp_path: Path):
+    async with client_of(FaultServer(answer(502, b"<html>oops</html>")), tmp_path) as client:
+        with pytest.raises(ServerError) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert str(caught.value) == "the server answered HTTP 502"
+
+
+async def test_a_redirect_is_not_followed(tmp_path: Path):
+    server = FaultServer(answer(307, location="http://127.0.0.1:1/"))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(StatusError) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert caught.value.code == 307
+
+
+@pytest.mark.parametrize("code", [429, 503])
+async def test_a_request_is_repeated_after_429_and_503_with_retry_after(tmp_path: Path, code: int):
+    server = FaultServer(answer(code, retry_after="0"), answer(code, retry_after="0"), answer(200, b"done"))
+    async with client_of(server, tmp_path) as client:
+        assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
+    assert len(server.requests) == 3
+
+
+async def test_the_client_waits_for_retry_after(tmp_path: Path):
+    server = FaultServer(answer(429, retry_after="1"), answer(200, b"done"))
+    async with client_of(server, tmp_path) as client:
+        started = asyncio.get_running_loop().time()
+        await client.get(CONFIGMAPS, key("a"))
+        assert asyncio.get_running_loop().time() - started >= 1
+
+
+async def test_the_fourth_429_is_raised(tmp_path: Path):
+    server = FaultServer(answer(429, failure(429, "TooManyRequests", "busy"), retry_after="0"))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(TooManyRequests) as caught:
+            await client.get(CONFIGMAPS, key("a"))
+    assert caught.value.retry_after_s == 0
+    assert len(server.requests) == 4
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        answer(503),
+        answer(429),
+        answer(503, retry_after="60"),
+        answer(500, retry_after="0"),
+        answer(504, retry_after="0"),
+    ],
+)
+async def test_other_errors_are_not_retried(tmp_path: Path, refusal: bytes):
+    server = FaultServer(refusal)
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(StatusError):
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert len(server.requests) == 1
+
+
+async def test_after_401_the_token_is_reloaded_and_the_request_repeated(tmp_path: Path):
+    token = tmp_path / "token"
+    token.write_text("old\n")
+    server = FaultServer(answer(401), answer(200, b"done"))
+    async with client_of(server, tmp_path, user={"tokenFile": str(token)}) as client:
+        token.write_text("new\n")
+        assert await client.create(CONFIGMAPS, "ns", b"{}") == b"done"
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
+
+
+async def test_a_second_401_is_raised(tmp_path: Path):
+    server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
+    async with client_of(server, tmp_path) as client:
+        with pytest.raises(Unauthorized):
+            await client.get(CONFIGMAPS, key("a"))
+    assert len(server.requests) == 2
+
+
+async def test_the_401_is_raised_if_the_credentials_cannot_be_reloaded(tmp_path: Path):
+    server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
+    async with client_of(server, tmp_path) as client:
+        (tmp_path / "kubeconfig").unlink()
+        with pytest.raises(Unauthorized):
+            await client.get(CONFIGMAPS, key("a"))
+    assert len(server.requests) == 1
+
+
+async def test_after_connection_refused_sent_is_false(tmp_path: Path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")))
+    async with open_client(credentials, user_agent="tests") as client:
+        with pytest.raises(TransportError, match="Connection refused") as caught:
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is False
+    assert "secret" not in str(caught.value)
+
+
+async def test_with_an_unknown_host_sent_is_false(tmp_path: Path):
+    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", "http://nowhere.invalid:1")))
+    async with open_client(credentials, user_agent="tests") as client:
+        with pytest.raises(TransportError, match=r"cannot connect to nowhere\.invalid:1") as caught:
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is False
+
+
+@pytest.mark.parametrize("after", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"])
+async def test_after_a_lost_connection_sent_is_true(tmp_path: Path, after: bytes):
+    async def cut_after(writer: asyncio.StreamWriter) -> None:
+        writer.write(after)
+        await writer.drain()
+        await cut(writer)
+
+    async with client_of(FaultServer(cut_after), tmp_path) as client:
+        with pytest.raises(TransportError) as caught:
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is True
+
+
+async def test_a_post_is_not_repeated_after_a_lost_connection(tmp_path: Path):
+    """A repeated POST could create a second object, because the server may have carried out the first POST."""
+    server = FaultServer(answer(), cut)
+    async with client_of(server, tmp_path) as client:
+        await client.get(CONFIGMAPS, key("a"))
+        with pytest.raises(TransportError):
+            await client.create(CONFIGMAPS, "ns", b"{}")
+    assert [request.method for request in server.requests] == ["GET", "POST"]
+
+
+async def test_after_a_timeout_sent_is_true(tmp_path: Path):
+    async with client_of(FaultServer(hang), tmp_path) as client:
+        with pytest.raises(TransportError, match="in time") as caught:
+            await client.request("POST", PATH, body=b"{}", timeout_s=0.05)
+    assert caught.value.sent is True
+
+
+async def test_max_inflight_limits_the_requests_in_flight(tmp_path: Path):
+    may_answer = asyncio.Event()
+    server = FaultServer(when(may_answer, answer()))
+    async with client_of(server, tmp_path, max_inflight=3) as client, asyncio.TaskGroup() as group:
+        for _ in range(10):
+            group.create_task(write(client))
+        while server.busy < 3:
+            await asyncio.sleep(0.001)
+        for _ in range(20):
+            await asyncio.sleep(0.001)
+        may_answer.set()
+    assert server.busiest == 3
+    assert len(server.requests) == 10
+
+
+async def test_reads_do_not_wait_for_writes_in_flight(tmp_path: Path):
+    may_answer = asyncio.Event()
+    server = FaultServer(when(may_answer, answer()), answer(200, b"read"))
+    async with client_of(server, tmp_path, max_inflight=1) as client, asyncio.TaskGroup() as group:
+        group.create_task(write(client))
+        while not server.busy:
+            await asyncio.sleep(0.001)
+        assert await client.get(CONFIGMAPS, key("a")) == b"read"
+        may_answer.set()
+
+
+async def test_the_reported_duration_includes_the_wait_for_the_limit(tmp_path: Path):
+    counted = RequestCounter()
+    may_answer = asyncio.Event()
+    server = FaultServer(when(may_answer, answer()), answer())
+    async with (
+        client_of(server, tmp_path, max_inflight=1, instruments=counted) as client,
+        asyncio.TaskGroup() as group,
+    ):
+        group.create_task(write(client))
+        group.create_task(write(client))
+        await asyncio.sleep(0.1)
+        may_answer.set()
+    assert min(counted.seconds) >= 0.09
+
+
+async def test_a_token_bucket_delays_requests(tmp_path: Path):
+    async with client_of(FaultServer(), tmp_path, qps=50, burst=2) as client:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        for _ in range(5):
+            await client.get(CONFIGMAPS, key("a"))
+        assert loop.time() - started >= 3 / 50
+
+
+async def write(client: ApiClient) -> None:
+    await client.create(CONFIGMAPS, "ns", b"{}")
+
+
+async def test_proxy_settings_in_the_environment_are_ignored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    for name in ("HTTP_PROXY", "http_proxy", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    monkeypatch.delenv("NO_PROXY", raising=False)
+    async with client_of(FaultServer(answer(200, b"direct")), tmp_path) as client:
+        assert await client.get(CONFIGMAPS, key("a")) == b"direct"
+
+
+async def test_cookies_are_not_kept(tmp_path: Path):
+    server = FaultServer(answer(200, set_cookie="session=1"))
+    async with client_of(server, tmp_path) as client:
+        await client.get(CONFIGMAPS, key("a"))
+        await client.get(CONFIGMAPS, key("a"))
+    assert "cookie" not in server.requests[1].headers
+
+
+async def test_clients_with_the_same_credentials_have_separate_limits(tmp_path: Path):
+    may_answer = asyncio.Event()
+    server = FaultServer(when(may_answer, answer()), answer(200, b"lease"))
+    async with listening(server) as url:
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url)))
+        async with (
+            open_client(credentials, user_agent="work", max_inflight=1) as work,
+            open_client(credentials, user_agent="lease", max_inflight=None) as lease,
+            asyncio.TaskGroup() as group,
+        ):
+            group.create_task(write(work))
+            while not server.busy:
+                await asyncio.sleep(0.001)
+            assert await lease.get(CONFIGMAPS, key("lease")) == b"lease"
+            may_answer.set()
+
+
+class RequestCounter:
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str]] = []
+        self.retries: list[tuple[str, str]] = []
+        self.seconds: list[float] = []
+
+    def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
+        assert host.startswith("127.0.0.1:")
+        self.requests.append((verb, code))
+        self.seconds.append(seconds)
+
+    def request_retried(self, *, verb: str, host: str, code: str) -> None:
+        self.retries.append((verb, code))
+
+
+async def test_each_sent_request_is_reported_with_its_code(tmp_path: Path):
+    counted = RequestCounter()
+    server = FaultServer(answer(429, retry_after="0"), answer(201), answer(404), cut)
+    async with client_of(server, tmp_path, instruments=counted) as client:
+        await write(client)
+        for request in (client.get(CONFIGMAPS, key("a")), write(client)):
+            with pytest.raises((NotFound, TransportError)):
+                await request
+    assert counted.requests == [("POST", "429"), ("POST", "201"), ("GET", "404"), ("POST", "<error>")]
+    assert counted.retries == [("POST", "429")], "a 404 and a lost connection are not repeated"
+    assert all(0 <= seconds < 60 for seconds in counted.seconds)
+
+
+async def test_a_cancelled_request_does_not_count_as_in_flight(tmp_path: Path):
+    server = FaultServer(hang, answer())
+    async with client_of(server, tmp_path, max_inflight=1) as client:
+        task = asyncio.create_task(write(client))
+        while not server.busy:
+            await asyncio.sleep(0.001)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await write(client)
+    assert len(server.requests) == 2
+
+
+async def test_a_subresource_is_updated_with_put_and_may_answer_without_json(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.update(CONFIGMAPS, key("a"), b"{}", subresource="restart")
+    [request] = server.requests
+    assert (request.method, request.path) == ("PUT", f"{CONFIGMAPS.path('ns', 'a')}/restart")
+    assert request.headers["accept"] == "*/*", "virt-api answers 406 to a client that accepts only JSON"
+
+
+async def test_a_request_can_ask_for_another_media_type(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path) as client:
+        await client.request("GET", PATH, accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+        await client.request("GET", PATH)
+    assert [request.headers["accept"] for request in server.requests] == [
+        "application/json;as=Table;v=v1;g=meta.k8s.io",
+        "application/json",
+    ]

@@ -1,0 +1,275 @@
+"""The sources of credentials, the error messages for invalid credentials, and the renewal of credentials."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trustme
+import yaml
+
+from informers.errors import TransportError, Unauthorized
+from informers.http import configuration
+from informers.http.client import open_client
+from informers.http.configuration import ConfigurationError, load_credentials
+from tests.informers.faultserver import FaultServer, answer, client_of, listening, tls_of, write_kubeconfig
+from tests.informers.subjects import CONFIGMAPS, key
+
+SERVER = "http://127.0.0.1:8001"
+
+
+@pytest.fixture(autouse=True)
+def empty_environment(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
+    monkeypatch.delenv("KUBECONFIG", raising=False)
+    monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+
+
+async def test_an_explicit_file_has_priority_over_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setenv("KUBECONFIG", str(write_kubeconfig(tmp_path / "environment", "http://environment:1")))
+    named = write_kubeconfig(tmp_path / "named", "http://named:1")
+    assert (await load_credentials(str(named))).host == "http://named:1"
+    assert (await load_credentials()).host == "http://environment:1"
+
+
+async def test_the_last_choice_is_the_file_in_the_home_directory(tmp_path: Path):
+    (tmp_path / ".kube").mkdir()
+    write_kubeconfig(tmp_path / ".kube" / "config", SERVER)
+    assert (await load_credentials()).host == SERVER
+
+
+async def test_a_context_can_be_selected(tmp_path: Path):
+    path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
+    config = yaml.safe_load(path.read_text())
+    config["clusters"].append({"name": "other", "cluster": {"server": "http://other:1/k8s/"}})
+    config["contexts"].append({"name": "other", "context": {"cluster": "other", "user": "test"}})
+    path.write_text(yaml.safe_dump(config))
+    assert (await load_credentials(str(path), "other")).host == "http://other:1/k8s"
+
+
+def write_contexts(path: Path, **namespaces: Any) -> Path:
+    """Write a kubeconfig with these contexts. The first context is the current context."""
+    write_kubeconfig(path, SERVER)
+    config = yaml.safe_load(path.read_text())
+    [context] = config["contexts"]
+    config["contexts"] = [
+        {"name": name, "context": {**context["context"], **({"namespace": namespace} if namespace is not None else {})}}
+        for name, namespace in namespaces.items()
+    ]
+    config["current-context"] = next(iter(namespaces))
+    path.write_text(yaml.safe_dump(config))
+    return path
+
+
+async def test_the_context_sets_the_default_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    path = write_contexts(tmp_path / "a", mine="team-a", none=None, empty="", broken=7)
+    named = {context: (await load_credentials(str(path), context)).namespace for context in ("", "mine", "none")}
+    assert named == {"": "team-a", "mine": "team-a", "none": "default"}
+    assert {(await load_credentials(str(path), context)).namespace for context in ("empty", "broken")} == {"default"}
+    monkeypatch.setenv("KUBECONFIG", f"{path}:{write_contexts(tmp_path / 'b', other='team-b')}")
+    assert [(await load_credentials("", context)).namespace for context in ("mine", "other")] == ["team-a", "team-b"]
+
+
+async def test_the_first_current_context_of_several_files_is_used_as_in_kubectl(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    files = [write_contexts(tmp_path / name, **{name: f"team-{name}"}) for name in ("a", "b")]
+    monkeypatch.setenv("KUBECONFIG", os.pathsep.join(map(str, (tmp_path / "none", *files))))
+    assert (await load_credentials()).namespace == "team-a"
+    files[0].write_text(files[0].read_text().replace("current-context: a", 'current-context: ""'))
+    assert (await load_credentials()).namespace == "team-b"
+
+
+async def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path):
+    with pytest.raises(ConfigurationError, match=r"no kubeconfig at .*/\.kube/config: set --kubeconfig or"):
+        await load_credentials()
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is not a valid kubeconfig"),
+        ("{", "cannot be used: while parsing"),
+        ("[]", "is not a valid kubeconfig"),
+        ("just words", "is not a valid kubeconfig"),
+        ('{"clusters": [], "contexts": [], "current-context": "x"}', "name x in"),
+        ('{"clusters": [], "contexts": []}', "current-context"),
+    ],
+)
+async def test_an_invalid_kubeconfig_is_an_error_of_one_line(tmp_path: Path, text: str, message: str):
+    path = tmp_path / "kubeconfig"
+    path.write_text(text)
+    with pytest.raises(ConfigurationError) as caught:
+        await load_credentials(str(path))
+    assert message in str(caught.value)
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("server", ["", "localhost:6443", "ftp://host", "https://", "https://host:99999"])
+async def test_an_invalid_server_address_is_rejected(tmp_path: Path, server: str):
+    with pytest.raises(ConfigurationError, match="has to name a server"):
+        await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", server)))
+
+
+async def test_a_cluster_without_a_server_does_not_default_to_localhost(tmp_path: Path):
+    path = write_kubeconfig(tmp_path / "kubeconfig", SERVER)
+    config = yaml.safe_load(path.read_text())
+    config["clusters"][0]["cluster"] = {"tls-server-name": "cluster"}
+    path.write_text(yaml.safe_dump(config))
+    with pytest.raises(ConfigurationError, match="has to name a server"):
+        await load_credentials(str(path))
+
+
+async def test_a_token_with_invalid_characters_is_rejected_and_not_printed(tmp_path: Path):
+    path = write_kubeconfig(tmp_path / "kubeconfig", SERVER, {"token": "se\ncret"})
+    with pytest.raises(ConfigurationError) as caught:
+        await load_credentials(str(path))
+    assert "cret" not in str(caught.value).removeprefix(f"kubeconfig {path}")
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"client-certificate": "/nowhere/cert", "client-key": "/nowhere/key"},
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "/nowhere/plugin"}},
+        {"exec": {"apiVersion": "client.authentication.k8s.io/v1", "command": "false"}},
+    ],
+)
+async def test_missing_credentials_are_an_error_of_one_line(tmp_path: Path, user: dict[str, Any]):
+    path = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", user)
+    with pytest.raises(ConfigurationError, match="cannot be used"):
+        await load_credentials(str(path))
+
+
+async def test_invalid_certificates_are_an_error_of_one_line(tmp_path: Path):
+    (tmp_path / "ca").write_text("nonsense")
+    path = write_kubeconfig(
+        tmp_path / "kubeconfig", "https://127.0.0.1:1", **{"certificate-authority": str(tmp_path / "ca")}
+    )
+    with pytest.raises(ConfigurationError, match=r"certificates of https://127\.0\.0\.1:1"):
+        await load_credentials(str(path))
+
+
+async def test_user_and_password_are_sent_as_basic_authentication(tmp_path: Path):
+    server = FaultServer()
+    async with client_of(server, tmp_path, user={"username": "u", "password": "p"}) as client:
+        await client.get(CONFIGMAPS, key("a"))
+    assert server.requests[0].headers["authorization"] == "Basic dTpw"
+
+
+async def test_an_exec_plugin_is_run_again_when_its_token_is_rejected(tmp_path: Path):
+    plugin = tmp_path / "plugin.py"
+    plugin.write_text(
+        "import json, pathlib\n"
+        f"runs = pathlib.Path({str(tmp_path / 'runs')!r})\n"
+        "runs.write_text(runs.read_text() + 'x' if runs.exists() else 'x')\n"
+        "token = f'token-{len(runs.read_text())}'\n"
+        "api = 'client.authentication.k8s.io/v1'\n"
+        "print(json.dumps({'apiVersion': api, 'kind': 'ExecCredential', 'status': {'token': token}}))\n"
+    )
+    exec_ = {"apiVersion": "client.authentication.k8s.io/v1", "command": sys.executable, "args": [str(plugin)]}
+    server = FaultServer(answer(401), answer())
+    async with client_of(server, tmp_path, user={"exec": exec_}) as client:
+        await client.get(CONFIGMAPS, key("a"))
+    assert [request.headers["authorization"] for request in server.requests] == ["Bearer token-1", "Bearer token-2"]
+
+
+async def test_simultaneous_rejections_reload_the_credentials_once(tmp_path: Path):
+    runs = tmp_path / "runs"
+    api = "client.authentication.k8s.io/v1"
+    status = json.dumps({"apiVersion": api, "kind": "ExecCredential", "status": {"token": "same"}})
+    script = f"printf x >> {runs}; printf '%s' '{status}'"
+    exec_ = {"apiVersion": api, "command": "sh", "args": ["-c", script]}
+    async with client_of(FaultServer(answer(401)), tmp_path, user={"exec": exec_}) as client:
+        answers = await asyncio.gather(*[client.get(CONFIGMAPS, key("a")) for _ in range(10)], return_exceptions=True)
+    assert all(isinstance(error, Unauthorized) for error in answers)
+    assert runs.read_text() == "xx"
+
+
+class Pod:
+    """The files and variables of a Pod's service account."""
+
+    def __init__(self, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.token = directory / "token"
+        self.ca = directory / "ca.crt"
+        monkeypatch.setattr(configuration.kube_config.incluster_config, "SERVICE_TOKEN_FILENAME", str(self.token))
+        monkeypatch.setattr(configuration.kube_config.incluster_config, "SERVICE_CERT_FILENAME", str(self.ca))
+        monkeypatch.setenv("KUBERNETES_SERVICE_HOST", "127.0.0.1")
+
+
+async def test_a_pod_uses_its_service_account_and_reloads_its_token(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pod = Pod(tmp_path, monkeypatch)
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(pod.ca))
+    pod.token.write_text("first\n")
+    server = FaultServer(answer(), answer(401), answer())
+    async with listening(server, tls=tls_of(authority)) as url:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", url.rpartition(":")[2])
+        credentials = await load_credentials()
+        async with open_client(credentials, user_agent="tests") as client:
+            await client.get(CONFIGMAPS, key("a"))
+            pod.token.write_text("second\n")
+            await client.get(CONFIGMAPS, key("a"))
+    sent = [request.headers["authorization"] for request in server.requests]
+    assert sent == ["Bearer first", "Bearer first", "Bearer second"]
+
+
+async def test_a_pod_trusts_a_changed_certificate_authority(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pod, old, new = Pod(tmp_path, monkeypatch), trustme.CA(), trustme.CA()
+    old.cert_pem.write_to_path(str(pod.ca))
+    pod.token.write_text("token")
+    async with listening(FaultServer(), tls=tls_of(old)) as first, listening(FaultServer(), tls=tls_of(new)) as second:
+        monkeypatch.setenv("KUBERNETES_SERVICE_PORT", first.rpartition(":")[2])
+        credentials = await load_credentials()
+        async with open_client(credentials, user_agent="tests") as client:
+            await client.get(CONFIGMAPS, key("a"))
+            new.cert_pem.write_to_path(str(pod.ca))
+            credentials.host = second
+            await client.create(CONFIGMAPS, "ns", b"{}")
+
+
+async def test_the_pod_sets_the_default_namespace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    pod = Pod(tmp_path, monkeypatch)
+    trustme.CA().cert_pem.write_to_path(str(pod.ca))
+    pod.token.write_text("token")
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    monkeypatch.setattr(configuration, "POD_NAMESPACE", tmp_path / "namespace")
+    assert (await load_credentials()).namespace == "default"
+    (tmp_path / "namespace").write_text("team-a\n")
+    assert (await load_credentials()).namespace == "team-a"
+
+
+async def test_a_pod_without_a_token_is_an_error_of_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    Pod(tmp_path, monkeypatch)
+    monkeypatch.setenv("KUBERNETES_SERVICE_PORT", "443")
+    with pytest.raises(ConfigurationError, match="service account cannot be used"):
+        await load_credentials()
+
+
+async def test_an_untrusted_server_receives_no_request(tmp_path: Path):
+    server = FaultServer()
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "other-ca"))
+    async with listening(server, tls=tls_of(trustme.CA())) as url:
+        ca = {"certificate-authority": str(tmp_path / "other-ca")}
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, **ca)))
+        async with open_client(credentials, user_agent="tests") as client:
+            with pytest.raises(TransportError, match="cannot trust the certificate") as caught:
+                await client.create(CONFIGMAPS, "ns", b"{}")
+    assert caught.value.sent is False
+    assert server.requests == []
+
+
+async def test_certificate_verification_can_be_disabled(tmp_path: Path):
+    server = FaultServer()
+    async with listening(server, tls=tls_of(trustme.CA())) as url:
+        insecure = {"insecure-skip-tls-verify": True}
+        credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", url, **insecure)))
+        async with open_client(credentials, user_agent="tests") as client:
+            await client.get(CONFIGMAPS, key("a"))
+    assert len(server.requests) == 1

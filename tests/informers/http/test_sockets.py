@@ -1,0 +1,64 @@
+"""Sockets that are closed only by a call of `close`, and not by the garbage collector."""
+
+from __future__ import annotations
+
+import gc
+import os
+import socket
+from pathlib import Path
+
+from informers.http.sockets import OwnedSocket, open_socket
+from tests.informers.faultserver import FaultServer, client_of
+
+ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
+
+
+def is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def test_a_collected_socket_leaves_its_descriptor_open():
+    collected = open_socket(ADDRESS)
+    number = collected.fileno()
+    del collected
+    gc.collect()
+    assert is_open(number)
+    os.close(number)
+
+
+def test_close_closes_the_descriptor():
+    owned = open_socket(ADDRESS)
+    number = owned.fileno()
+    owned.close()
+    assert not is_open(number)
+
+
+def test_open_socket_uses_family_type_and_protocol_of_the_address():
+    with open_socket(ADDRESS) as made:
+        assert (made.family, made.type, made.proto) == ADDRESS[:3]
+
+
+def test_a_dead_server_is_detected_within_half_a_minute():
+    with open_socket(ADDRESS) as made:
+        assert made.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        idle, interval, probes = (
+            made.getsockopt(socket.IPPROTO_TCP, option)
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        )
+        assert idle + interval * probes <= 30
+        assert made.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 30_000
+
+
+async def test_the_client_connects_with_such_a_socket(tmp_path: Path):
+    before = len(alive())
+    async with client_of(FaultServer(), tmp_path) as client:
+        await client.request("GET", "/version")
+        assert len(alive()) == before + 1
+
+
+def alive() -> list[OwnedSocket]:
+    return [found for found in gc.get_objects() if isinstance(found, OwnedSocket)]

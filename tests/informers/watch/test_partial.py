@@ -1,0 +1,152 @@
+"""Objects with an unreadable field: the cache gets their readable fields."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import pytest
+from msgspec import Raw, Struct
+from structlog.testing import capture_logs
+
+from informers.informer import SharedInformer
+from informers.meta import ObjectMeta, labels_of
+from informers.resource import Resource
+from informers.store import Added, Change, Removed, Updated
+from informers.watch.parser import Undecodable, WatchParser
+from informers.watch.partial import Partial, complete
+from tests.informers.scripted import RecordedInstruments, ScriptedClient, following, stream
+from tests.informers.subjects import failure, key, line, page
+
+pytestmark = pytest.mark.looptime
+
+
+class Status(Struct, frozen=True):
+    phase: str | None = None
+
+
+class Machine(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: Mapping[str, str] | None = None
+    status: Status | None = None
+    undecodable: str = msgspec.field(default="", name="(undecodable)")
+
+
+MACHINES = Resource(Machine, group="example.org", version="v1", plural="machines", kind="Machine", partial=True)
+PHASE = "Expected `str | null`, got `int` - at `$.status.phase`"
+
+
+def machine(name: str, version: int, *, phase: Any = "Running", uid: str = "", **more: Any) -> dict[str, Any]:
+    meta = {"name": name, "namespace": "ns", "uid": uid or f"uid-of-{name}", "resourceVersion": str(version)}
+    return {"metadata": {**meta, **more.pop("meta", {})}, "spec": {"a": "b"}, "status": {"phase": phase}, **more}
+
+
+def raw(document: dict[str, Any]) -> Raw:
+    return Raw(json.dumps(document).encode())
+
+
+def partial(document: dict[str, Any]) -> Partial[Machine]:
+    found = MACHINES.decode_partially(raw(document), "why")
+    assert found is not None
+    return found
+
+
+def test_the_readable_fields_are_decoded_and_the_message_is_kept():
+    found = partial(machine("a", 5, phase=7, meta={"labels": {"x": "y"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}))
+    assert found.lost == ("status",)
+    assert found.object.spec == {"a": "b"}
+    assert found.object.status is None
+    assert found.object.undecodable == "why"
+    assert labels_of(found.object.metadata) == {"x": "y"}
+    assert found.object.metadata.deletion_timestamp is not None
+
+
+def test_several_fields_can_be_unreadable():
+    assert partial(machine("a", 5, phase=7, spec=[])).lost == ("spec", "status")
+
+
+def test_without_a_name_or_with_unreadable_metadata_nothing_is_decoded():
+    assert MACHINES.decode_partially(raw(machine("", 5)), "why") is None
+    assert MACHINES.decode_partially(raw(machine("a", 5, meta={"labels": 7})), "why") is None
+    assert MACHINES.decode_partially(Raw(b"[]"), "why") is None
+
+
+def test_a_resource_that_is_not_partial_decodes_nothing():
+    whole = Resource(Machine, group="example.org", version="v1", plural="machines", kind="Machine")
+    assert whole.decode_partially(raw(machine("a", 5, phase=7)), "why") is None
+
+
+def test_an_unreadable_field_keeps_its_cached_value_for_the_same_object_only():
+    old = MACHINES.decode(raw(machine("a", 4)))
+    new = partial(machine("a", 5, phase=7))
+    completed = complete(new, old)
+    assert completed.status == Status("Running")
+    assert completed.undecodable == "why"
+    assert completed.metadata.resource_version == "5"
+    assert complete(new, None).status is None
+    other = MACHINES.decode(raw(machine("a", 4, uid="another")))
+    assert complete(new, other).status is None
+
+
+def test_an_object_that_is_nested_too_deeply_in_an_unused_field_is_complete():
+    text = json.dumps({"type": "ADDED", "object": machine("a", 5, other="@")})
+    [event] = WatchParser(MACHINES).feed(text.replace('"@"', "[" * 20_000 + "]" * 20_000).encode() + b"\n")
+    assert isinstance(event, Undecodable)
+    assert event.partial == Partial(MACHINES.decode(raw(machine("a", 5))), ())
+
+
+def test_a_status_that_is_nested_too_deeply_is_unreadable_and_the_rest_is_decoded():
+    text = json.dumps({"type": "ADDED", "object": machine("a", 5, phase="@")})
+    [event] = WatchParser(MACHINES).feed(text.replace('"@"', "[" * 20_000 + "]" * 20_000).encode() + b"\n")
+    assert isinstance(event, Undecodable)
+    assert event.partial is not None
+    assert event.partial.lost == ("status",)
+    assert event.partial.object.spec == {"a": "b"}
+
+
+async def test_an_unreadable_field_disturbs_no_sibling_and_the_object_follows_its_metadata_until_it_is_deleted():
+    expired = line("ERROR", failure(410, "Expired"))
+    client = ScriptedClient(
+        page(machine("a", 1), machine("new", 2, phase=7), machine("x", 3), version=5),
+        stream(
+            line("MODIFIED", machine("x", 6, phase=7, meta={"labels": {"now": "here"}})),
+            line("ADDED", machine("b", 7)),
+            1.0,
+            expired,
+        ),
+        page(machine("a", 1), machine("b", 7), machine("new", 2, phase=7), machine("x", 8, phase=9), version=9),
+        stream(line("MODIFIED", machine("x", 10, phase="Failed")), 10.0, line("DELETED", machine("x", 11, phase=7))),
+    )
+    reports = RecordedInstruments()
+    informer = SharedInformer(MACHINES, client, chance=lambda: 0.0, instruments=reports)  # type: ignore[arg-type]
+    changes: list[Change[Machine]] = []
+    informer.add_handler(changes.append)
+    with capture_logs() as logs:
+        async with following(informer):
+            await asyncio.sleep(0.5)
+            found = {obj.metadata.name: obj.undecodable for obj in informer.store.values()}
+            assert found == {"a": "", "b": "", "new": PHASE, "x": PHASE.replace("$.", "$.object.")}
+            changed = informer.store.get(key("x"))
+            assert changed is not None
+            assert changed.status == Status("Running"), "the last readable value"
+            assert labels_of(changed.metadata) == {"now": "here"}, "the current metadata"
+            new = informer.store.get(key("new"))
+            assert new is not None
+            assert new.status is None
+            await asyncio.sleep(5)
+            readable = informer.store.get(key("x"))
+            assert readable is not None
+            assert (readable.status, readable.undecodable) == (Status("Failed"), "")
+            await asyncio.sleep(10)
+            assert informer.store.get(key("x")) is None
+    assert [type(change) for change in changes if name_of(change) == "x"] == [Added, Updated, Updated, Updated, Removed]
+    assert reports.calls.count("undecodable") == 4
+    told = [(entry["name"], entry["version"]) for entry in logs if entry["log_level"] == "error"]
+    assert told == [("new", "2"), ("x", "6"), ("x", "8")]
+
+
+def name_of(change: Change[Machine]) -> str:
+    return (change.last_known if isinstance(change, Removed) else change.new).metadata.name

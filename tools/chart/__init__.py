@@ -1,0 +1,1 @@
+"""Generates files of the Helm chart in charts/vmherd and of manifests/: `python -m tools.chart`."""

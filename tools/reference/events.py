@@ -1,0 +1,103 @@
+"""The page of all Events. Each reason in the code needs a text, and no other reason has a text."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Final
+
+from msgspec import Struct
+
+from tools.reference.event_texts import EVENTS
+from tools.reference.markdown import code, generated, table
+
+PROSE = """
+Events of sets have the source `virtualmachineinstancereplicaset-controller`, and Events of pools have the source
+`virtualmachinepool-controller`. `kubectl describe` and `kubectl events --for vmpool/NAME` show them. Similar Events are
+combined into one with a count, and the number of Events for each object is limited. The [metrics](../metrics.md) count
+every action.
+"""
+HEADER: Final = ("reason", "type", "on", "meaning", "what to do")
+WRITE: Final = re.compile(r"(?:Successful|Failed)[A-Z][A-Za-z]+|VirtualMachineFailure")
+"""The reason of an Event about a write, or about a condition. The code chooses such a reason from a table."""
+
+OPPOSITE: Final = re.compile(r"Successful(Create|Delete|Update)")
+"""The reason of a write that can fail. The reason of the failure has `Failed` in place of `Successful`."""
+
+OWNERS: Final[Mapping[str, str]] = {"pool": "pools", "replicaset": "sets", "replicas": "both", "takeover": "the lease"}
+"""For each folder of the controller, the objects that have the Events of the folder."""
+
+
+class Undescribed(ValueError):
+    """The reasons in the code and the reasons with a text differ. `str()` lists the reasons."""
+
+
+class Reason(Struct, frozen=True):
+    name: str
+    owner: str
+    warning: bool
+
+
+def page(controller: Path) -> str:
+    """Return the page. Raises Undescribed."""
+    found = reasons(controller)
+    described = {text.reason for text in EVENTS}
+    if found.keys() != described:
+        different = sorted(found.keys() ^ described)
+        raise Undescribed(f"in only one of the code and tools/reference/event_texts.py: {different}")
+    rows = []
+    for text in EVENTS:
+        reason = found[text.reason]
+        name = code(text.reason) + (f", {text.when}" if text.when else "")
+        rows.append((name, "Warning" if reason.warning else "Normal", reason.owner, text.meaning, text.remedy))
+    return f"{generated('Events', PROSE)}\n{table(HEADER, rows)}"
+
+
+def reasons(controller: Path) -> dict[str, Reason]:
+    """Return each reason of an Event in the code, by name."""
+    trees = {path: ast.parse(path.read_text()) for path in sorted(controller.rglob("*.py"))}
+    constants = {name: value for tree in trees.values() for name, value in _constants(tree)}
+    found: dict[str, Reason] = {}
+    for path, tree in trees.items():
+        owner = OWNERS.get(path.relative_to(controller).parts[0])
+        if owner is None:
+            continue
+        for name, warning in _reasons_in(tree, {**constants, **dict(_constants(tree))}):
+            before = found.get(name)
+            both = before is not None and before.owner != owner
+            found[name] = Reason(name, "both" if both else owner, warning)
+    return found
+
+
+def _constants(tree: ast.Module) -> Iterator[tuple[str, str]]:
+    for node in tree.body:
+        match node:
+            case (
+                ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant(value=str(value)))
+                | ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant(value=str(value)))
+            ):
+                yield name, value
+
+
+def _reasons_in(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tuple[str, bool]]:
+    notices = [node for node in ast.walk(tree) if isinstance(node, ast.Call) and _is_notice(node)]
+    for notice in notices:
+        given = {keyword.arg: keyword.value for keyword in notice.keywords}
+        warning = not isinstance(given.get("warning"), ast.Constant)
+        for part in ast.walk(given["reason"]):
+            match part:
+                case ast.Constant(value=str(name)):
+                    yield name, warning
+                case ast.Name(id=constant) if constant in constants:
+                    yield constants[constant], warning
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and WRITE.fullmatch(node.value):
+            yield node.value, "Fail" in node.value
+            if OPPOSITE.fullmatch(node.value):
+                yield node.value.replace("Successful", "Failed"), True
+
+
+def _is_notice(call: ast.Call) -> bool:
+    return isinstance(call.func, ast.Name) and call.func.id == "Notice"

@@ -1,0 +1,26 @@
+"""The list of the pages, and their content.
+
+docs/reference/api.md          from the CRDs in manifests/crds/
+docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/texts.py
+docs/reference/events.md       from the reasons in controller/ and tools/reference/texts.py
+docs/reference/flags.md        from the commands of the program
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tools.reference import api, events, flags, metadata
+
+ROOT = Path(__file__).resolve().parents[2]
+FOLDER = ROOT / "docs" / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """Return the up-to-date content of each page."""
+    return {
+        FOLDER / "api.md": api.page(sorted((ROOT / "manifests" / "crds").glob("*.yaml"))),
+        FOLDER / "annotations.md": metadata.page(),
+        FOLDER / "events.md": events.page(ROOT / "controller"),
+        FOLDER / "flags.md": flags.page(),
+    }

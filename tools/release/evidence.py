@@ -1,0 +1,67 @@
+"""Checksums, the statement about the origin of the files, and signatures."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from tools.release.project import Commit, Project
+from tools.release.running import Failed, run
+
+SUMS = "SHA256SUMS"
+PROVENANCE = "provenance.intoto.json"
+SIGNATURES = {"gpg": f"{SUMS}.asc", "minisign": f"{SUMS}.minisig", "cosign": f"{SUMS}.sigstore.json"}
+"""The file of each tool's signature. A signature has the time of signing, so it differs between two runs."""
+
+
+def sums(files: Mapping[str, bytes]) -> bytes:
+    """Return the checksums in the format that `sha256sum --check` reads."""
+    return "".join(f"{_digest(content)}  {name}\n" for name, content in sorted(files.items())).encode()
+
+
+def provenance(project: Project, commit: Commit, files: Mapping[str, bytes], sources: Mapping[str, bytes]) -> bytes:
+    """Return an in-toto statement with a SLSA provenance: which commit and which pins the files come from.
+
+    The machine that makes the release makes the statement, so no other party confirms it.
+    """
+    pins = [{"uri": name, "digest": {"sha256": _digest(content)}} for name, content in sorted(sources.items())]
+    statement = {
+        "_type": "https://in-toto.io/Statement/v1",
+        "subject": [{"name": name, "digest": {"sha256": _digest(each)}} for name, each in sorted(files.items())],
+        "predicateType": "https://slsa.dev/provenance/v1",
+        "predicate": {
+            "buildDefinition": {
+                "buildType": f"{project.home}/releasing/v1",
+                "externalParameters": {"version": project.version},
+                "resolvedDependencies": [{"uri": f"git+{project.home}", "digest": {"gitCommit": commit.id}}, *pins],
+            },
+            "runDetails": {"builder": {"id": f"{project.home}/releasing/make-release"}},
+        },
+    }
+    return (json.dumps(statement, indent=2) + "\n").encode()
+
+
+def sign(directory: Path, tool: str, key: str) -> str:
+    """Sign the checksums, and return the name of the new file. Raises Failed."""
+    if tool not in SIGNATURES:
+        raise Failed(f"unknown tool for signatures: {tool}; known: {', '.join(SIGNATURES)}")
+    if shutil.which(tool) is None:
+        raise Failed(f"{tool} is not on the PATH")
+    signed, signature = directory / SUMS, directory / SIGNATURES[tool]
+    match tool:
+        case "gpg":
+            local = ["--local-user", key] if key else []
+            run("gpg", "--batch", "--yes", "--armor", *local, "--output", signature, "--detach-sign", signed)
+        case "minisign":
+            run("minisign", "-S", "-s", key, "-m", signed, "-x", signature)
+        case _:
+            selected = ["--key", key] if key else []
+            run("cosign", "sign-blob", "--yes", *selected, "--bundle", signature, signed)
+    return signature.name
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
