@@ -70,7 +70,7 @@ async def disk_growth(pools: Pools) -> None:
     await pools.until(
         "the same claim with a request of 128Mi",
         pools.claims,
-        lambda seen: seen["data-0"]["metadata"]["uid"] == claim and requested(seen["data-0"]) >= 128 * UNITS["Mi"],
+        lambda seen: is_grown(seen.get("data-0"), claim),
         within_s=BOOT_S,
     )
     await pools.until_equal("a VM with the new size", lambda: size(pools), "128Mi", within_s=BOOT_S)
@@ -164,6 +164,10 @@ async def size(pools: Pools) -> object:
 
 async def state(pools: Pools) -> object:
     return ((await pools.vm("pool-0")).get("status") or {}).get("printableStatus")
+
+
+def is_grown(claim: Document | None, uid: str) -> bool:
+    return claim is not None and claim["metadata"]["uid"] == uid and requested(claim) >= 128 * UNITS["Mi"]
 
 
 def requested(claim: Document) -> int:

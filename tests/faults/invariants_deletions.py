@@ -20,16 +20,15 @@ from tests.faults.judge import Finding, Run, Violation, invariant
 from tests.faults.reasons import reason_of
 from tests.faults.states import (
     POOL,
-    PROTECT,
     SET,
     VM,
     VMI,
     Object,
-    annotations_of,
     controller_of,
     controller_uid,
     is_deleting,
     is_final,
+    is_protected,
     is_true,
     status_of,
 )
@@ -105,7 +104,7 @@ def s14_nothing_protected_or_delicate_is_deleted(history: History, run: Run) -> 
 def _reason_to_keep(item: Object) -> str:
     """Return the reason why the controller must not delete this VM or VMI, or ""."""
     owner = (controller_of(item) or {}).get("kind")
-    if owner in (POOL, SET) and annotations_of(item).get(PROTECT, "false") != "false":
+    if owner in (POOL, SET) and is_protected(item):
         return "is protected"
     status = status_of(item)
     if owner not in (POOL, VM) or is_final(item):

@@ -27,15 +27,14 @@ from tests.faults.states import (
     CHILD_OF,
     OWNERS,
     POOL,
-    PROTECT,
     SET,
     VMI,
     Object,
-    annotations_of,
     counts,
     is_deleting,
     is_final,
     is_paused,
+    is_protected,
     is_ready,
     is_true,
     name_of,
@@ -72,9 +71,7 @@ def is_excused(owner: Object, world: World) -> bool:
         return True
     members = world.children(uid_of(owner), CHILD_OF[owner["kind"]])
     surplus = sum(counts(owner, each) for each in members) > wanted(owner)
-    held = any(
-        annotations_of(each).get(PROTECT) == "true" or status_of(each).get("snapshotInProgress") for each in members
-    )
+    held = any(is_protected(each) or status_of(each).get("snapshotInProgress") for each in members)
     name, settings = strategy(owner, "scaleInStrategy")
     selected = bool((settings.get("selectionPolicy") or {}).get("selectors"))
     return surplus and (held or (owner["kind"] == POOL and (name != "proactive" or selected)))

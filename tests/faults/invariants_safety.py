@@ -39,6 +39,7 @@ from tests.faults.states import (
     controller_uid,
     is_deleting,
     is_paused,
+    is_protected,
     is_spent,
     labels_of,
     name_of,
@@ -316,7 +317,8 @@ def _wrong_adoption(history: History, change: Change, uid: str) -> str:
 def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
     """Return what is wrong with the removal of an ownerReference.
 
-    A VM loses the reference together with the finalizer. A set that is being deleted releases nothing.
+    A VM loses the reference together with the finalizer. A set that is being deleted releases nothing. A pool that is
+    being deleted releases its protected VMs (P20).
     """
     assert change.before is not None
     assert change.author is not None
@@ -326,17 +328,15 @@ def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
     start = run.window(change.time)
     earlier = tuple(each for each in history.objects[change.kind, change.uid] if each.number < change.number)
     owner = history.at(kind, uid, change.author.time)
+    if kind == POOL and owner is not None and is_deleting(owner) and is_protected(change.before):
+        return ""
     if owner is not None and all(selects(owner, labels_of(item)) for item in states_in(earlier, start, change.time)):
         return f"{change.name} is released, but its labels match"
     if owner is not None and is_deleting(owner) and history.at(kind, uid, start) is not None:
         before = history.at(kind, uid, start)
         if before is not None and is_deleting(before):
             return f"{change.name} is released by an owner that is being deleted"
-    return (
-        ""
-        if change.before["metadata"]["uid"] in shown(change.author.body, 10**9)
-        else (f"the release of {change.name} has no UID")
-    )
+    return "" if change.uid in shown(change.author.body, 10**9) else f"the release of {change.name} has no UID"
 
 
 @invariant("S7")

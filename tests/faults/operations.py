@@ -160,6 +160,7 @@ class DeleteChild(Struct, frozen=True, tag=True):
         child = await world.child(self.which)
         if child is None:
             return "no child"
+        world.preserved |= self.propagation == "Orphan"
         answer = await world.delete(world.child_plural, child, self.propagation)
         return f"{child['metadata']['name']} {answer.code}"
 

@@ -102,14 +102,17 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
     updated = None
     if samples:
         sample = samples[0]
-        current = [vmi for vmi in active if _label(vmi, TEMPLATE_HASH) == _label(sample, TEMPLATE_HASH)]
+        template = _label(sample, TEMPLATE_HASH)
+        # VMIs without a hash belong to the template of their adoption (R14).
+        adopted = _annotation(owner, ours.ADOPTED_TEMPLATE) or template
+        current = [vmi for vmi in active if (_label(vmi, TEMPLATE_HASH) or adopted) == template]
         updated = len(current)
         rolls = re.fullmatch(r"maxUnavailable=\d+%?", _annotation(owner, ours.ROLLING_UPDATE) or "")
         if rolls and not rolls.string.endswith("=0"):
             outdated = [vmi for vmi in active if vmi not in current and not _is_protected(vmi)]
             yield from (f"{_name(vmi)} is outdated after the rolling update" for vmi in outdated)
         for vmi in current:
-            if vmi["metadata"]["uid"] not in world.edited:
+            if _label(vmi, TEMPLATE_HASH) and vmi["metadata"]["uid"] not in world.edited:
                 yield from _compare(_name(vmi), _form(vmi), _form(sample))
     yield from _status(owner, fresh.owner, replicas=len(active), ready=_ready(active), updated=updated)
 

@@ -82,9 +82,9 @@ class World:
         """The UIDs that the owner has had."""
 
         self.preserved = False
-        """True if an operation has changed `scaleInStrategy`.
+        """True if an operation has changed `scaleInStrategy`, or has deleted a VM and orphaned its disks.
 
-        Then the pool may have preserved the disks of deleted VMs.
+        Then the disks of deleted VMs may exist.
         """
 
         self.refuses_creates = False

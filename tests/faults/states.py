@@ -122,6 +122,11 @@ def wanted(owner: Object) -> int:
     return 1 if replicas is None else int(replicas)
 
 
+def is_protected(item: Object) -> bool:
+    """Return True if vmherd must not delete the VM or VMI. Each value of the annotation but "false" protects."""
+    return annotations_of(item).get(PROTECT, "false") != "false"
+
+
 def is_paused(owner: Object) -> bool:
     return bool((owner.get("spec") or {}).get("paused"))
 
