@@ -89,7 +89,6 @@ manifests: $(INSTALLED)  ## write the generated files of the chart and of manife
 .PHONY: pictures
 pictures: $(INSTALLED)  ## make the pictures of docs/images from a real run; ARGS=--check only compares
 	@$(BIN)/python -m tools.pictures $(ARGS)
-	@$(BIN)/python -m tools.pictures.dashboards $(ARGS)
 
 .PHONY: reference
 reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check only compares

@@ -57,9 +57,5 @@ def main(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _present(picture: Path) -> str:
-    return picture.read_text() if picture.is_file() else ""
-
-
 if __name__ == "__main__":
     sys.exit(main(sys.argv[1:]))
