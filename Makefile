@@ -87,7 +87,7 @@ manifests: $(INSTALLED)  ## write the generated files of the chart and of manife
 	@$(BIN)/python -m tools.chart $(ARGS)
 
 .PHONY: pictures
-pictures: $(INSTALLED)  ## make the pictures of docs/images from a real run; ARGS=--check only compares
+pictures: $(INSTALLED)  ## make the pictures of the README from a real run; ARGS=--check only compares
 	@$(BIN)/python -m tools.pictures $(ARGS)
 
 .PHONY: reference
