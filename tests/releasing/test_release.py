@@ -52,8 +52,8 @@ def a_copy(directory: Path) -> Path:
 
 def a_release(directory: Path, tools: Path, *options: str, umask: int = 0o022) -> dict[str, bytes]:
     root = a_copy(directory)
-    command = [sys.executable, "-m", "release", VERSION, "--tools", str(tools), "--rehearsal", *options]
-    variables = {**os.environ, "PYTHONPATH": f"{root / '.ci'}:{root}"}
+    command = [sys.executable, "-m", "tools.release", VERSION, "--tools", str(tools), "--rehearsal", *options]
+    variables = {**os.environ, "PYTHONPATH": str(root)}
     done = subprocess.run(command, cwd=root, env=variables, capture_output=True, text=True, check=False, umask=umask)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "nothing was pushed" in done.stdout
