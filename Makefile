@@ -7,9 +7,8 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 
-# pip-tools pins all other packages. It is pinned only here.
-PIP_TOOLS := pip-tools==7.6.2
-LOCK_PYTHON ?= python3.11
+# uv pins all other packages. It is pinned only here.
+UV := uv==0.13.9
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -87,24 +86,34 @@ manifests: $(INSTALLED)  ## write the generated files of the chart and of manife
 	@$(BIN)/python -m tools.chart $(ARGS)
 
 .PHONY: pictures
-pictures: $(INSTALLED)  ## make the pictures of docs/images from a real run; ARGS=--check only compares
+pictures: $(INSTALLED)  ## make the pictures of the README from a real run; ARGS=--check only compares
 	@$(BIN)/python -m tools.pictures $(ARGS)
-	@$(BIN)/python -m tools.pictures.dashboards $(ARGS)
 
 .PHONY: reference
 reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check only compares
 	@$(BIN)/python -m tools.reference $(ARGS)
 
+# The pins are for the oldest supported Python, so the backports that only this version needs are among them. They name no
+# address of a package index: pip uses its configured index, and the hashes ensure that each index supplies the same
+# packages.
+LOCK := build/lock/bin/uv pip compile --quiet --no-config --python-version 3.11 --generate-hashes \
+	--custom-compile-command 'make lock' --output-file .ci/requirements
+
 .PHONY: lock
 lock:  ## pin the dependencies after a change of pyproject.toml
-	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear build/lock
-	@build/lock/bin/python -m pip --quiet install '$(PIP_TOOLS)'
-	@build/lock/bin/python tools/lock.py
+	@python=$$(PYTHON='$(PYTHON)' .ci/find-python) && "$$python" -m venv --clear build/lock
+	@build/lock/bin/python -m pip --quiet install '$(UV)'
+	@$(LOCK)-run.txt pyproject.toml --extra uvloop --extra secure
+	@$(LOCK)-plugin.txt pyproject.toml --extra cli
+	@$(LOCK)-dev.txt pyproject.toml --extra uvloop --extra secure --extra sandbox --group dev --group build
+	@$(LOCK)-release.txt --group release --group build
+	@for group in build audit checkov; do $(LOCK)-$$group.txt --group $$group || exit; done
 
 AUDIT := build/audit
+AUDIT_PYTHON ?= python3.11
 
 $(AUDIT)/.installed: .ci/requirements-audit.txt
-	@python=$$(PYTHON='$(LOCK_PYTHON)' .ci/find-python) && "$$python" -m venv --clear $(AUDIT)
+	@python=$$(PYTHON='$(AUDIT_PYTHON)' .ci/find-python) && "$$python" -m venv --clear $(AUDIT)
 	@$(AUDIT)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
 	@touch $@
 

@@ -187,6 +187,11 @@ def test_every_required_package_is_pinned():
     assert names_in([*dev, *PROJECT["build-system"]["requires"]]) - pinned("dev") == set()
 
 
+def test_the_packages_that_build_the_project_are_pinned():
+    assert PROJECT["dependency-groups"]["build"] == PROJECT["build-system"]["requires"]
+    assert names_in(PROJECT["dependency-groups"]["build"]) - pinned("build") == set()
+
+
 @pytest.mark.parametrize("name", ["run", "plugin"])
 def test_users_get_the_package_versions_of_the_tests(name):
     assert pinned_lines(name) <= pinned_lines("dev")

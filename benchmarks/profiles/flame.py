@@ -13,28 +13,11 @@ LEFT, TOP = 8, 30
 NARROWEST = 0.6
 """A function with a narrower box, in pixels, is left out."""
 
-COLOURS = {
-    "controller": "#f2a65a",
-    "informers": "#e8743b",
-    "pool": "#f6c85f",
-    "replicaset": "#f6c85f",
-    "runtime": "#f2a65a",
-    "aiohttp": "#8ab6d6",
-    "asyncio": "#a9d0b3",
-}
-OTHER = "#d9d2c7"
-OWN = (
-    "controller/",
-    "informers/",
-    "pool/",
-    "replicaset/",
-    "runtime/",
-    "metrics/",
-    "events/",
-    "kubevirt/",
-    "apimachinery/",
-)
+OWN = ("controller/", "informers/")
 """The beginnings of the names of vmherd's functions."""
+
+COLOURS = {"controller": "#f2a65a", "informers": "#e8743b", "aiohttp": "#8ab6d6", "asyncio": "#a9d0b3"}
+OTHER = "#d9d2c7"
 
 
 class Node(Struct):

@@ -6,7 +6,8 @@ import time
 from xml.etree import ElementTree
 
 from benchmarks.profiles import flame
-from benchmarks.profiles.sampler import Sampler
+from benchmarks.profiles.sampler import Sampler, name_of
+from controller.runtime.execute.executor import Executor
 
 FOLDED = "run;plan 60\nrun;write;encode 30\nrun 10\n"
 SVG = "{http://www.w3.org/2000/svg}"
@@ -34,6 +35,13 @@ def test_a_stopped_sampler_takes_no_samples():
     before = sampler.folded()
     spin(0.05)
     assert sampler.folded() == before
+
+
+def test_a_function_of_vmherd_has_the_name_of_its_folders_and_counts_as_own():
+    name = name_of(Executor.__init__.__code__)
+    assert name == "controller/runtime/execute/executor.py:Executor.__init__"
+    assert name.startswith(flame.OWN)
+    assert not name_of(ElementTree.fromstring.__code__).startswith(flame.OWN)
 
 
 def test_the_largest_functions_are_those_with_the_most_samples_of_their_own():

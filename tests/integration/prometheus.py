@@ -73,10 +73,10 @@ class Prometheus:
         found: list[dict[str, Any]] = answer["result"]
         return found
 
-    def history(self, query: str, *, seconds: float, step_s: float, end: float | None = None) -> list[dict[str, Any]]:
+    def history(self, query: str, *, seconds: float, step_s: float) -> list[dict[str, Any]]:
         """The series of the query in the last `seconds`, as Grafana requests them for a graph or an annotation."""
-        last = time.time() if end is None else end
-        answer = self._get("query_range", query=query, start=str(last - seconds), end=str(last), step=str(step_s))
+        now = time.time()
+        answer = self._get("query_range", query=query, start=str(now - seconds), end=str(now), step=str(step_s))
         assert answer["resultType"] == "matrix", answer
         found: list[dict[str, Any]] = answer["result"]
         return found

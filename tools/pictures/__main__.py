@@ -1,9 +1,8 @@
-"""`python -m tools.pictures` makes the pictures in docs/images: the demo's screen, `tree` and `why` of the plugin, and
-the architecture.
+"""`python -m tools.pictures` makes the pictures of the README: the demo's screen, and `tree` and `why` of the plugin.
 
-The first three show a real run of the demo's control plane, so the command needs the programs of the sandbox. Names,
-ages and addresses that differ from run to run are replaced. With `--check`, the command writes nothing and prints the
-outdated pictures.
+They show a real run of the demo's control plane, so the command needs the programs of the sandbox. Names, ages and
+addresses that differ from run to run are replaced. With `--check`, the command writes nothing and prints the outdated
+pictures.
 """
 
 from __future__ import annotations
@@ -15,7 +14,6 @@ from pathlib import Path
 from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlaneError
 from sandbox.demo.cluster import DemoFailed
-from tools.pictures.architecture import DESCRIPTION, draw, parse
 from tools.pictures.run import WIDTH, Shots, take
 from tools.pictures.terminal import svg, width_of
 
@@ -29,7 +27,6 @@ def pictures(shots: Shots) -> dict[str, str]:
         "demo.svg": svg(shots.demo, title="vmherd demo", name="demo", width=WIDTH),
         "tree.svg": svg(shots.tree, title="kubectl vmherd tree", name="tree", width=width_of(shots.tree)),
         "why.svg": svg(shots.why, title="kubectl vmherd why", name="why", width=width_of(shots.why)),
-        "architecture.svg": draw(parse(DESCRIPTION.read_text())),
     }
 
 
@@ -55,10 +52,6 @@ def main(arguments: Sequence[str]) -> int:
         (IMAGES / name).write_text(made[name])
         print(f"wrote docs/images/{name}")
     return 0
-
-
-def _present(picture: Path) -> str:
-    return picture.read_text() if picture.is_file() else ""
 
 
 if __name__ == "__main__":

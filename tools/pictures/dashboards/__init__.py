@@ -1,1 +1,0 @@
-"""Draws the dashboards from the data of a real Prometheus, which has scraped a real vmherd on a sandbox."""
