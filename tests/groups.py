@@ -20,6 +20,7 @@ SHARED_PLANES = {
     "idle_plane": 3,
     "kubevirt_plane": 1,
     "launcher_plane": 1,
+    "conformance_run": 1,
     "hostile": 1,
 }
 """The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""

@@ -1,6 +1,6 @@
 """docs/rules.md is complete.
 
-Each rule has a section, each section cites tests that exist, and no other rule is cited.
+Each rule has a section, each section cites tests or conformance cases that exist, and no other rule is cited.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from collections.abc import Collection
 from pathlib import Path
 
 import pytest
+
+from conformance.catalogue import CASES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "rules.md"
@@ -27,7 +29,9 @@ CITED_TESTS = re.compile(r"^Tests: (.*?)(?=\n\n|\Z)", re.MULTILINE | re.DOTALL)
 
 
 def problems_of(page: str, tests: Collection[str]) -> list[str]:
-    """The problems of the page, one sentence each. `tests` are the names of the test functions."""
+    """The problems of the page, one sentence each. `tests` are the names of the test functions and the IDs of the
+    conformance cases.
+    """
     sections = SECTION.findall(page)
     names = [name for name, _ in sections]
     found = [f"{rule} has no section" for rule in RULES if rule not in names]
@@ -36,7 +40,7 @@ def problems_of(page: str, tests: Collection[str]) -> list[str]:
     if not found and tuple(names) != RULES:
         found.append("the sections are not in order")
     for name, text in sections:
-        cited = [test for line in CITED_TESTS.findall(text) for test in re.findall(r"`(test_\w+)`", line)]
+        cited = [test for line in CITED_TESTS.findall(text) for test in re.findall(r"`([^`]+)`", line)]
         if not cited:
             found.append(f"{name} cites no test")
         if len(cited) > CITED_AT_MOST:
@@ -46,8 +50,10 @@ def problems_of(page: str, tests: Collection[str]) -> list[str]:
 
 
 def existing_tests() -> set[str]:
+    """The names of the test functions and the IDs of the conformance cases."""
     sources = (path.read_text() for path in (ROOT / "tests").rglob("test_*.py"))
-    return {name for source in sources for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", source, re.MULTILINE)}
+    tests = {name for source in sources for name in re.findall(r"^ *(?:async )?def (test_\w+)\(", source, re.MULTILINE)}
+    return tests | {case.id for case in CASES}
 
 
 def unknown_citations(text: str) -> set[str]:
@@ -84,6 +90,7 @@ def test_a_complete_page_has_no_problems() -> None:
         ("### R1 Title", "### R2 Title\n\n### R1 Title", "R2 has two sections"),
         ("### G9 Title\n\nText.\n\nTests: `test_one`", "### G9 Title\n\nText.", "G9 cites no test"),
         ("Tests: `test_one`", "Tests: `test_two`", "R1 cites test_two, which does not exist"),
+        ("Tests: `test_one`", "Tests: `set-nmaes`", "R1 cites set-nmaes, which does not exist"),
         ("Tests: `test_one`", "Tests: `test_one`,\n`test_two`", "R1 cites test_two, which does not exist"),
         ("Tests: `test_one`", "Tests: " + "`test_one`, " * 9, "R1 cites more than 8 tests"),
         ("Tests: `test_one`", "As `test_one` shows.", "R1 cites no test"),

@@ -98,6 +98,7 @@ async def disk_reused(pools: Pools) -> None:
 )
 async def disk_delete_vm(pools: Pools) -> None:
     before = await with_disks(pools, 2)
+    vms = await pools.members()
     await pools.delete_vm("pool-0", "Foreground")
     await pools.until(
         "a new disk data-0",
@@ -105,6 +106,9 @@ async def disk_delete_vm(pools: Pools) -> None:
         lambda seen: len(seen) == 2 and is_new(seen, before, "data-0") and not is_new(seen, before, "data-1"),
         within_s=BOOT_S,
     )
+    now = await pools.until_names(0, 1)
+    require("a new VM pool-0", is_new(now, vms, "pool-0"), now)
+    require("that pool-1 stays", not is_new(now, vms, "pool-1"), now)
 
 
 @cases.add(

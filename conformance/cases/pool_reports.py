@@ -115,6 +115,8 @@ async def ready_count(pools: Pools) -> None:
     await pools.until_ready(2)
     await pools.api.merge(f"{pools.vm_path}/pool-0", {"spec": {"runStrategy": "Halted"}})
     await pools.until_equal("2 VMs, 1 of them ready", lambda: pools.counts(NAME), (2, 1), within_s=90)
+    await pools.api.merge(f"{pools.vm_path}/pool-0", {"spec": {"runStrategy": "Always"}})
+    await pools.until_ready(2)
 
 
 @cases.add("pool-columns", "kubectl get shows the columns Desired, Current, Ready and Age", rules="P7")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from conformance.api import labels_of, owners_of, uids_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.namespace import STOPPED_S, require
 from conformance.pools import NAME, Pools
@@ -86,19 +87,29 @@ async def autoscaler(pools: Pools) -> None:
 async def fill_gap(pools: Pools) -> None:
     await pools.made(3, scaleInStrategy=proactive("AscendingOrder"))
     await pools.scale(2, NAME)
-    await pools.until_names(1, 2)
+    before = await pools.until_names(1, 2)
     await pools.until("no VM pool-0", pools.vms, lambda seen: "pool-0" not in seen, within_s=STOPPED_S)
     await pools.scale(4, NAME)
-    await pools.until_names(0, 1, 2, 3)
+    after = await pools.until_names(0, 1, 2, 3)
+    require("that pool-1 and pool-2 stay", uids_of(before) <= uids_of(after), after)
 
 
 @cases.add("pool-taken-name", "A pool leaves out an ordinal whose name another VM has", rules="P3")
 async def taken_name(pools: Pools) -> None:
     template = pools.template(labels={"app": "other"})
     body = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "pool-1"}}
-    await pools.api.create(pools.vm_path, {**body, "spec": template["spec"]})
+    foreign = await pools.api.create(pools.vm_path, {**body, "spec": template["spec"]})
     await pools.make(3)
     await pools.until_names(0, 2, 3)
+    kept = await pools.vm("pool-1")
+    require("that the other VM stays", kept["metadata"]["uid"] == foreign["metadata"]["uid"], kept)
+    same = not owners_of(kept) and labels_of(kept) == labels_of(foreign)
+    require("no owner and no new label of the other VM", same, kept["metadata"])
+    await pools.delete_vm("pool-1")
+    await pools.until("no VM pool-1", pools.vms, lambda seen: "pool-1" not in seen, within_s=STOPPED_S)
+    await asyncio.sleep(BETWEEN_CREATES_S)  # a controller decides from its cache, which may be behind
+    await pools.scale(4, NAME)
+    await pools.until_names(0, 1, 2, 3)
 
 
 @cases.add("pool-replace-deleted", "A VM that a user deletes is created again under its name", rules="P3 P9")
@@ -207,17 +218,24 @@ async def unmanaged(pools: Pools) -> None:
 @cases.add("pool-remove-mark", "Scale-in deletes VMs with vmherd.dev/remove first", rules="P8", origin=Origin.VMHERD)
 async def remove_mark(pools: Pools) -> None:
     await pools.made(4, scaleInStrategy=proactive("DescendingOrder"))
-    await annotate(pools, "pool-1", {"vmherd.dev/remove": "true"})
+    await pools.api.merge(f"{pools.vm_path}/pool-0", {"metadata": {"annotations": {"vmherd.dev/deletion-cost": "-9"}}})
+    await annotate(pools, "pool-1", {"vmherd.dev/remove": "true", "vmherd.dev/deletion-cost": "9"})
     await pools.scale(3, NAME)
     await pools.until_names(0, 2, 3)
+    await pools.scale(2, NAME)
+    await pools.until_names(2, 3)
 
 
 @cases.add("pool-protect-mark", "Scale-in never deletes a VM with vmherd.dev/protect", rules="P8", origin=Origin.VMHERD)
 async def protect_mark(pools: Pools) -> None:
     await pools.made(3, scaleInStrategy=proactive("DescendingOrder"))
-    await annotate(pools, "pool-2", {"vmherd.dev/protect": "true"})
-    await pools.scale(1, NAME)
+    await annotate(pools, "pool-2", {"vmherd.dev/protect": "true", "vmherd.dev/remove": "true"})
+    await pools.scale(0, NAME)
     await pools.until_names(2)
+    await pools.until_told(NAME, "ProtectedFromDeletion")
+    await pools.stays("the protected VM", pools.members, lambda seen: [*seen] == ["pool-2"])
+    await annotate(pools, "pool-2", {"vmherd.dev/protect": "false"})
+    await pools.until_names()
 
 
 @cases.add("pool-deletion-cost", "Scale-in deletes the VM with the lowest cost first", rules="P8", origin=Origin.VMHERD)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 
-from conformance.api import controller_of, labels_of, owners_of
+from conformance.api import controller_of, labels_of, owners_of, uids_of
 from conformance.case import Cases, Kind, Skip
 from conformance.namespace import BOOT_S, STOPPED_S, require
 from conformance.replica_sets import LABELS, NAME, ReplicaSets
@@ -12,6 +13,8 @@ from conformance.templates import vmi_template
 
 cases: Cases[ReplicaSets] = Cases(Kind.SETS)
 SUFFIX = "[a-z0-9]{5}"
+SEEN_S = 1.0
+"""The time in which a controller sees a new object, in seconds. It decides from its cache, which may be behind."""
 
 
 @cases.add("set-names", "The name of a VMI is the name of the set and five characters", rules="R5")
@@ -54,21 +57,27 @@ async def template_metadata(sets: ReplicaSets) -> None:
 
 @cases.add("set-adopt-orphan", "A set adopts a VMI that matches its selector and has no controller", rules="R2")
 async def adopt_orphan(sets: ReplicaSets) -> None:
-    await sets.make_vmi("orphan", LABELS)
+    orphan = await sets.make_vmi("orphan", LABELS)
+    await asyncio.sleep(SEEN_S)
     await sets.make(2)
     found = await sets.until_members(2)
-    require("that the orphan is one of the 2 VMIs", "orphan" in found, found)
+    require("that the orphan is one of the 2 VMIs", orphan["metadata"]["uid"] in uids_of(found), found)
+    require("no other VMI", (await sets.vmis()).keys() == found.keys(), await sets.vmis())
 
 
 @cases.add("set-release", "A VMI whose labels no longer match is released and replaced", rules="R2")
 async def release(sets: ReplicaSets) -> None:
-    leaving = min(await sets.made(2))
+    before = await sets.made(2)
+    leaving = min(before)
     await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
     await sets.until(
         "a replacement", sets.members, lambda seen: len(seen) == 2 and leaving not in seen, within_s=STOPPED_S
     )
     after = (await sets.vmis()).get(leaving)
     require(f"that {leaving} stays without an owner", after and not owners_of(after), after and owners_of(after))
+    kept = labels_of(after or {})
+    labels = {**labels_of(before[leaving]), "app": "other"}
+    require("that its other labels stay", labels.items() <= kept.items(), kept)
 
 
 @cases.add("set-readopt", "A released VMI is adopted again if its labels match again", rules="R2")
@@ -134,6 +143,7 @@ async def recreate(sets: ReplicaSets) -> None:
 async def selector_expressions(sets: ReplicaSets) -> None:
     selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["herd", "flock"]}]}
     await sets.make_vmi("orphan", {"app": "flock"})
+    await asyncio.sleep(SEEN_S)
     await sets.make(2, selector=selector)
     found = await sets.until_members(2)
     require("that the orphan is one of the 2 VMIs", "orphan" in found, found)

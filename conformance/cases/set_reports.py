@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from conformance.api import owners_of
 from conformance.case import Cases, Document, Kind, Origin
-from conformance.namespace import QUIET_S, CaseNamespace, require
+from conformance.namespace import QUIET_S, STOPPED_S, CaseNamespace, require
 from conformance.replica_sets import LABELS, NAME, ReplicaSets
 
 cases: Cases[ReplicaSets] = Cases(Kind.SETS)
@@ -14,7 +15,8 @@ COLUMNS = ("Name", "Desired", "Current", "Ready", "Age")
 async def pause(sets: ReplicaSets) -> None:
     before = await sets.made(1)
     await sets.change({"spec": {"paused": True}}, NAME)
-    await until_condition(sets, "ReplicaPaused", NAME)
+    found = await until_condition(sets, "ReplicaPaused", NAME)
+    require("reason Paused", found.get("reason") == "Paused", found)
     await sets.scale(3, NAME)
     await sets.stays("no scaling", sets.members, lambda seen: seen.keys() == before.keys())
 
@@ -53,6 +55,7 @@ async def paused_counts(sets: ReplicaSets) -> None:
     await until_condition(sets, "ReplicaPaused", NAME)
     await sets.api.delete(f"{sets.vmi_path}/{gone}")
     await sets.until("status.replicas 1", lambda: sets.counts(NAME), lambda seen: seen[0] == 1)
+    await sets.stays("no new VMI", sets.members, lambda seen: len(seen) == 1 and gone not in seen)
 
 
 @cases.add("set-paused-claims", "A paused set still adopts and releases VMIs", rules="R2 R8")
@@ -61,9 +64,13 @@ async def paused_claims(sets: ReplicaSets) -> None:
     await sets.change({"spec": {"paused": True}}, NAME)
     await until_condition(sets, "ReplicaPaused", NAME)
     await sets.make_vmi("orphan", LABELS)
-    await sets.until("that the orphan is adopted", sets.members, lambda seen: "orphan" in seen)
+    found = await sets.until_members(2)
+    require("that the orphan is adopted and no VMI is deleted", found.keys() == {leaving, "orphan"}, found)
     await sets.api.merge(f"{sets.vmi_path}/{leaving}", {"metadata": {"labels": {"app": "other"}}})
-    await sets.until("only the orphan", sets.members, lambda seen: [*seen] == ["orphan"])
+    await sets.until("only the orphan", sets.members, lambda seen: [*seen] == ["orphan"], within_s=STOPPED_S)
+    await sets.until_members(1)
+    found = await sets.vmis()
+    require(f"that {leaving} stays without an owner", leaving in found and not owners_of(found[leaving]), found)
 
 
 @cases.add("set-events", "Events report created and deleted VMIs", rules="R12")

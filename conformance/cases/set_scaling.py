@@ -99,6 +99,7 @@ async def replace_terminating(sets: ReplicaSets) -> None:
         require(f"that {kept} stays", kept in after, after)
         found = await sets.api.find(path)
         require(f"that {slow} still terminates", found is not None and is_terminating(found), found or "it is gone")
+        await sets.stays("one replacement", sets.vmis, lambda seen: len(seen) == 3 and after.keys() <= seen.keys())
     finally:
         await sets.let_go(path)
 
@@ -146,10 +147,13 @@ async def replace_unknown(sets: ReplicaSets) -> None:
 )
 async def ready_count(sets: ReplicaSets) -> None:
     await sets.make(2)
-    await sets.until_ready(2)
+    ready = await sets.until_ready(2)
     await sets.change({"spec": {"template": {"metadata": {"annotations": NEVER_READY}}}}, NAME)
     await sets.scale(3, NAME)
     await sets.until_equal("3 VMIs, 2 of them ready", lambda: sets.counts(NAME), (3, 2))
+    await sets.api.merge(f"{sets.vmi_path}/{min(ready)}", {"metadata": {"annotations": NEVER_READY}})
+    await sets.until_equal("3 VMIs, 1 of them ready", lambda: sets.counts(NAME), (3, 1))
+    require("that no VMI is replaced", ready.keys() <= (await sets.members()).keys(), await sets.members())
 
 
 @cases.add(
@@ -173,7 +177,10 @@ async def protect_mark(sets: ReplicaSets) -> None:
     await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {"vmherd.dev/protect": "true"}}})
     await sets.scale(0, NAME)
     await sets.until("only the protected VMI", sets.members, lambda seen: [*seen] == [kept])
+    await sets.until_told(NAME, "ProtectedFromDeletion")
     await sets.stays("the protected VMI", sets.members, lambda seen: [*seen] == [kept])
+    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {"vmherd.dev/protect": "false"}}})
+    await sets.until_members(0)
 
 
 @cases.add("set-template-change", "A new template is used for new VMIs only", rules="R14")

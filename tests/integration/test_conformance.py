@@ -1,17 +1,16 @@
-"""`vmherd conformance` as a user types it: in a sandbox with a controller, in a sandbox without a controller, and
-interrupted.
+"""`vmherd conformance` as a user types it: on a cluster without a controller, and interrupted.
+
+`tests/conformance/test_cases_cluster.py` runs all cases with a controller.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree
 
 import pytest
 
@@ -25,7 +24,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
 ROOT = Path(__file__).resolve().parents[2]
 NAMESPACES = "/api/v1/namespaces?labelSelector=vmherd.dev/conformance"
-FEW = ("set-scale-in", "set-replace-deleted", "set-columns", "pool-names", "pool-update-default", "pool-disk-reused")
 
 
 def environment() -> dict[str, str]:
@@ -48,17 +46,6 @@ def vmherd(*arguments: str) -> subprocess.CompletedProcess[str]:
 def bare_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     with running_plane(control_plane_binaries) as plane:
         yield plane
-
-
-def test_a_sandbox_with_the_controller_passes(control_plane_binaries: Binaries, tmp_path: Path) -> None:
-    report = tmp_path / "report.xml"
-    only = ",".join(FEW)
-    done = vmherd("sandbox", "conformance", "--only", only, "--output", "json", "--report", str(report))
-    assert done.returncode == 0, done.stdout + done.stderr
-    found = json.loads(done.stdout)
-    assert {case["id"]: case["status"] for case in found["cases"]} == dict.fromkeys(FEW, "passed")
-    assert {kind["reconciler"] for kind in found["kinds"].values()} == {"vmherd"}
-    assert ElementTree.parse(report).getroot().get("tests") == str(len(FEW))
 
 
 def test_without_a_controller_the_cases_fail_and_leave_nothing(bare_plane: ControlPlane) -> None:

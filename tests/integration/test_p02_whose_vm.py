@@ -15,7 +15,6 @@ from tests.integration.pool_namespace import (
     READY_AFTER,
     PoolNamespace,
     finalizers_of,
-    is_vm_ready,
     uids,
     vm_template,
 )
@@ -41,19 +40,6 @@ def without_writes(vm: dict[str, Any]) -> tuple[Any, ...]:
         metadata.get("deletionTimestamp"),
         vm["spec"],
     )
-
-
-def test_p2_an_orphan_that_matches_is_not_adopted_and_does_not_count(pools: PoolNamespace) -> None:
-    pools.make_vm("orphan")
-    eventually(lambda: is_vm_ready(pools.vm("orphan")))
-    before = pools.vm("orphan")
-    pool = pools.make_pool(2)
-    pools.wait_for_vms("orphan", "pool-0", "pool-1")
-    pools.wait_ready(2)
-    assert sorted(owned_by(pools.vms().values(), pool)) == ["pool-0", "pool-1"]
-    pools.scale(0)
-    pools.wait_for_vms("orphan")
-    assert without_writes(pools.vm("orphan")) == without_writes(before)
 
 
 def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_foreign_metadata(

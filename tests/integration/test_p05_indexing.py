@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import pytest
@@ -39,24 +38,6 @@ AS_WRITTEN: dict[str, dict[str, Any]] = {
 EVERYTHING = {**CONFIG_MAPS, **SECRETS, **SYSPREP, **DISKS, **AS_WRITTEN}
 NAMES = ("name", "secretName", "claimName")
 
-SETTINGS: dict[str, tuple[dict[str, Any], set[str]]] = {
-    "neither": ({}, set()),
-    "refused": (
-        {"nameGeneration": {"appendIndexToConfigMapRefs": False, "appendIndexToSecretRefs": False}},
-        set(),
-    ),
-    "config-maps": ({"nameGeneration": {"appendIndexToConfigMapRefs": True}}, {*CONFIG_MAPS}),
-    "secrets": ({"nameGeneration": {"appendIndexToSecretRefs": True}}, {*SECRETS}),
-    "both": (
-        {"nameGeneration": {"appendIndexToConfigMapRefs": True, "appendIndexToSecretRefs": True}},
-        {*CONFIG_MAPS, *SECRETS},
-    ),
-    "older-config-maps": ({"appendPostfixToConfigMapReferences": True}, {*CONFIG_MAPS}),
-    "older-secrets": ({"appendPostfixToSecretReferences": True}, {*SECRETS}),
-    "older-config-maps-inside": ({"nameGeneration": {"appendPostfixToConfigMapReferences": True}}, {*CONFIG_MAPS}),
-    "older-secrets-inside": ({"nameGeneration": {"appendPostfixToSecretReferences": True}}, {*SECRETS}),
-}
-
 
 def indexed(source: dict[str, Any], ordinal: int) -> dict[str, Any]:
     """The source of a volume, with the ordinal at the end of every referenced name."""
@@ -72,38 +53,10 @@ def halted_template() -> dict[str, Any]:
     return vm_template(disks=("root",), volumes=volumes, runStrategy="Halted")
 
 
-def with_own_root(document: Any, pool: str) -> Any:
-    """The document with another name of the disk `root`. Two pools must not use the same disks (P21)."""
-    return json.loads(json.dumps(document).replace('"root"', f'"{pool}-root"'))
-
-
 def volumes_of(vm: dict[str, Any]) -> dict[str, dict[str, Any]]:
     """The sources of a VM's volumes, by the volumes' names."""
     volumes = vm["spec"]["template"]["spec"]["volumes"]
     return {volume["name"]: {field: volume[field] for field in volume if field != "name"} for volume in volumes}
-
-
-def test_p5_disks_always_get_the_ordinal_and_other_references_as_the_settings_say_in_each_spelling(
-    pools: PoolNamespace,
-) -> None:
-    for name, (settings, _) in SETTINGS.items():
-        pools.make_pool(2, name=name, template=with_own_root(halted_template(), name), **settings)
-    pools.wait_for_vms(*(f"{name}-{ordinal}" for name in SETTINGS for ordinal in (0, 1)), ready=False)
-    vms = pools.vms()
-    for name, (_, chosen) in SETTINGS.items():
-        everything = with_own_root(EVERYTHING, name)
-        for ordinal in (0, 1):
-            vm = vms[f"{name}-{ordinal}"]
-            differing = {*with_own_root(DISKS, name), *chosen}
-            wanted = {
-                volume: indexed(source, ordinal) if volume in differing else source
-                for volume, source in everything.items()
-            }
-            assert volumes_of(vm) == wanted, name
-            (disk,) = vm["spec"]["dataVolumeTemplates"]
-            assert disk["metadata"]["name"] == f"{name}-root-{ordinal}"
-            devices = vm["spec"]["template"]["spec"]["domain"]["devices"]["disks"]
-            assert {device["name"] for device in devices} == set(everything), "the disks still find their volumes"
 
 
 def test_p5_each_vm_runs_on_its_own_disks(pools: PoolNamespace) -> None:

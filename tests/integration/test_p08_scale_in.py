@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 import pytest
@@ -13,11 +12,6 @@ from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, vm_templat
 pytestmark = pytest.mark.cluster
 
 HALTED: dict[str, Any] = {"runStrategy": "Halted"}
-A_SECOND = 1.1
-"""The pause between the creation of two VMs, in seconds.
-
-After this pause, the creation timestamps differ: they are whole seconds.
-"""
 
 
 def proactive(**policy: Any) -> dict[str, Any]:
@@ -39,41 +33,10 @@ def numbers(pools: PoolNamespace) -> set[int]:
     return {len(each) for each in ordinals(pools).values()}
 
 
-def leaving(pools: PoolNamespace) -> set[str]:
-    return {name for name, vm in pools.vms().items() if "deletionTimestamp" in vm["metadata"]}
-
-
 SORTED = {"AscendingOrder": {2, 3}, "DescendingOrder": {0, 1}, "Newest": {0, 3}, "Oldest": {1, 2}}
 """A pool is scaled in from four VMs to two. For each policy, the ordinals of the remaining VMs. The VMs 0 and 3 are the
 oldest, and 2 is the newest.
 """
-
-
-def test_p8_each_sort_policy_has_its_own_order(pools: PoolNamespace) -> None:
-    names = {policy: policy.lower() for policy in SORTED}
-
-    def wait_for(*wanted: int) -> None:
-        eventually(lambda: ordinals(pools) == {name: set(wanted) for name in names.values()})
-
-    for policy, name in names.items():
-        pools.make_vm(f"{name}-1", labels={"app": "other"}, template=vm_template(**HALTED))
-        pools.make_vm(f"{name}-2", labels={"app": "other"}, template=vm_template(**HALTED))
-        pools.make_pool(2, name=name, template=vm_template(**HALTED), scaleInStrategy=proactive(sortPolicy=policy))
-    wait_for(0, 3)
-    for replicas, comes in ((3, 1), (4, 2)):
-        time.sleep(A_SECOND)
-        for name in names.values():
-            pools.delete_vm(f"{name}-{comes}")
-        eventually(lambda number=comes: not pools.vms().keys() & {f"{name}-{number}" for name in names.values()})
-        pools.wait_until_seen(name=names["Oldest"])
-        for name in names.values():
-            pools.scale(replicas, name=name)
-        wait_for(0, 3, *range(1, comes + 1))
-    for name in names.values():
-        pools.scale(2, name=name)
-    eventually(lambda: numbers(pools) == {2})
-    stayed = ordinals(pools)
-    assert {policy: stayed[name] for policy, name in names.items()} == SORTED
 
 
 def test_p8_by_default_vms_that_are_not_ready_are_deleted_first(pools: PoolNamespace) -> None:
@@ -144,27 +107,6 @@ def test_p8_surplus_vms_are_chosen_from_the_vms_that_match(pools: PoolNamespace)
     pools.scale(2)
     pools.wait_for_ordinals(0, 3, ready=False)
     assert not pools.told("ScaleInIncomplete")
-
-
-def test_p8_removal_mark_and_cost_outweigh_the_policy_and_protected_vms_stay(pools: PoolNamespace) -> None:
-    strategy = proactive(sortPolicy="AscendingOrder")
-    pools.make_pool(6, template=vm_template(**HALTED), scaleInStrategy=strategy)
-    pools.wait_for_ordinals(*range(6), ready=False)
-    pools.mark_vm("pool-0", protect="true", remove="true", deletion_cost="-9")
-    pools.mark_vm("pool-1", deletion_cost="5")
-    pools.mark_vm("pool-4", deletion_cost="-5")
-    pools.mark_vm("pool-5", remove="true", deletion_cost="9")
-    pools.wait_until_seen()
-    left = {0, 1, 2, 3, 4, 5}
-    for replicas, goes in ((5, 5), (4, 4), (3, 2), (2, 3), (1, 1)):
-        pools.scale(replicas)
-        left.remove(goes)
-        eventually(lambda wanted=frozenset(left): ordinals(pools)["pool"] == wanted, what=f"{goes} goes")
-    pools.scale(0)
-    eventually(lambda: pools.told("ProtectedFromDeletion")["pool"] == 1, what="an Event explains the protection")
-    stays(lambda: ordinals(pools)["pool"] == {0}, for_s=0.7)
-    pools.mark_vm("pool-0", protect="false")
-    eventually(lambda: not pools.vms(), what="it goes without protection")
 
 
 def test_p8_a_vm_with_a_snapshot_in_progress_is_deleted_last_and_after_the_snapshot(

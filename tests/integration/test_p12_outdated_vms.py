@@ -23,12 +23,11 @@ from tests.integration.pool_namespace import (
     uids,
     vm_template,
 )
-from tests.integration.renewal import VMIS, VMS, annotations_of, done, revision_of, template_revision_of, vm_memory_of
+from tests.integration.renewal import VMS, annotations_of, done, revision_of, template_revision_of, vm_memory_of
 
 pytestmark = pytest.mark.cluster
 
 HALTED = {"runStrategy": "Halted"}
-OPPORTUNISTIC = {"opportunistic": {}}
 FIRMWARE = {"uuid": "5d307ca9-b3ef-428c-8861-06e72d69f223", "serial": "e4686d2c"}
 HOT_DISK = {"name": "hot", "disk": {"bus": "scsi"}, "serial": "hot-1"}
 HOT_VOLUME = {"name": "hot", "dataVolume": {"name": "hot", "hotpluggable": True}}
@@ -179,24 +178,6 @@ def test_p12_a_vm_whose_revision_is_missing_is_brought_to_the_template(pools: Po
     assert [machine["domain"]["firmware"] for machine in machines] == [FIRMWARE] * 2
     assert pools.vm("pool-0")["spec"]["runStrategy"] == "Halted"
     assert "pool-0" not in pools.vmis()
-
-
-def test_p12_an_unmanaged_pool_changes_no_vm_and_creates_new_vms_from_the_template(pools: PoolNamespace) -> None:
-    pools.make_pool(2, updateStrategy={"unmanaged": {}})
-    pools.wait_ready(2)
-    position = pools.plane.audit_position()
-    pools.change_template(vm_template(memory="128M", labels={"tier": "new"}))
-    eventually(lambda: pools.pool_status().get("updatedReplicas", 0) == 0, what="both are outdated")
-    pools.scale(3)
-    pools.wait_for_ordinals(0, 1, 2)
-    stays(lambda: len(pools.vmis()) == 3, for_s=0.7)
-    assert {name: vm_memory_of(vm) for name, vm in pools.vms().items()} == {
-        "pool-0": "64M",
-        "pool-1": "64M",
-        "pool-2": "128M",
-    }
-    assert [done(pools, verb, kind, since=position) for verb in ("patch", "delete") for kind in (VMS, VMIS)] == [[]] * 4
-    eventually(lambda: pools.pool_status().get("updatedReplicas", 0) == 1, what="only the new VM is up to date")
 
 
 LABELS = {"labelSelector": {"matchLabels": {"tier": "batch"}}}

@@ -2,26 +2,12 @@
 
 from __future__ import annotations
 
-import re
-
 import pytest
 
-from tests.integration.controller_process import LABELS, ReplicaSetNamespace, eventually, stays
+from tests.integration.controller_process import LABELS, ReplicaSetNamespace, eventually
 from tests.integration.quota import allow
 
 pytestmark = pytest.mark.cluster
-
-SAFE = "[bcdfghjklmnpqrstvwxz2456789]{5}"
-
-
-def test_r4_a_refused_create_ends_the_pass_after_a_few_requests(sets: ReplicaSetNamespace) -> None:
-    allow(sets, 0)
-    sets.make_set(200)
-    eventually(lambda: sets.condition("ReplicaFailure"), what="the failure is in the status")
-    stays(lambda: len(sets.requests("create")) < 60, for_s=2.0, what="few requests")
-    refused = sets.requests("create")
-    assert {record.code for record in refused} == {403}
-    assert not sets.vmis()
 
 
 def test_r4_vmis_within_the_quota_are_created_and_the_rest_after_it_is_raised(sets: ReplicaSetNamespace) -> None:
@@ -33,24 +19,6 @@ def test_r4_vmis_within_the_quota_are_created_and_the_rest_after_it_is_raised(se
     created = [record for record in sets.requests("create") if record.code == 201]
     assert len(created) == 12
     eventually(lambda: sets.condition("ReplicaFailure") is None, what="the failure is cleared")
-
-
-def test_r5_names_come_from_the_template_and_have_five_safe_characters(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(3, template_metadata={"name": "test"})
-    for name, vmi in sets.wait_for(3).items():
-        assert re.fullmatch(f"test{SAFE}", name)
-        assert vmi["metadata"]["generateName"] == "test"
-
-
-@pytest.mark.parametrize(
-    ("template", "base"),
-    [({"generateName": "made-"}, "made-"), ({}, "herd"), ({"name": "x" * 63}, "x" * 58)],
-    ids=["generateName", "the set's name", "cut to 58"],
-)
-def test_r5_the_base_of_the_names(sets: ReplicaSetNamespace, template: dict[str, str], base: str) -> None:
-    sets.make_set(1, template_metadata=template)
-    (name,) = sets.wait_for(1)
-    assert re.fullmatch(f"{base}{SAFE}", name)
 
 
 def test_r5_a_vmi_has_the_contents_of_the_template_and_belongs_to_the_set(sets: ReplicaSetNamespace) -> None:

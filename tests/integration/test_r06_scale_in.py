@@ -1,10 +1,10 @@
-"""R6: protected VMIs, and invalid annotations. The order of deletions is in test_r06_order.py."""
+"""R6: invalid annotations. The order of deletions is in test_r06_order.py."""
 
 from __future__ import annotations
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
+from tests.integration.controller_process import ReplicaSetNamespace, eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -23,19 +23,6 @@ def mark_seen(sets: ReplicaSetNamespace) -> None:
     """
     sets.play_all()
     eventually(lambda: sets.status().get("readyReplicas") == len(sets.alive()))
-
-
-def test_r6_a_protected_vmi_stays_and_one_event_reports_it(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(2)
-    first, second = sorted(sets.wait_for(2))
-    for name in (first, second):
-        annotate(sets, name, protect="true")
-    mark_seen(sets)
-    sets.change_set({"spec": {"replicas": 0}})
-    eventually(lambda: sets.reasons()["ProtectedFromDeletion"] == 1, what="an Event for the protected VMI")
-    stays(lambda: len(sets.alive()) == 2 and sets.reasons()["ProtectedFromDeletion"] == 1, for_s=2.0)
-    annotate(sets, first, protect="false")
-    eventually(lambda: sorted(sets.vmis()) == [second], what="the VMI without protection is deleted")
 
 
 def test_r6_an_invalid_cost_counts_as_zero_and_an_event_reports_it(sets: ReplicaSetNamespace) -> None:

@@ -49,6 +49,7 @@ def test_r10_a_full_quota_causes_no_hot_loop_and_few_status_writes(sets: Replica
     eventually(lambda: len(sets.requests("create")) > 3, what="some tries")
     # The backoff starts at 5 ms and doubles: ten tries in five seconds, and 14 in 80 seconds, with one create each.
     assert len(sets.requests("create")) < 15
+    assert {record.code for record in sets.requests("create")} == {403}
     assert len(sets.requests("patch")) <= 3
 
 
