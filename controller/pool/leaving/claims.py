@@ -22,7 +22,7 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.disks import owner_removals, owner_removals_of_left_behind
+from controller.pool.leaving.disks import hides_disks, owner_removals, owner_removals_of_left_behind
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import VMs
 from controller.pool.spec.intent import Intent
@@ -103,9 +103,10 @@ def remove_finalizers(
 ) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` of these VMs.
 
-    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs.
+    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs. A VM that
+    `hides_disks` keeps its finalizer.
     """
-    batch = tuple(vms)[: snapshot.limits.burst]
+    batch = [vm for vm in vms if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
     keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
     removals = Stage(tuple(_removal(vm, why) for vm in batch), essential=False)
     return tuple(stage for stage in (keep_disks, removals) if stage.actions)
@@ -129,7 +130,7 @@ def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     then unknown. Kept disks are the safe choice, because a user can delete them later. One reconciliation changes at
     most `burst` VMs.
     """
-    batch = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
+    batch = [vm for vm in by_name(vms) if is_deleting(vm) and not hides_disks(vm)][:burst]
     keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)
     removals = Stage(tuple(_removal(vm, "its pool does not exist any more") for vm in batch), essential=False)
     return Plan(stages=tuple(stage for stage in (keep_disks, removals) if stage.actions))

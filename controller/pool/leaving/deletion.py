@@ -16,11 +16,11 @@ from typing import Final
 
 from controller.apimachinery.finalizers import addition_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
-from controller.kubevirt.delicate import reason_to_keep
+from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import by_name, plan_releases, remove_finalizers, remove_finalizers_of_strays
-from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, preserves_disks
+from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, preserves_disks
 from controller.pool.members.revisions import delete_left_over
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.scale import MAX_NOTICES, delete_of
@@ -67,6 +67,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     reasons = {vm.metadata.name: reason_to_keep(vm, snapshot.vmi_of(vm)) for vm in staying}
     to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
     held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
+    held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
     stages = (

@@ -63,6 +63,14 @@ def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[Remove
     return tuple(action for vm in vms if not is_deleting_with_disks(vm) for action in _owner_removals(vm, ()))
 
 
+def hides_disks(vm: VirtualMachine) -> bool:
+    """Return True if a VM is terminating, and its disks can be kept, but the disks in its spec are unreadable.
+
+    Such a VM keeps the pool finalizer until its spec can be read.
+    """
+    return bool(vm.undecodable) and is_deleting(vm) and not is_deleting_with_disks(vm)
+
+
 def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
     """Return True if the controller may delete the VM although the pool keeps disks.
 
