@@ -26,7 +26,7 @@ from controller.pool.leaving.disks import hides_disks, owner_removals, owner_rem
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import VMs
 from controller.pool.spec.intent import Intent
-from controller.replicas.early_release import is_young
+from controller.replicas.release_delay import split_by_age
 from controller.runtime.actions import Patch, Plan, Stage
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -57,9 +57,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     kept = snapshot.members.where(stays)
     if len(kept) == len(snapshot.members):
         return Claims(kept, ())
-    strange = by_name(snapshot.members.where(lambda vm: not stays(vm)))
-    held = tuple(vm for vm in strange if is_young(vm.metadata, snapshot.now))
-    released = tuple(vm for vm in strange if not is_young(vm.metadata, snapshot.now))
+    released, held = split_by_age(snapshot.members.where(lambda vm: not stays(vm)), snapshot.now)
     return Claims(kept, released, held)
 
 
