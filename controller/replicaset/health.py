@@ -42,7 +42,7 @@ from controller.replicas.progress import parse_deadline
 from controller.replicas.replica_limit import limit_stall
 from controller.replicaset.back_off import NEVER, BackOff, trial_of
 from controller.replicaset.intent import Intent
-from controller.replicaset.rollout import parse_rollout, stuck_since
+from controller.replicaset.rollout import parse_rollout, vmi_stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, name_of
@@ -88,7 +88,7 @@ def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: Ba
     is_replaced = replaced_by_rollout(snapshot, intent)
     starts = [failure.since for failure in back_off.failures if failure.failures >= 2]
     unready = active.where(lambda vmi: _is_unready(vmi) and not is_replaced(vmi) and not reason_to_spare_vmi(vmi))
-    starts += [stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
+    starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
     terminating = snapshot.members.where(is_deleting).examples()
     return plan_deadline([*starts, *map(terminating_since, terminating)], snapshot.now, deadline)
 
@@ -140,7 +140,7 @@ def with_problems(snapshot: Snapshot, active: VMIs) -> VMIs:
             return True
         if obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2 or not is_booting(vmi, unready_since(vmi)):
             return True
-        return is_overdue(stuck_since(vmi, now), now, deadline)
+        return is_overdue(vmi_stuck_since(vmi, now), now, deadline)
 
     return active.where(has_problem)
 
@@ -166,7 +166,7 @@ def _is_unready(vmi: VirtualMachineInstance) -> bool:
 
 def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
     """Return the problem of a VMI that does not start in a normal way."""
-    name, since, obstacle = vmi.metadata.name, stuck_since(vmi, now), obstacle_of_vmi(vmi)
+    name, since, obstacle = vmi.metadata.name, vmi_stuck_since(vmi, now), obstacle_of_vmi(vmi)
     if vmi.undecodable:
         return Problem(name, UNDECODABLE, one_line(vmi.undecodable), since)
     if is_paused(vmi):

@@ -111,7 +111,7 @@ def plan_rollout(
     unproven_uids = {vmi.metadata.uid for vmi in unproven}
     proven = (vmi for vmi in updated.where(is_ready) if vmi.metadata.uid not in unproven_uids)
     ready_at = [since for vmi in proven if (since := ready_since(vmi)) is not None]
-    stuck = [(stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
+    stuck = [(vmi_stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
     stuck += [(failure.since, failure.vmi.metadata.name) for failure in failures]
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
@@ -138,7 +138,7 @@ def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: dateti
     return replace(plan, requeue_after_s=min(wake_s, plan.requeue_after_s or wake_s))
 
 
-def stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     """Return the time at which this VMI became unready.
 
     If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.

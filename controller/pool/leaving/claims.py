@@ -22,7 +22,7 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.disks import hides_disks, owner_removals, owner_removals_of_left_behind
+from controller.pool.leaving.disks import hides_disks, owner_removals, owner_removals_by_spec
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import VMs
 from controller.pool.spec.intent import Intent
@@ -92,11 +92,11 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
     kept.
     """
     terminating = by_name(snapshot.members.where(lambda vm: is_deleting(vm) and has_pool_finalizer(vm)))
-    of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
+    of_members = remove_finalizers_of_leaving(snapshot, terminating, preserve=preserve)
     return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
 
 
-def remove_finalizers(
+def remove_finalizers_of_leaving(
     snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
 ) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` of these VMs.
@@ -116,12 +116,12 @@ def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[
     With `preserve`, the disks of terminating VMs are kept too. The reason: a user may have deleted such a VM while the
     VM still belonged to the pool.
     """
-    return remove_finalizers(
+    return remove_finalizers_of_leaving(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
     )
 
 
-def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
+def plan_orphaned(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     """Plan the removal of the pool finalizer from terminating VMs whose pool no longer exists. The disks are kept.
 
     A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
@@ -129,7 +129,7 @@ def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     most `burst` VMs.
     """
     batch = [vm for vm in by_name(vms) if is_deleting(vm) and not hides_disks(vm)][:burst]
-    keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)
+    keep_disks = Stage(owner_removals_by_spec(batch), essential=False)
     removals = Stage(tuple(_removal(vm, "its pool does not exist any more") for vm in batch), essential=False)
     return Plan(stages=tuple(stage for stage in (keep_disks, removals) if stage.actions))
 

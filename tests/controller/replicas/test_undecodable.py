@@ -16,7 +16,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool import triggers as pool_triggers
-from controller.pool.leaving.claims import plan_left_behind
+from controller.pool.leaving.claims import plan_orphaned
 from controller.pool.members.unready_periods import next_period
 from controller.pool.plan import plan as plan_pool
 from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodable_notices
@@ -141,8 +141,8 @@ def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and
     held = plan_pool(pool_snapshot(owner, (bad,)))
     assert held.actions == ()
     assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in held.notices)
-    assert plan_left_behind([member], burst=10).actions != ()
-    assert plan_left_behind([bad], burst=10).actions == ()
+    assert plan_orphaned([member], burst=10).actions != ()
+    assert plan_orphaned([bad], burst=10).actions == ()
 
 
 def test_the_events_of_an_object_come_when_its_age_has_doubled():
