@@ -130,9 +130,6 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     metrics. The counters are the started and stopped VMs or VMIs, and the healed VMs.
     """
 
-    has_kubevirt_gauges: bool = False
-    """True if metrics also show the replica gauges under the names that KubeVirt has proposed for the kind."""
-
     @property
     def singular(self) -> str:
         return self.kind.lower()
@@ -237,7 +234,6 @@ POOLS: Final[Kind[Pool]] = Kind(
     finalizer=POOL_FINALIZER,
     finalized=resources.VMS,
     tallied=resources.VMS,
-    has_kubevirt_gauges=True,
 )
 
 KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cached_property
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
 from msgspec import Struct
 
-from informers.meta import KubeObject
-from informers.watch.partial import Partial, PartialDecoder
+from informers.meta import KubeObject, ObjectMeta
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -43,15 +42,20 @@ class RawPage(Struct, frozen=True):
     items: tuple[msgspec.Raw, ...] | None = None
 
 
+class _WithMetadata(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+
+
 class Resource(Generic[T]):
     """One resource of the API, such as `Resource(VMI, group="kubevirt.io", version="v1", plural=..., kind=...)`.
 
     `type_` is a frozen Struct with only the fields that the program reads. Create each resource once, as a constant.
     Two `Resource` objects are never equal, even with equal attributes.
 
-    If `partial` is True, an object with an unreadable field is decoded without this field (see
-    `informers.watch.partial`). The type then needs a field `undecodable`, which contains the decoder's message. Without
-    `partial`, such an object is skipped."""
+    If `partial` is True, an object with an unreadable field is decoded as an object that has only metadata. Readers of
+    the cache then know its labels, its owner and its deletion. The type needs a field `undecodable`, which is "" or
+    contains the decoder's message. Without `partial`, an object with an unreadable field is skipped.
+    """
 
     def __init__(
         self,
@@ -70,7 +74,7 @@ class Resource(Generic[T]):
         self.plural = plural
         self.kind = kind
         self.namespaced = namespaced
-        self._partial_decoder = PartialDecoder(type_) if partial else None
+        self._partial = partial
 
     def __repr__(self) -> str:
         return f"Resource({self.name})"
@@ -112,13 +116,17 @@ class Resource(Generic[T]):
         """Decode the JSON of one object. Raise msgspec.DecodeError if the object does not match the type."""
         return msgspec.json.Decoder(self.type).decode
 
-    def decode_partially(self, raw: msgspec.Raw, why: str) -> Partial[T] | None:
-        """Decode the readable fields of an object that `decode` cannot decode. The argument `why` is the message of
-        `decode`.
+    def decode_metadata(self, raw: msgspec.Raw, why: str) -> T | None:
+        """Return an object that has only the metadata in `raw`. `decode` cannot decode `raw`, and `why` is its message.
 
-        Return None if the resource is not `partial`, or if the metadata are unreadable.
+        Return None if the resource is not `partial`, or if the metadata are unreadable or have no name.
         """
-        return self._partial_decoder.decode(raw, why) if self._partial_decoder is not None else None
+        try:
+            metadata = _decode_metadata(raw).metadata if self._partial else ObjectMeta()
+        except (msgspec.DecodeError, RecursionError):
+            return None
+        type_: Any = self.type
+        return type_(metadata=metadata, undecodable=why) if metadata.name else None
 
     @cached_property
     def decode_page(self) -> Callable[[Wire], Page[T]]:
@@ -127,4 +135,5 @@ class Resource(Generic[T]):
         return decoder.decode
 
 
+_decode_metadata: Callable[[Wire], _WithMetadata] = msgspec.json.Decoder(_WithMetadata).decode
 decode_raw_page: Callable[[Wire], RawPage] = msgspec.json.Decoder(RawPage).decode

@@ -233,17 +233,17 @@ def revision(owner: ReplicaSet, *, deleting: bool = False, owned: bool = True) -
 
 def history(
     *revisions: ControllerRevision,
-    left_over: Iterable[ControllerRevision] = (),
+    orphaned: Iterable[ControllerRevision] = (),
     names: Iterable[str] = (),
     keep: int = 5,
     since_s: float = 3600,
 ) -> History:
     """The history of a set, as the cache shows it. The controller has started `since_s` seconds ago."""
     cached = [kept for each in revisions if (kept := kept_revision(each)) is not None]
-    left = tuple(left_over)
+    left = tuple(orphaned)
     return History(
         revisions=tuple(cached),
-        left_over=left,
+        orphaned=left,
         names={*names, *(each.metadata.name for each in (*cached, *left))},
         keep=keep,
         since=seconds_ago(since_s),

@@ -212,3 +212,55 @@ def pinned(name: str) -> set[str]:
 
 def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def holders_of_state(source: str) -> set[str]:
+    """The public classes that change their own attributes, or the containers in them, after their creation."""
+    return {
+        each.name
+        for each in ast.parse(source).body
+        if isinstance(each, ast.ClassDef) and not each.name.startswith("_") and any(map(_changes_itself, each.body))
+    }
+
+
+def _changes_itself(method: ast.stmt) -> bool:
+    if not isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) or method.name == "__init__":
+        return False
+    for node in ast.walk(method):
+        match node:
+            case ast.Attribute(value=ast.Name(id="self"), ctx=ast.Store()):
+                return True
+            case ast.Subscript(value=ast.Attribute(value=ast.Name(id="self")), ctx=ast.Store() | ast.Del()):
+                return True
+            case ast.Call(func=ast.Attribute(value=ast.Attribute(value=ast.Name(id="self")), attr=attr)) if (
+                attr in CONTAINER_CHANGES
+            ):
+                return True
+    return False
+
+
+CONTAINER_CHANGES = {"add", "append", "clear", "discard", "pop", "popleft", "remove", "setdefault", "update"}
+
+
+@pytest.mark.parametrize(
+    ("body", "holds"),
+    [
+        ("self.number = 1", True),
+        ("self.numbers[1] += 1", True),
+        ("del self.numbers[1]", True),
+        ("self.numbers.add(1)", True),
+        ("return self.number", False),
+    ],
+)
+def test_a_method_that_changes_its_object_is_found(body: str, holds: bool) -> None:
+    assert holders_of_state(f"class A:\n    def f(self):\n        {body}\n") == ({"A"} if holds else set())
+    assert holders_of_state(f"class A:\n    def __init__(self):\n        {body}\n") == set()
+
+
+def test_the_page_about_the_architecture_names_each_holder_of_state() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text()
+    section = page.partition("## Where state lives")[2].partition("\n## ")[0]
+    paths = (path for package in ("informers", "controller") for path in (ROOT / package).rglob("*.py"))
+    holders = {name for path in paths for name in holders_of_state(path.read_text())}
+    assert holders
+    assert {name for name in holders if f"`{name}`" not in section} == set()

@@ -1,8 +1,8 @@
 """Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
 
 KubeVirt shows such a moment in the status of the VM or of its VMI. A paused VM is delicate: a user inspects it, or its
-storage has no space, and its memory would be lost. A VM with an unreadable field counts as delicate, too. Two states
-are not such moments:
+storage has no space, and its memory would be lost. A VM or VMI with an unreadable field counts as delicate, too,
+because the cache has only its metadata. Two states are not such moments:
 
 - A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
   `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
@@ -26,7 +26,7 @@ from controller.kubevirt.vms import printable_status_of
 UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
 """The reason to leave a VM alone if a field of the VM or its VMI cannot be decoded.
 
-The field could contain another reason, or the names of the VM's disks.
+The object could contain another reason, or the names of the VM's disks.
 """
 
 PROTECTED: Final = f"it is protected by {PROTECT}"
@@ -42,12 +42,17 @@ def reason_to_keep(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> st
 
 
 def reason_to_keep_vmi(vmi: VirtualMachineInstance) -> str:
-    """Return the reason why vmherd must not delete the VMI of a set now, or "" (P20).
+    """Return the reason why vmherd must not delete the VMI of a set now, or "" (P20)."""
+    return PROTECTED if is_protected(vmi.metadata) else reason_to_spare_vmi(vmi)
+
+
+def reason_to_spare_vmi(vmi: VirtualMachineInstance) -> str:
+    """Return the reason in the state of a set's VMI why vmherd must not delete the VMI now, or "".
 
     A live migration is no reason. A VMI that has finished is not paused, whatever its conditions say.
     """
-    if is_protected(vmi.metadata):
-        return PROTECTED
+    if vmi.undecodable:
+        return UNREADABLE
     return IS_PAUSED if vmis.is_paused(vmi) and not vmis.is_final(vmi) else ""
 
 

@@ -29,6 +29,8 @@ CRASH_LOOP: Final = "CrashLoopBackOff"
 
 TERMINATING: Final = "Terminating"
 
+UNDECODABLE: Final = "Undecodable"
+
 _SYNONYMS: Final = {"ErrImagePull": "ImagePullBackOff"}
 """States that alternate for the same problem. With one word for both, the status is not written at each change."""
 

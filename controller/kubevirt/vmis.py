@@ -105,7 +105,7 @@ def ready_since(vmi: VirtualMachineInstance) -> datetime | None:
 
 def was_never_ready(vmi: VirtualMachineInstance) -> bool:
     """Return True if the phase proves that the VMI was never ready. KubeVirt reports only running VMIs as ready."""
-    return phase_of(vmi) in EARLY_PHASES
+    return not vmi.undecodable and phase_of(vmi) in EARLY_PHASES
 
 
 def became_ready_at(vmi: VirtualMachineInstance) -> datetime | None:

@@ -68,11 +68,11 @@ def unready_since(vm: VirtualMachine) -> datetime | None:
 
 
 def was_never_ready(vm: VirtualMachine) -> bool:
-    """Return True if KubeVirt has not written the status of the VM yet.
+    """Return True if KubeVirt has not written the status of the VM yet. Return False if the status is unreadable.
 
     A later status does not prove that the VM was never ready, because a restarted VM goes through the same states.
     """
-    return not printable_status_of(vm) and ready_condition(vm) is None
+    return not vm.undecodable and not printable_status_of(vm) and ready_condition(vm) is None
 
 
 def became_ready_at(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> datetime | None:

@@ -2,8 +2,8 @@
 
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
 replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
-names `kubevirt_vmpool_*`. KubeVirt uses these names or has proposed them. The series of replica sets have similar
-names, `kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there
+names `kubevirt_vmpool_*`, of which KubeVirt has proposed most. The series of replica sets have similar names,
+`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there
 is no gauge of updated replicas if the status has no `updatedReplicas`.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
@@ -128,16 +128,6 @@ def _created(figures: SetFigures) -> float | None:
     return None if figures.created is None else int(figures.created.timestamp())
 
 
-KUBEVIRT_GAUGES: Mapping[str, tuple[str, Number]] = {
-    "desired_replicas": (REPLICA_GAUGES["desired"], attrgetter("desired")),
-    "replicas": (REPLICA_GAUGES["current"], attrgetter("current")),
-    "ready_replicas": (REPLICA_GAUGES["ready"], attrgetter("ready")),
-    "updated_replicas": (REPLICA_GAUGES["updated"], attrgetter("updated")),
-}
-"""The help text and the value of each replica gauge. The key is the end of the gauge's name. KubeVirt has proposed the
-names of these gauges for pools.
-"""
-
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while spec.paused is true.", attrgetter("paused")),
     "replica_failure": ("1 while the condition ReplicaFailure is true.", _fails),
@@ -196,8 +186,6 @@ def families_of(
     yield from _troubles([row for rows in by_kind.values() for row in rows], held)
     for kind in KINDS:
         rows = by_kind.get(kind.kind, ())
-        if kind.has_kubevirt_gauges:
-            yield from _gauges(kind.metric_prefix, KUBEVIRT_GAUGES, rows)
         yield from _state(kind.metric_prefix, rows)
         if kind.tallied is not None:
             yield from _tallies(kind, kind.tallied, rows, tallies)
@@ -243,13 +231,9 @@ def _flags(name: str, kind: str, rows: Iterable[_Row]) -> Iterator[str]:
     return (f"{start}{labels}}} {int(figures.rolls_out)}" for labels, figures in rows)
 
 
-def _gauges(prefix: str, gauges: Mapping[str, tuple[str, Number]], rows: Sequence[_Row]) -> Iterator[Family]:
-    for name, (help_text, number) in gauges.items():
-        yield Family(f"{prefix}_{name}", "gauge", help_text, _numbers(f"{prefix}_{name}", number, rows))
-
-
 def _state(prefix: str, rows: Sequence[_Row]) -> Iterator[Family]:
-    yield from _gauges(prefix, STATE_GAUGES, rows)
+    for name, (help_text, number) in STATE_GAUGES.items():
+        yield Family(f"{prefix}_{name}", "gauge", help_text, _numbers(f"{prefix}_{name}", number, rows))
     name = f"{prefix}_info"
     lines = (
         f'{name}{{group="{_escaped(figures.group)}",{labels},uid="{_escaped(figures.uid)}"}} 1'

@@ -12,7 +12,7 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.deletion import ORPHAN
-from controller.pool.leaving.disks import owner_removals_of_left_behind
+from controller.pool.leaving.disks import owner_removals_by_spec
 from controller.pool.spec.policies import parse_scale_in
 from controller.runtime.actions import AnyResource, Cleanup, Patch, Plan, Stage
 from informers.meta import ObjectMeta, controller_of
@@ -36,7 +36,7 @@ def plan_cleanup(
     to_release = [vm for vm in vms if has_pool_finalizer(vm) and _owner_uid(vm) not in skipped]
     disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
     stages = (
-        Stage(owner_removals_of_left_behind(disks_to_keep), essential=False),
+        Stage(owner_removals_by_spec(disks_to_keep), essential=False),
         Stage(tuple(_removal(VMS, vm.metadata) for vm in to_release)),
         Stage(tuple(_removal(resource, pool.metadata) for uid, pool in by_uid.items() if uid not in skipped)),
     )

@@ -45,7 +45,7 @@ from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import plan_scale
 from controller.pool.spec.advice import plan_advice
 from controller.pool.spec.intent import Intent, parse_intent
-from controller.replicas.early_release import plan_held, wanted_beside
+from controller.replicas.release_delay import plan_held, wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import NamedTuple
 
 from controller.kubevirt.pool_types import Pool, PoolStatus
-from controller.pool.leaving.claims import plan_left_behind
+from controller.pool.leaving.claims import plan_orphaned
 from controller.pool.leaving.judge import JUDGE
 from controller.pool.members import revisions
 from controller.pool.members.rosters import PoolRosters
@@ -64,7 +64,7 @@ class PoolRules(NamedTuple):
         self.rosters.forget(key)
         self.refusals.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
-        of_vms = plan_left_behind(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
+        of_vms = plan_orphaned(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
         of_revisions = revisions.plan_left_behind(revisions_left_behind(key, self.stores), burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions.stages))
 

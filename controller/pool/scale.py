@@ -170,7 +170,7 @@ def _confirmation(snapshot: Snapshot, slots: _Slots) -> tuple[Stage, ...]:
     the pool because a user deleted the pool with `--cascade=orphan`. The cache of pools may not show this deletion yet.
 
     Without the check, the controller could create VMs for a deleted pool. The garbage collector soon deletes such VMs,
-    and their kept disks are left over.
+    and their kept disks stay without an owner.
     """
     if not slots.has_strangers:
         return ()

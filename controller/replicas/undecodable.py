@@ -1,6 +1,6 @@
 """Events about VMs and VMIs with a field that cannot be decoded (R3, P7).
 
-The controller still counts such an object, and reads its metadata and its readable fields. The Events of one object
+The controller still counts such an object, but reads only its metadata. The Events of one object
 come at growing intervals: when the object is seen first, and each time its age has doubled.
 """
 
@@ -34,10 +34,10 @@ def _notice(each: VirtualMachine | VirtualMachineInstance, now: datetime) -> Not
     is_vm = isinstance(each, VirtualMachine)
     created = with_timezone(meta.creation_timestamp) or now
     doublings = max(int((now - created).total_seconds()), 0).bit_length()
-    effect = "it is not healed, updated or scaled in" if is_vm else "it counts with its last readable state"
+    effect = "not healed, updated or scaled in" if is_vm else "not ready, and not deleted"
     name = f"virtual machine {'' if is_vm else 'instance '}{meta.name}"
     return Notice(
         reason=UNDECODABLE,
-        message=f"{name} has a field that cannot be decoded ({each.undecodable}): {effect}",
+        message=f"{name} has a field that cannot be decoded ({each.undecodable}): it is {effect}",
         once=f"{meta.uid} {doublings}",
     )

@@ -9,11 +9,11 @@ from controller.apimachinery.owner_references import adoption_patch, controller_
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting
-from controller.replicas.early_release import is_young, plan_held
+from controller.replicas.release_delay import plan_held, split_by_age
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import has_hash, is_created_from
-from controller.replicaset.traits import VMIs, split_by_selector
+from controller.replicaset.template import has_hash
+from controller.replicaset.traits import VMIs, name_of, split_by_selector
 from controller.runtime.actions import Confirm, Patch, Plan, Stage, join
 from informers.meta import ObjectMeta, annotations_of, labels_of
 from informers.objects import PatchType
@@ -34,19 +34,14 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     A VMI that is being deleted is neither adopted nor released.
     """
     selector = intent.selector
-    released, held = [], []
     kept, strange = split_by_selector(snapshot.members, selector)
-    for vmi in strange:
-        if is_created_from(vmi, intent.template) and is_young(vmi.metadata, snapshot.now):
-            held.append(vmi)
-        else:
-            released.append(vmi)
+    released, held = split_by_age(strange, snapshot.now)
     adopted = [
         vmi
         for vmi in snapshot.orphans
         if vmi.metadata.deletion_timestamp is None and selector.matches(labels_of(vmi.metadata))
     ]
-    return Claims(kept, _by_name(adopted), _by_name(released), _by_name(held))
+    return Claims(kept, tuple(sorted(adopted, key=name_of)), released, held)
 
 
 def plan_claims(snapshot: Snapshot, claims: Claims) -> Plan:
@@ -98,7 +93,3 @@ def plan_adopted_template(snapshot: Snapshot, intent: Intent, kept: VMIs) -> Pla
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:
     return Patch(resource=snapshot.vmis, key=child.key, body=body, type=PatchType.MERGE, why=why)
-
-
-def _by_name(vmis: list[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    return tuple(sorted(vmis, key=lambda vmi: vmi.metadata.name))

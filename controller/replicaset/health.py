@@ -10,13 +10,16 @@ from datetime import datetime, timedelta
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.problems import (
     CRASH_LOOP,
     NOT_READY,
+    UNDECODABLE,
     Problem,
     cause_of_vmi,
     is_booting,
     obstacle_of_vmi,
+    one_line,
     problem_state_of_vmi,
     terminating_problem,
     text_of,
@@ -39,7 +42,7 @@ from controller.replicas.progress import parse_deadline
 from controller.replicas.replica_limit import limit_stall
 from controller.replicaset.back_off import NEVER, BackOff, trial_of
 from controller.replicaset.intent import Intent
-from controller.replicaset.rollout import parse_rollout, stuck_since
+from controller.replicaset.rollout import parse_rollout, vmi_stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, name_of
@@ -84,8 +87,8 @@ def plan_progress(snapshot: Snapshot, intent: Intent, active: VMIs, back_off: Ba
     deadline = parse_deadline(snapshot.owner.metadata)
     is_replaced = replaced_by_rollout(snapshot, intent)
     starts = [failure.since for failure in back_off.failures if failure.failures >= 2]
-    unready = active.where(lambda vmi: _is_unready(vmi) and not is_replaced(vmi) and not is_paused(vmi))
-    starts += [stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
+    unready = active.where(lambda vmi: _is_unready(vmi) and not is_replaced(vmi) and not reason_to_spare_vmi(vmi))
+    starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
     terminating = snapshot.members.where(is_deleting).examples()
     return plan_deadline([*starts, *map(terminating_since, terminating)], snapshot.now, deadline)
 
@@ -109,8 +112,8 @@ def find_waits(
     """Return the first problem of each group of VMIs, in the order of the names. VMIs that failed early come first, and
     VMIs that stay Terminating come last.
 
-    `is_replaced` is true for the VMIs that the rolling update will replace. They have no deadline. Paused VMIs have no
-    deadline either, because a user or KubeVirt paused them.
+    `is_replaced` is true for the VMIs that the rolling update will replace. They have no deadline. Paused and
+    unreadable VMIs have no deadline either, because only a user can help them.
     """
 
     def found() -> Iterator[tuple[Problem, datetime | None]]:
@@ -119,7 +122,7 @@ def find_waits(
                 yield Problem(failure.vmi.metadata.name, CRASH_LOOP, "", failure.since), failure.since
         for vmi in sorted(with_problems(snapshot, active).firsts(), key=name_of):
             problem = _problem_of(vmi, snapshot.now)
-            yield problem, (None if is_replaced(vmi) or is_paused(vmi) else problem.since)
+            yield problem, (None if is_replaced(vmi) or reason_to_spare_vmi(vmi) else problem.since)
         for vmi in sorted(stays_terminating(snapshot).firsts(), key=name_of):
             yield terminating_problem(vmi.metadata), terminating_since(vmi)
 
@@ -133,11 +136,11 @@ def with_problems(snapshot: Snapshot, active: VMIs) -> VMIs:
     def has_problem(vmi: VirtualMachineInstance) -> bool:
         if is_ready(vmi):
             return False
-        if is_paused(vmi):
+        if reason_to_spare_vmi(vmi):
             return True
         if obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2 or not is_booting(vmi, unready_since(vmi)):
             return True
-        return is_overdue(stuck_since(vmi, now), now, deadline)
+        return is_overdue(vmi_stuck_since(vmi, now), now, deadline)
 
     return active.where(has_problem)
 
@@ -163,7 +166,9 @@ def _is_unready(vmi: VirtualMachineInstance) -> bool:
 
 def _problem_of(vmi: VirtualMachineInstance, now: datetime) -> Problem:
     """Return the problem of a VMI that does not start in a normal way."""
-    name, since, obstacle = vmi.metadata.name, stuck_since(vmi, now), obstacle_of_vmi(vmi)
+    name, since, obstacle = vmi.metadata.name, vmi_stuck_since(vmi, now), obstacle_of_vmi(vmi)
+    if vmi.undecodable:
+        return Problem(name, UNDECODABLE, one_line(vmi.undecodable), since)
     if is_paused(vmi):
         return Problem(name, "Paused", "", since)
     if obstacle is not None:

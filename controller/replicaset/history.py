@@ -32,14 +32,14 @@ class History(Struct, frozen=True, kw_only=True):
     """The revisions of one set.
 
     - `revisions`: the revisions that the set controls.
-    - `left_over`: revisions of an earlier set with the same name, which no owner controls.
+    - `orphaned`: revisions of an earlier set with the same name, which no owner controls.
     - `names`: the names of the cached revisions in the namespace.
     - `keep`: the number of unused revisions to keep.
     - `since`: the time of the first reconciliation of any set after the start of the controller.
     """
 
     revisions: tuple[ControllerRevision, ...]
-    left_over: tuple[ControllerRevision, ...]
+    orphaned: tuple[ControllerRevision, ...]
     names: Container[str]
     keep: int
     since: datetime
@@ -63,12 +63,12 @@ class RevisionCache:
                 for each in owned
                 if each.metadata.namespace == owner.namespace and hash_of_set_revision(each.metadata)
             ),
-            left_over=self.left_over(owner.key),
+            orphaned=self.orphaned(owner.key),
             names=NamesInUse(self._revisions, owner.namespace),
             keep=self._keep,
             since=self._since,
         )
 
-    def left_over(self, key: ObjectKey) -> tuple[ControllerRevision, ...]:
+    def orphaned(self, key: ObjectKey) -> tuple[ControllerRevision, ...]:
         """Return the revisions of a former set with this key, which no owner controls."""
         return tuple(self._revisions.by_index(FORMER_SET, str(key)))

@@ -24,7 +24,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-from controller.replicas.early_release import wanted_beside
+from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations

@@ -69,7 +69,7 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
     history = snapshot.history
     # The present template has one of the revisions, except right after a change.
     has_unused = history is not None and len(history.revisions) > history.keep + 1
-    if history is None or not (has_unused or history.left_over):
+    if history is None or not (has_unused or history.orphaned):
         return Plan()
     unused: list[ControllerRevision] = []
     if has_unused:
@@ -79,12 +79,12 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (
         *delete_revisions(unused[: snapshot.burst], "no VMI uses this revision"),
-        *delete_left_over(history.left_over, burst=snapshot.burst - len(unused)).stages,
+        *delete_orphaned(history.orphaned, burst=snapshot.burst - len(unused)).stages,
     )
     return Plan(stages=stages)
 
 
-def delete_left_over(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+def delete_orphaned(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
     """Plan to delete revisions whose set was deleted with `--cascade=orphan`. The garbage collector does not delete
     such revisions.
     """

@@ -19,15 +19,16 @@ from msgspec.structs import replace
 
 from controller.apimachinery.int_or_percent import parse_amount
 from controller.kubevirt.annotations import ROLLING_UPDATE, is_protected
+from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import entered, is_paused, is_ready, ready_since, unready_since
+from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
 from controller.replicas.progress import parse_deadline, watch_progress
 from controller.replicas.wrong_annotations import setting
 from controller.replicaset.back_off import PROVEN_AFTER, EarlyFailure, failing_since, is_proven, trial_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import rank_for_removal
-from controller.replicaset.scale import delete_of, hold_paused, successor_of
+from controller.replicaset.scale import delete_of, hold_spared, successor_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import VMIs, replaces_failure
@@ -73,8 +74,8 @@ def plan_rollout(
 ) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
 
-    While VMIs are missing, the plan deletes no VMI. Paused VMIs are not deleted. `failures` are the early failures of
-    the set.
+    While VMIs are missing, the plan deletes no VMI. Paused and unreadable VMIs stay. `failures` are the early failures
+    of the set.
     """
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
@@ -84,8 +85,8 @@ def plan_rollout(
     if len(updated) == len(active):
         return Plan()
     unprotected = active.where(lambda vmi: not is_updated(vmi, intent.template) and not is_protected(vmi.metadata))
-    outdated = unprotected.where(lambda vmi: not is_paused(vmi))
-    paused = hold_paused(tuple(unprotected.where(is_paused)), Cause.UPDATE)
+    outdated = unprotected.where(lambda vmi: not reason_to_spare_vmi(vmi))
+    spared = hold_spared(tuple(unprotected.where(lambda vmi: bool(reason_to_spare_vmi(vmi)))), Cause.UPDATE)
     # Only a replacement of an early failure can be ready and unproven.
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
@@ -94,7 +95,9 @@ def plan_rollout(
     allowance = rollout.max_unavailable - unavailable
     if len(active) >= intent.wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
         template = intent.template
-        ranked = [vmi for vmi in rank_for_removal(active) if not is_updated(vmi, template) and not is_paused(vmi)]
+        ranked = [
+            vmi for vmi in rank_for_removal(active) if not is_updated(vmi, template) and not reason_to_spare_vmi(vmi)
+        ]
         replaced, waiting = _choose(ranked, allowance)
     else:
         replaced, waiting = [], len(outdated)
@@ -102,13 +105,13 @@ def plan_rollout(
         stages=_stages(snapshot, intent, replaced[: max(limit, 0)]),
         held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
     )
-    progress = join((progress, paused))
+    progress = join((progress, spared))
     if replaced or not waiting:
         return progress
     unproven_uids = {vmi.metadata.uid for vmi in unproven}
     proven = (vmi for vmi in updated.where(is_ready) if vmi.metadata.uid not in unproven_uids)
     ready_at = [since for vmi in proven if (since := ready_since(vmi)) is not None]
-    stuck = [(stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
+    stuck = [(vmi_stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
     stuck += [(failure.since, failure.vmi.metadata.name) for failure in failures]
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
@@ -135,7 +138,7 @@ def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: dateti
     return replace(plan, requeue_after_s=min(wake_s, plan.requeue_after_s or wake_s))
 
 
-def stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
+def vmi_stuck_since(vmi: VirtualMachineInstance, now: datetime) -> datetime:
     """Return the time at which this VMI became unready.
 
     If the VMI replaces failed VMIs, return the creation time of the first of these VMIs.

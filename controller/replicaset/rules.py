@@ -13,7 +13,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.judge import JUDGE
 from controller.replicaset.plan import plan
-from controller.replicaset.revisions import delete_left_over
+from controller.replicaset.revisions import delete_orphaned
 from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.snapshot import Snapshot, VMIRosters, take_snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
@@ -74,8 +74,8 @@ class ReplicaSetRules(NamedTuple):
         """
         if self.rosters is not None:
             self.rosters.forget(key)
-        left_over = self.revisions.left_over(key) if self.revisions is not None else ()
-        return delete_left_over(left_over, burst=self.burst)
+        orphaned = self.revisions.orphaned(key) if self.revisions is not None else ()
+        return delete_orphaned(orphaned, burst=self.burst)
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
         pass  # A set changes no VMI. It creates and deletes VMIs.

@@ -13,9 +13,9 @@ from msgspec import Struct
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_protected
-from controller.kubevirt.delicate import IS_PAUSED, reason_to_keep_vmi
+from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_active, is_deleting, is_final, is_paused, is_spent, phase_of
+from controller.kubevirt.vmis import is_active, is_deleting, is_final, is_spent, phase_of
 from controller.replicaset.back_off import Creates, annotation_of
 from controller.replicaset.intent import Intent
 from controller.replicaset.ranking import first_for_removal
@@ -26,7 +26,7 @@ from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, Stag
 from informers.meta import NO_LABELS, ObjectKey
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about paused VMIs in one reconciliation."""
+"""The maximum number of Events about spared VMIs in one reconciliation."""
 
 
 class ActiveAndSpent(Struct, frozen=True):
@@ -70,32 +70,32 @@ def plan_scale(
 
 def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *, limit: int) -> Plan:
     """Plan to delete at most `limit` spent VMIs (finished or unknown). Protected VMIs stay, so that users can inspect
-    them. Paused VMIs stay too.
+    them. Paused and unreadable VMIs stay too.
     """
     unprotected = [vmi for vmi in spent if not is_protected(vmi.metadata)]
-    deletable = [vmi for vmi in unprotected if not reason_to_keep_vmi(vmi)]
-    paused = [vmi for vmi in unprotected if reason_to_keep_vmi(vmi)]
+    deletable = [vmi for vmi in unprotected if not reason_to_spare_vmi(vmi)]
+    spared = [vmi for vmi in unprotected if reason_to_spare_vmi(vmi)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(
         delete_of(snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
         for vmi in deletable[: max(limit, 0)]
     )
-    return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_paused(paused)))
+    return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_spared(spared)))
 
 
-def hold_paused(paused: Collection[VirtualMachineInstance], cause: Cause = Cause.UNSPECIFIED) -> Plan:
+def hold_spared(spared: Collection[VirtualMachineInstance], cause: Cause = Cause.UNSPECIFIED) -> Plan:
     """Return a plan that says why these VMIs are not deleted now. `cause` is the cause of the deletes (`delete_of`)."""
-    if not paused:
+    if not spared:
         return Plan()
     notices = (
         Notice(
             reason="UpdateHeld" if cause is Cause.UPDATE else "ScaleInHeld",
-            message=f"virtual machine {vmi.metadata.name} is not deleted now: {IS_PAUSED}",
-            once=f"{vmi.metadata.uid} {IS_PAUSED}",
+            message=f"virtual machine {vmi.metadata.name} is not deleted now: {reason_to_spare_vmi(vmi)}",
+            once=f"{vmi.metadata.uid} {reason_to_spare_vmi(vmi)}",
         )
-        for vmi in sorted(paused, key=name_of)[:MAX_NOTICES]
+        for vmi in sorted(spared, key=name_of)[:MAX_NOTICES]
     )
-    return Plan(held=f"{len(paused)} VMIs are not deleted while they are paused", notices=tuple(notices))
+    return Plan(held=f"{len(spared)} VMIs are not deleted while they are paused or unreadable", notices=tuple(notices))
 
 
 def delete_of(
@@ -178,21 +178,21 @@ def _scale_in(
     adopted_uids: Collection[str],
 ) -> Plan:
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
-    paused = active.where(lambda vmi: reason_to_keep_vmi(vmi) == IS_PAUSED)
-    chosen = first_for_removal(active, min(surplus, snapshot.burst + len(paused)))
-    held_paused = hold_paused([vmi for vmi in chosen if is_paused(vmi)])
+    spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi)))
+    chosen = first_for_removal(active, min(surplus, snapshot.burst + len(spared)))
+    held_spared = hold_spared([vmi for vmi in chosen if reason_to_spare_vmi(vmi)])
     why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
-    unpaused = [vmi for vmi in chosen if not is_paused(vmi)][: snapshot.burst]
-    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in unpaused if vmi.metadata.uid not in adopted_uids)
+    leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi)][: snapshot.burst]
+    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in leaving if vmi.metadata.uid not in adopted_uids)
     held, notices = "", tuple[Notice, ...]()
     if surplus > deletable:
         held = f"{surplus - deletable} surplus VMIs are protected"
         notices = (_protected_notice(snapshot, intent, surplus - deletable),)
-    elif len(deletes) < surplus and not held_paused.held:
+    elif len(deletes) < surplus and not held_spared.held:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
-    return join((Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held), held_paused))
+    return join((Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held), held_spared))
 
 
 def _protected_notice(snapshot: Snapshot, intent: Intent, protected: int) -> Notice:

@@ -62,11 +62,6 @@ def is_updated(vmi: VirtualMachineInstance, template: Template) -> bool:
     return template.hash_of(vmi) == template.hash
 
 
-def is_created_from(vmi: VirtualMachineInstance, template: Template) -> bool:
-    """Return True if this controller created the VMI from the template. Then the VMI has the template-hash label."""
-    return labels_of(vmi.metadata).get(TEMPLATE_HASH) == template.hash
-
-
 def has_hash(vmi: VirtualMachineInstance) -> bool:
     return TEMPLATE_HASH in labels_of(vmi.metadata)
 

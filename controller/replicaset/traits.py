@@ -50,7 +50,7 @@ def _wait_of(vmi: VirtualMachineInstance) -> Hashable:
     """Return the facts that decisions need about an active VMI that is not ready: when the VMI became unready, whether
     the VMI has a problem, and the criteria for its deletion.
 
-    The time of the condition `Ready` is a trait only if `stuck_since` reads this time. During the start of the VMI,
+    The time of the condition `Ready` is a trait only if `vmi_stuck_since` reads this time. During the start of the VMI,
     KubeVirt changes this time with each new reason. After the start, the creation time is no trait, because VMIs of
     many ages can lose their readiness in the same second.
     """

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
 from informers.meta import KubeObject, ObjectMeta
-from informers.watch.partial import Partial
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -25,14 +24,9 @@ class Uncollect(Struct, frozen=True):
 
 
 class Keep(Struct, frozen=True):
-    """Add an object to the new list although the server's version of this object cannot be decoded.
-
-    If `partial` is None, add the cached state of the object. Otherwise add the readable fields, and take the others
-    from the cache.
-    """
+    """Add the cached state of an object to the new list, because the server's version cannot be decoded."""
 
     meta: ObjectMeta
-    partial: Partial[Any] | None = None
 
 
 class Discard(Struct, frozen=True):
@@ -51,12 +45,6 @@ class Commit(Struct, frozen=True):
 
 class Apply(Struct, Generic[T], frozen=True):
     object: T
-
-
-class ApplyPartial(Struct, Generic[T], frozen=True):
-    """Store those fields of an object that can be decoded. The other fields keep the values of the cached object."""
-
-    partial: Partial[T]
 
 
 class Remove(Struct, Generic[T], frozen=True):
@@ -78,8 +66,8 @@ class Advance(Struct, frozen=True):
 class Skip(Struct, frozen=True):
     """Count and log an object that cannot be decoded.
 
-    If `partial` is True, the cache gets the readable fields of the object. Otherwise the cache keeps the last decoded
-    state of the object.
+    If `partial` is True, the cache gets the metadata of the object. Otherwise the cache keeps the last decoded state of
+    the object.
     """
 
     why: str
@@ -92,17 +80,7 @@ class GiveUpStreaming(Struct, frozen=True):
 
 
 QuickEffect: TypeAlias = (
-    Collect[T]
-    | Uncollect
-    | Keep
-    | Discard
-    | Apply[T]
-    | ApplyPartial[T]
-    | Remove[T]
-    | Drop
-    | Advance
-    | Skip
-    | GiveUpStreaming
+    Collect[T] | Uncollect | Keep | Discard | Apply[T] | Remove[T] | Drop | Advance | Skip | GiveUpStreaming
 )
 Effect: TypeAlias = QuickEffect[T] | Commit
 """The type of an effect. Only Commit can take long, because it compares the complete new list with the cache."""

@@ -17,7 +17,6 @@ from informers.errors import Status, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectMeta
 from informers.resource import Resource
 from informers.watch.nesting import WHY, cut_deep_values
-from informers.watch.partial import Partial
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -65,13 +64,13 @@ class Undecodable(Struct, frozen=True):
     """An event that could not be decoded. The field `why` is the decoder's message.
 
     `meta` has the name, namespace, UID and version of the object. `meta` is None if these fields cannot be decoded.
-    `deleted` is True for a DELETED event. `partial` is the object with its readable fields, or None.
+    `deleted` is True for a DELETED event. `partial` is the object with only its metadata, or None.
     """
 
     why: str
     meta: ObjectMeta | None = None
     deleted: bool = False
-    partial: Partial[Any] | None = None
+    partial: Any = None
 
 
 Event: TypeAlias = Applied[T] | Deleted[T] | Bookmark | WatchError | Undecodable
@@ -191,7 +190,7 @@ class WatchParser(Generic[T]):
 
 def undecodable(resource: Resource[T], raw: Raw, why: str) -> Undecodable:
     """Return the event for an object that cannot be decoded. The argument `why` is the decoder's message."""
-    return Undecodable(why, identify(raw), partial=resource.decode_partially(raw, why))
+    return Undecodable(why, identify(raw), partial=resource.decode_metadata(raw, why))
 
 
 def identify(raw: Raw) -> ObjectMeta | None:

@@ -28,7 +28,6 @@ from informers.store import Change, Replacement, Store
 from informers.watch.effects import (
     Advance,
     Apply,
-    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -44,7 +43,6 @@ from informers.watch.ends import reason_of_end
 from informers.watch.pages import decode_page
 from informers.watch.params import watch_params
 from informers.watch.parser import UNDECODABLE, WatchParser
-from informers.watch.partial import complete
 from informers.watch.watch_state import (
     Checking,
     Distrusted,
@@ -268,8 +266,6 @@ class Reflector(Generic[T]):
         match effect:
             case Apply(object=obj):
                 self._change(obj, self._store.apply)
-            case ApplyPartial(partial=partial):
-                self._change(complete(partial, self._store.get(partial.object.metadata.key)), self._store.apply)
             case Remove(object=obj):
                 self._change(obj, self._store.remove)
             case Drop(meta=meta):
@@ -307,10 +303,7 @@ class Reflector(Generic[T]):
             case Uncollect(meta=meta):
                 replacement.drop(meta.key)
             case Keep(meta=meta):
-                if effect.partial is None:
-                    replacement.keep(meta)
-                else:
-                    self._collect(replacement, complete(effect.partial, replacement.old.objects.get(meta.key)))
+                replacement.keep(meta)
             case _:
                 assert_never(effect)
 
@@ -349,7 +342,7 @@ class Reflector(Generic[T]):
             return
         self._logged_versions[meta.key] = meta.resource_version
         log.error(
-            f"object cannot be decoded, {'using its readable fields' if skip.partial else 'skipped'}",
+            f"object cannot be decoded, {'using its metadata' if skip.partial else 'skipped'}",
             **self._labels,
             namespace=meta.namespace,
             name=meta.name,

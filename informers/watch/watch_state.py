@@ -24,14 +24,14 @@ Promises of the machine:
 - If a user of the cache finds that the cache contradicts the server, the reflector lists again.
 - After an error, the same request is repeated only after a delay.
 - An object that cannot be decoded is skipped. The cache keeps the last decoded state of the object until a newer
-  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets the readable fields.
+  version can be decoded or the object is deleted. If the resource is `partial`, the cache gets its metadata.
 - If the server no longer serves the resource, the cache keeps its contents. An answer 404 does not prove the deletion
   of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
 """
 
 from __future__ import annotations
 
-from typing import Generic, TypeAlias, TypeVar
+from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -53,7 +53,6 @@ from informers.meta import KubeObject, ObjectMeta, version_number
 from informers.watch.effects import (
     Advance,
     Apply,
-    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -367,21 +366,22 @@ def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
 
 
 def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
-    return (Collect(page.objects), *(effect for event in page.undecodable for effect in _skipped(event)))
+    skipped = [effect for event in page.undecodable for effect in _skipped(event)]
+    return (Collect(page.objects), *skipped)
 
 
-def _skipped(event: Undecodable) -> tuple[Skip | Keep, ...]:
-    meta, partial = event.meta, event.partial
-    skip = Skip(event.why, meta, partial is not None)
-    return (skip,) if meta is None else (skip, Keep(meta, partial))
+def _skipped(event: Undecodable) -> tuple[Skip | Keep | Collect[Any], ...]:
+    skip = Skip(event.why, event.meta, event.partial is not None)
+    if event.partial is not None:
+        return skip, Collect((event.partial,))
+    return (skip,) if event.meta is None else (skip, Keep(event.meta))
 
 
 def _undecodable_change(event: Undecodable, meta: ObjectMeta) -> tuple[Effect[T], ...]:
     if event.deleted:
         return (Drop(meta),)
-    if event.partial is None:
-        return (Skip(event.why, meta),)
-    return Skip(event.why, meta, partial=True), ApplyPartial(event.partial)
+    skip = Skip(event.why, meta, event.partial is not None)
+    return (skip,) if event.partial is None else (skip, Apply(event.partial))
 
 
 def _is_replay(meta: ObjectMeta, state: Watching) -> bool:

@@ -16,7 +16,7 @@ from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import message_of
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.rollout import parse_rollout, rolls_out, stuck_since
+from controller.replicaset.rollout import parse_rollout, rolls_out, vmi_stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import Template, has_hash, is_updated
@@ -47,7 +47,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     # While KubeVirt's own controller runs the set, no VMI has a hash, and vmherd has noted no template.
     is_known = ADOPTED_TEMPLATE in annotations_of(owner.metadata) or any(map(has_hash, active))
     template = intent.template if intent is not None and (is_known or not active) else None
-    since = {vmi.metadata.name: stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
+    since = {vmi.metadata.name: vmi_stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
     ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
     members = tuple(_member(vmi, template, since.get(vmi.metadata.name)) for vmi in ordered)
     updated = (status.updated_replicas or 0) if template is not None else 0

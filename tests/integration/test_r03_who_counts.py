@@ -32,7 +32,7 @@ def test_r3_a_vmi_whose_status_cannot_be_decoded_counts_and_does_not_disturb_its
     eventually(lambda: sets.reasons()["UndecodableVirtualMachine"], what="an Event names the VMI")
     sets.delete_vmi(lost)
     eventually(lambda: len(sets.requests("create")) == 4 and len(sets.alive()) == 3, what="the deleted VMI is replaced")
-    eventually(lambda: counts(sets) == (3, 2), what="the status counts the new VMI, which is not ready")
+    eventually(lambda: counts(sets) == (3, 1), what="the new VMI and the unreadable VMI count, and are not ready")
     stays(lambda: counts(sets)[0] == 3 and len(sets.requests("create")) == 4, for_s=2, what="three VMIs")
     assert sets.reasons()["UndecodableVirtualMachine"] <= 6, "one Event each time the age doubles"
     sets.change_vmi(bad, {"metadata": {"labels": {"app": None}}})

@@ -201,9 +201,8 @@ EVENTS: Final = (
     EventText(
         "UndecodableVirtualMachine",
         "a field of this VM or VMI has a type that vmherd does not expect, such as a number in "
-        "`status.phase`. The object counts. The unreadable field keeps its last readable value. A pool does "
-        "not heal, update or scale in this VM. The Event comes again each time the age of the object has "
-        "doubled",
+        "`status.phase`. vmherd reads only the metadata of the object. The object counts, is not ready, and is "
+        "not updated, healed or deleted. The Event comes again each time the age of the object has doubled",
         "find the client that wrote the field (`kubectl get --show-managed-fields`), and correct the field, "
         "or delete the object",
     ),

@@ -22,11 +22,11 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.disks import owner_removals, owner_removals_of_left_behind
+from controller.pool.leaving.disks import hides_disks, owner_removals, owner_removals_by_spec
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import VMs
 from controller.pool.spec.intent import Intent
-from controller.replicas.early_release import is_young
+from controller.replicas.release_delay import split_by_age
 from controller.runtime.actions import Patch, Plan, Stage
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -57,9 +57,7 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     kept = snapshot.members.where(stays)
     if len(kept) == len(snapshot.members):
         return Claims(kept, ())
-    strange = by_name(snapshot.members.where(lambda vm: not stays(vm)))
-    held = tuple(vm for vm in strange if is_young(vm.metadata, snapshot.now))
-    released = tuple(vm for vm in strange if not is_young(vm.metadata, snapshot.now))
+    released, held = split_by_age(snapshot.members.where(lambda vm: not stays(vm)), snapshot.now)
     return Claims(kept, released, held)
 
 
@@ -94,18 +92,19 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
     kept.
     """
     terminating = by_name(snapshot.members.where(lambda vm: is_deleting(vm) and has_pool_finalizer(vm)))
-    of_members = remove_finalizers(snapshot, terminating, preserve=preserve)
+    of_members = remove_finalizers_of_leaving(snapshot, terminating, preserve=preserve)
     return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
 
 
-def remove_finalizers(
+def remove_finalizers_of_leaving(
     snapshot: Snapshot, vms: Iterable[VirtualMachine], *, preserve: bool, why: str = "it leaves the pool"
 ) -> tuple[Stage, ...]:
     """Return stages that remove the pool finalizer from at most `burst` of these VMs.
 
-    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs.
+    With `preserve`, the first stage removes the owner references from the disks of the terminating VMs. A VM that
+    `hides_disks` keeps its finalizer.
     """
-    batch = tuple(vms)[: snapshot.limits.burst]
+    batch = [vm for vm in vms if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
     keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
     removals = Stage(tuple(_removal(vm, why) for vm in batch), essential=False)
     return tuple(stage for stage in (keep_disks, removals) if stage.actions)
@@ -117,20 +116,20 @@ def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[
     With `preserve`, the disks of terminating VMs are kept too. The reason: a user may have deleted such a VM while the
     VM still belonged to the pool.
     """
-    return remove_finalizers(
+    return remove_finalizers_of_leaving(
         snapshot, by_name(snapshot.strays), preserve=preserve, why="it is not a member of the pool any more"
     )
 
 
-def plan_left_behind(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
+def plan_orphaned(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     """Plan the removal of the pool finalizer from terminating VMs whose pool no longer exists. The disks are kept.
 
     A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
     then unknown. Kept disks are the safe choice, because a user can delete them later. One reconciliation changes at
     most `burst` VMs.
     """
-    batch = [vm for vm in by_name(vms) if is_deleting(vm)][:burst]
-    keep_disks = Stage(owner_removals_of_left_behind(batch), essential=False)
+    batch = [vm for vm in by_name(vms) if is_deleting(vm) and not hides_disks(vm)][:burst]
+    keep_disks = Stage(owner_removals_by_spec(batch), essential=False)
     removals = Stage(tuple(_removal(vm, "its pool does not exist any more") for vm in batch), essential=False)
     return Plan(stages=tuple(stage for stage in (keep_disks, removals) if stage.actions))
 

@@ -16,11 +16,16 @@ from typing import Final
 
 from controller.apimachinery.finalizers import addition_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
-from controller.kubevirt.delicate import reason_to_keep
+from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.claims import by_name, plan_releases, remove_finalizers, remove_finalizers_of_strays
-from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, preserves_disks
+from controller.pool.leaving.claims import (
+    by_name,
+    plan_releases,
+    remove_finalizers_of_leaving,
+    remove_finalizers_of_strays,
+)
+from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, preserves_disks
 from controller.pool.members.revisions import delete_left_over
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.scale import MAX_NOTICES, delete_of
@@ -67,17 +72,18 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     reasons = {vm.metadata.name: reason_to_keep(vm, snapshot.vmi_of(vm)) for vm in staying}
     to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
     held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
+    held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
     # The revisions contain the disk names of terminating VMs, so the revisions stay until these VMs are gone.
     keeps_revisions = preserve and any(map(is_deleting, to_release))
     stages = (
-        *remove_finalizers(snapshot, to_release, preserve=preserve),
+        *remove_finalizers_of_leaving(snapshot, to_release, preserve=preserve),
         *remove_finalizers_of_strays(snapshot, preserve=preserve),
         *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
         *_deletes([vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
         *(() if keeps_revisions else delete_left_over(snapshot, orphans=orphans)),
     )
-    # Without stages, no VM has the finalizer any more, and no revision is left over.
+    # Without stages, no VM has the finalizer any more, and no orphaned revision exists.
     if has_finalizer(snapshot) and not stages and not held:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     notices = tuple(_held_notice(vm, reason) for vm, reason in held[:MAX_NOTICES])

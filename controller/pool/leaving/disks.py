@@ -53,14 +53,22 @@ def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[R
     return tuple(action for vm in terminating for action in _owner_removals(vm, _earlier_disks(snapshot, vm, past)))
 
 
-def owner_removals_of_left_behind(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
+def owner_removals_by_spec(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
     """Return actions that remove the owner references to these VMs from their disks.
 
-    The pool of these VMs no longer exists, so its earlier templates are not available. Only the disks in a VM's spec
-    are kept. VMs in foreground deletion are skipped, because their disks are deleted in any case. The caller passes
-    only terminating VMs.
+    Only the disks in a VM's spec are kept, because the earlier templates of the pool may not exist any more. VMs in
+    foreground deletion are skipped, because their disks are deleted in any case. The caller passes only terminating
+    VMs.
     """
     return tuple(action for vm in vms if not is_deleting_with_disks(vm) for action in _owner_removals(vm, ()))
+
+
+def hides_disks(vm: VirtualMachine) -> bool:
+    """Return True if a VM is terminating, and its disks can be kept, but the disks in its spec are unreadable.
+
+    Such a VM keeps the pool finalizer until its spec can be read.
+    """
+    return bool(vm.undecodable) and is_deleting(vm) and not is_deleting_with_disks(vm)
 
 
 def is_safe_to_delete(snapshot: Snapshot, vm: VirtualMachine) -> bool:
@@ -80,7 +88,7 @@ def add_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     return _finalizer_patches(vms, addition_patch, "its disks must be kept when it is deleted")
 
 
-def remove_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+def remove_needless_finalizers(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
     """Return a stage that removes the pool finalizer from VMs that stay, if the pool keeps no disks."""
     return _finalizer_patches(vms, exact_removal_patch, "its pool keeps no disks")
 

@@ -16,7 +16,7 @@ from collections.abc import Iterable
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import by_name
-from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, remove_finalizers
+from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, remove_needless_finalizers
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.traits import VMs
 from controller.runtime.actions import Create, Plan
@@ -50,4 +50,4 @@ def plan_member_finalizers(
     free = by_name(vm for vm in wrong if vm.metadata.key not in written)
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
-    return Plan(stages=add_finalizers(batch) if preserve else remove_finalizers(batch), held=held)
+    return Plan(stages=add_finalizers(batch) if preserve else remove_needless_finalizers(batch), held=held)

@@ -127,7 +127,8 @@ def next_period(
     if note is not None and note.uid != uid:
         note = None
     same = previous if previous is not None and previous.uid == uid else None
-    if is_up or not is_meant_to_run(vm):
+    # The state of an unreadable VM or VMI is unknown. It counts as stopped, so its unready period does not grow.
+    if is_up or not is_meant_to_run(vm) or (vmi is not None and vmi.undecodable):
         if same is None and note is not None:
             ready_at = (vmis.ready_since(vmi) if vmi is not None else None) or now
             same = UnreadyPeriod(uid, _noted_since(vm, vmi, note, now), revision, now, min(ready_at, now))

@@ -17,7 +17,7 @@ from controller.pool.plan import plan
 from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status, outcome_notices
-from controller.replicas.early_release import RELEASE_DELAY
+from controller.replicas.release_delay import RELEASE_DELAY
 from controller.runtime.actions import Create, Delete, Done, Patch
 from controller.runtime.members.groups import grouped
 from controller.runtime.status import status_patch

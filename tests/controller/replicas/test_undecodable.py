@@ -9,19 +9,25 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from controller.apimachinery.conditions import find_true
+from controller.kubevirt import vmis as kubevirt_vmis
+from controller.kubevirt import vms as kubevirt_vms
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool import triggers as pool_triggers
+from controller.pool.leaving.claims import plan_orphaned
+from controller.pool.members.unready_periods import next_period
 from controller.pool.plan import plan as plan_pool
+from controller.pool.status import next_status as next_pool_status
 from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodable_notices
 from controller.replicaset import triggers as set_triggers
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.status import next_status
-from controller.runtime.actions import Create, Delete, Plan, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, Plan, RemoveOwnerReference, ThreeWayMerge
 from informers.store import Store, Updated
 from tests.builders import NOW, replicaset, snapshot, vmi
-from tests.pool_builders import pool, vm, vms
+from tests.pool_builders import pool, vm, vm_spec, vms
 from tests.pool_builders import snapshot as pool_snapshot
 from tests.pool_builders import vmi as vmi_of
 
@@ -29,14 +35,12 @@ WHY = "Expected `str | null`, got `int` - at `$.status.phase`"
 
 
 def with_bad_status(of: Any, resource: Any = VMIS) -> Any:
-    """Put a number into `status.phase`, and return the object as a cache decodes it."""
+    """Put a number into `status.phase`, and return the object as a cache has it: only the metadata."""
     document = msgspec.json.decode(msgspec.json.encode(of))
     document["status"] = {"phase": 7, "printableStatus": 7}
     with pytest.raises(msgspec.DecodeError):
         resource.decode(msgspec.json.encode(document))
-    partial = resource.decode_partially(msgspec.Raw(msgspec.json.encode(document)), WHY)
-    assert partial.lost == ("status",)
-    return partial.object
+    return resource.decode_metadata(msgspec.Raw(msgspec.json.encode(document)), WHY)
 
 
 def of_kind(todo: Plan, kind: type[Any]) -> list[str]:
@@ -54,22 +58,18 @@ def test_r3_a_vmi_with_an_unreadable_status_counts_and_its_set_stays_complete():
     todo = plan_set(seen)
     assert todo.actions == ()
     assert told(todo) == [
-        f"virtual machine instance c has a field that cannot be decoded ({WHY}): it counts with its last readable state"
+        f"virtual machine instance c has a field that cannot be decoded ({WHY}): it is not ready, and not deleted"
     ]
     status = next_status(seen, ())
     assert (status.replicas, status.ready_replicas) == (3, 2)
+    assert status.problem == f"c: Undecodable, {WHY}"
+    assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
 
 
 def test_r3_a_terminating_vmi_with_an_unreadable_status_is_replaced():
     owner = replicaset(replicas=2)
     members = [vmi("a", owner=owner), with_bad_status(vmi("b", owner=owner, deleting=True))]
     assert len(of_kind(plan_set(snapshot(owner, members)), Create)) == 1
-
-
-def test_r6_a_vmi_with_an_unreadable_status_can_be_scaled_in():
-    owner = replicaset(replicas=1)
-    members = [vmi("a", owner=owner), with_bad_status(vmi("b", owner=owner))]
-    assert of_kind(plan_set(snapshot(owner, members)), Delete) == ["b"]
 
 
 def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_one():
@@ -80,6 +80,17 @@ def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_
     [message] = told(todo)
     assert message.startswith("virtual machine web-1 has a field that cannot be decoded")
     assert message.endswith("it is not healed, updated or scaled in")
+
+
+@pytest.mark.parametrize("unreadable", ["VM", "VMI"])
+def test_p17_the_status_of_a_pool_names_an_unreadable_object_and_the_pool_does_not_stall(unreadable):
+    owner = pool(replicas=1)
+    member = vm("web-0", owner=owner)
+    instance = vmi_of(member)
+    seen = (with_bad_status(member, VMS), instance) if unreadable == "VM" else (member, with_bad_status(instance))
+    status = next_pool_status(pool_snapshot(owner, seen[:1], vmis=seen[1:]), ())
+    assert (status.printable_status, status.problem) == ("Degraded", f"web-0: Undecodable, {WHY}")
+    assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
 
 
 def test_p8_a_vm_with_an_unreadable_field_is_not_scaled_in_and_an_event_has_the_reason():
@@ -108,6 +119,42 @@ def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
     todo = plan_pool(pool_snapshot(owner, (failing,), vmis=(unreadable,)))
     assert todo.actions == ()
     assert any(notice.reason == "HealingHeld" for notice in todo.notices)
+
+
+@pytest.mark.parametrize("unreadable", ["VM", "VMI"])
+def test_p15_the_time_in_which_an_object_is_unreadable_does_not_count_as_unready(unreadable):
+    member = vm("web-0", owner=pool(), ready=False)
+    instance = vmi_of(member, ready=False)
+    seen = (with_bad_status(member, VMS), instance) if unreadable == "VM" else (member, with_bad_status(instance))
+    hours = [NOW + timedelta(hours=number) for number in range(3)]
+    assert next_period(None, *seen, None, hours[0]) is None
+    period = next_period(None, member, instance, None, hours[1])
+    assert period is not None
+    assert period.since == hours[1]
+    period = next_period(period, *seen, None, hours[1] + timedelta(minutes=1))
+    period = next_period(period, *seen, None, hours[2])
+    period = next_period(period, member, instance, None, hours[2])
+    assert period is not None
+    assert period.since == hours[2]
+
+
+@pytest.mark.parametrize("member", [with_bad_status(vmi("a")), with_bad_status(vm("web-0", owner=pool()), VMS)])
+def test_an_unreadable_status_does_not_prove_that_a_member_was_never_ready(member):
+    assert not (kubevirt_vms if isinstance(member, VirtualMachine) else kubevirt_vmis).was_never_ready(member)
+
+
+def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and_its_pool_waits():
+    preserving = {"statePreservation": "Offline"}
+    owner = pool(replicas=0, deleting=True, scaleInStrategy={"proactive": preserving})
+    member = vm("web-0", owner=owner, deleting=True, spec=vm_spec(disks=["data"]))
+    freed = plan_pool(pool_snapshot(owner, (member,)))
+    assert of_kind(freed, RemoveOwnerReference) == ["data", "data"]
+    bad = with_bad_status(member, VMS)
+    held = plan_pool(pool_snapshot(owner, (bad,)))
+    assert held.actions == ()
+    assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in held.notices)
+    assert plan_orphaned([member], burst=10).actions != ()
+    assert plan_orphaned([bad], burst=10).actions == ()
 
 
 def test_the_events_of_an_object_come_when_its_age_has_doubled():

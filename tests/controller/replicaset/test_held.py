@@ -82,11 +82,21 @@ def test_p20_a_paused_vmi_stays_and_one_event_names_it(way, reason):
     replicas, changes = DELETIONS[way]
     todo = planned(vmi("a", paused=True, **changes), replicas=replicas)
     assert (deleted(todo), reasons(todo)) == ([], [reason])
-    assert todo.held == "1 VMIs are not deleted while they are paused"
+    assert todo.held == "1 VMIs are not deleted while they are paused or unreadable"
     assert (todo.notices[0].message, todo.notices[0].once) == (
         "virtual machine a is not deleted now: it is paused",
         "uid-a it is paused",
     )
+
+
+@pytest.mark.parametrize("way", ["scale-in", "rolling update", "replacement of an unready VMI"])
+def test_p20_an_unreadable_vmi_stays_and_an_event_names_it(way):
+    replicas, changes = DELETIONS[way]
+    unreadable = replace(vmi("a", **changes), status=None, undecodable="why")
+    todo = planned(unreadable, replicas=replicas)
+    assert deleted(todo) == []
+    assert set(reasons(todo)) == {"UndecodableVirtualMachine", HOLDS.get(way, "UndecodableVirtualMachine")}
+    assert all("cannot be decoded" in notice.message for notice in todo.notices)
 
 
 def test_p20_a_paused_vmi_is_not_replaced_for_being_unready_and_does_not_stall_its_set():

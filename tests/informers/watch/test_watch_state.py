@@ -24,7 +24,6 @@ from informers.meta import ObjectMeta
 from informers.watch.effects import (
     Advance,
     Apply,
-    ApplyPartial,
     Collect,
     Commit,
     Discard,
@@ -37,7 +36,6 @@ from informers.watch.effects import (
     Uncollect,
 )
 from informers.watch.parser import Applied, Bookmark, Deleted, Undecodable, WatchError
-from informers.watch.partial import Partial
 from informers.watch.watch_state import (
     Checking,
     Distrusted,
@@ -59,7 +57,7 @@ A5, A9 = config_map("a", 5), config_map("a", 9)
 B6 = config_map("b", 6)
 UNVERSIONED = ConfigMap(ObjectMeta(name="a", namespace="ns"))
 META9 = ObjectMeta(name="bad", namespace="ns", resource_version="9")
-PARTIAL9 = Partial(config_map("bad", 9), ("data",))
+PARTIAL9 = config_map("bad", 9)
 META5 = ObjectMeta(name="bad", namespace="ns", resource_version="5")
 
 REFUSED = TransportError("cannot connect", sent=False)
@@ -143,7 +141,7 @@ ROWS = {
         Listing(),
         PageRead((A5,), "9", "", (Undecodable("bad", META9, partial=PARTIAL9),)),
         Watching("9"),
-        (Collect((A5,)), Skip("bad", META9, partial=True), Keep(META9, PARTIAL9), Commit("9")),
+        (Collect((A5,)), Skip("bad", META9, partial=True), Collect((PARTIAL9,)), Commit("9")),
     ),
     "an object of a page that cannot be identified": Row(
         Listing(),
@@ -180,7 +178,7 @@ ROWS = {
         Streaming(),
         Undecodable("bad", META9, partial=PARTIAL9),
         Streaming(),
-        (Skip("bad", META9, partial=True), Keep(META9, PARTIAL9)),
+        (Skip("bad", META9, partial=True), Collect((PARTIAL9,))),
     ),
     "the streaming list is complete": Row(Streaming(), Bookmark("9", initial_end=True), Watching("9"), (Commit("9"),)),
     "a streaming list older than the cache": Row(
@@ -235,7 +233,7 @@ ROWS = {
         Watching("8"),
         Undecodable("bad", META9, partial=PARTIAL9),
         Watching("9"),
-        (Skip("bad", META9, partial=True), ApplyPartial(PARTIAL9)),
+        (Skip("bad", META9, partial=True), Apply(PARTIAL9)),
     ),
     "a field is unreadable, in an old event": Row(
         Watching("9"), Undecodable("bad", META9, partial=PARTIAL9), Watching("9")

@@ -1,4 +1,4 @@
-"""Objects with an unreadable field: the cache gets their readable fields."""
+"""Objects with an unreadable field: the cache gets only their metadata."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ from informers.meta import ObjectMeta, labels_of
 from informers.resource import Resource
 from informers.store import Added, Change, Removed, Updated
 from informers.watch.parser import Undecodable, WatchParser
-from informers.watch.partial import Partial, complete
 from tests.informers.scripted import RecordedInstruments, ScriptedClient, following, stream
 from tests.informers.subjects import failure, key, line, page
 
@@ -48,63 +47,33 @@ def raw(document: dict[str, Any]) -> Raw:
     return Raw(json.dumps(document).encode())
 
 
-def partial(document: dict[str, Any]) -> Partial[Machine]:
-    found = MACHINES.decode_partially(raw(document), "why")
+def test_only_the_metadata_are_decoded_and_the_message_is_kept():
+    meta = {"labels": {"x": "y"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}
+    found = MACHINES.decode_metadata(raw(machine("a", 5, phase=7, meta=meta)), "why")
     assert found is not None
-    return found
-
-
-def test_the_readable_fields_are_decoded_and_the_message_is_kept():
-    found = partial(machine("a", 5, phase=7, meta={"labels": {"x": "y"}, "deletionTimestamp": "2026-01-01T00:00:00Z"}))
-    assert found.lost == ("status",)
-    assert found.object.spec == {"a": "b"}
-    assert found.object.status is None
-    assert found.object.undecodable == "why"
-    assert labels_of(found.object.metadata) == {"x": "y"}
-    assert found.object.metadata.deletion_timestamp is not None
-
-
-def test_several_fields_can_be_unreadable():
-    assert partial(machine("a", 5, phase=7, spec=[])).lost == ("spec", "status")
+    assert (found.spec, found.status, found.undecodable) == (None, None, "why")
+    assert (found.metadata.name, found.metadata.uid, found.metadata.resource_version) == ("a", "uid-of-a", "5")
+    assert labels_of(found.metadata) == {"x": "y"}
+    assert found.metadata.deletion_timestamp is not None
 
 
 def test_without_a_name_or_with_unreadable_metadata_nothing_is_decoded():
-    assert MACHINES.decode_partially(raw(machine("", 5)), "why") is None
-    assert MACHINES.decode_partially(raw(machine("a", 5, meta={"labels": 7})), "why") is None
-    assert MACHINES.decode_partially(Raw(b"[]"), "why") is None
+    assert MACHINES.decode_metadata(raw(machine("", 5)), "why") is None
+    assert MACHINES.decode_metadata(raw(machine("a", 5, meta={"labels": 7})), "why") is None
+    assert MACHINES.decode_metadata(Raw(b"[]"), "why") is None
 
 
 def test_a_resource_that_is_not_partial_decodes_nothing():
     whole = Resource(Machine, group="example.org", version="v1", plural="machines", kind="Machine")
-    assert whole.decode_partially(raw(machine("a", 5, phase=7)), "why") is None
+    assert whole.decode_metadata(raw(machine("a", 5, phase=7)), "why") is None
 
 
-def test_an_unreadable_field_keeps_its_cached_value_for_the_same_object_only():
-    old = MACHINES.decode(raw(machine("a", 4)))
-    new = partial(machine("a", 5, phase=7))
-    completed = complete(new, old)
-    assert completed.status == Status("Running")
-    assert completed.undecodable == "why"
-    assert completed.metadata.resource_version == "5"
-    assert complete(new, None).status is None
-    other = MACHINES.decode(raw(machine("a", 4, uid="another")))
-    assert complete(new, other).status is None
-
-
-def test_an_object_that_is_nested_too_deeply_in_an_unused_field_is_complete():
+def test_an_object_that_is_nested_too_deeply_has_only_its_metadata():
     text = json.dumps({"type": "ADDED", "object": machine("a", 5, other="@")})
     [event] = WatchParser(MACHINES).feed(text.replace('"@"', "[" * 20_000 + "]" * 20_000).encode() + b"\n")
     assert isinstance(event, Undecodable)
-    assert event.partial == Partial(MACHINES.decode(raw(machine("a", 5))), ())
-
-
-def test_a_status_that_is_nested_too_deeply_is_unreadable_and_the_rest_is_decoded():
-    text = json.dumps({"type": "ADDED", "object": machine("a", 5, phase="@")})
-    [event] = WatchParser(MACHINES).feed(text.replace('"@"', "[" * 20_000 + "]" * 20_000).encode() + b"\n")
-    assert isinstance(event, Undecodable)
-    assert event.partial is not None
-    assert event.partial.lost == ("status",)
-    assert event.partial.object.spec == {"a": "b"}
+    assert event.partial == Machine(metadata=event.partial.metadata, undecodable="the object is nested too deeply")
+    assert event.partial.metadata.name == "a"
 
 
 async def test_an_unreadable_field_disturbs_no_sibling_and_the_object_follows_its_metadata_until_it_is_deleted():
@@ -131,7 +100,7 @@ async def test_an_unreadable_field_disturbs_no_sibling_and_the_object_follows_it
             assert found == {"a": "", "b": "", "new": PHASE, "x": PHASE.replace("$.", "$.object.")}
             changed = informer.store.get(key("x"))
             assert changed is not None
-            assert changed.status == Status("Running"), "the last readable value"
+            assert (changed.spec, changed.status) == (None, None), "nothing of an earlier version"
             assert labels_of(changed.metadata) == {"now": "here"}, "the current metadata"
             new = informer.store.get(key("new"))
             assert new is not None

@@ -6,7 +6,7 @@ import pytest
 
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.replicas.early_release import RELEASE_DELAY, is_young, wanted_beside
+from controller.replicas.release_delay import RELEASE_DELAY, is_young, wanted_beside
 from controller.runtime.actions import Patch
 from informers.meta import ObjectKey
 from tests.builders import NOW, REPLICASETS, vmi

@@ -20,8 +20,8 @@ def plan_without_pool(*machines, burst=250):
 
 
 def test_p6_a_terminating_vm_keeps_its_disks_and_loses_the_finalizer():
-    left_behind = vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"]))
-    todo = plan_without_pool(left_behind)
+    orphaned = vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"]))
+    todo = plan_without_pool(orphaned)
     keep_disks, removals = todo.stages
     assert all(isinstance(each, RemoveOwnerReference) for each in keep_disks.actions)
     assert {(each.resource, each.key.name) for each in keep_disks.actions} == {(DATA_VOLUMES, "data"), (PVCS, "data")}
@@ -51,12 +51,12 @@ def test_p6_a_vm_of_another_controller_loses_the_finalizer():
     assert [action.key for action in todo.actions if isinstance(action, Patch)] == [ObjectKey("default", "web-0")]
 
 
-def test_p10_disks_of_a_left_behind_vm_in_foreground_deletion_are_not_kept():
+def test_p10_disks_of_an_orphaned_vm_in_foreground_deletion_are_not_kept():
     todo = plan_without_pool(vm("web-0", owner=GONE, foreground=True, spec=vm_spec(disks=["data"])))
     assert [type(action) for action in todo.actions] == [Patch]
 
 
-def test_p4_at_most_burst_left_behind_vms_are_patched_in_a_pass():
+def test_p4_at_most_burst_orphaned_vms_are_patched_in_a_pass():
     todo = plan_without_pool(*(vm(f"web-{ordinal}", deleting=True) for ordinal in range(5)), burst=2)
     assert [action.key.name for action in todo.actions] == ["web-0", "web-1"]
 

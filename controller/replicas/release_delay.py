@@ -1,0 +1,64 @@
+"""The fixed delay between the creation of a member and its release because of its labels (R2, P2).
+
+A webhook may change the labels of each new VM or VMI. Without the delay, the owner would release each of them at once
+and create another one, without end. With the delay, the owner creates at most as many members as it wants in each
+`RELEASE_DELAY`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from datetime import datetime, timedelta
+from typing import Final, TypeVar
+
+from controller.apimachinery.conditions import with_timezone
+from controller.runtime.actions import Notice, Plan
+from informers.meta import KubeObject, ObjectMeta
+
+T = TypeVar("T", bound=KubeObject)
+
+RELEASE_HELD: Final = "ReleaseHeld"
+RELEASE_DELAY: Final = timedelta(seconds=30)
+"""The age at which a member whose labels do not match is released."""
+
+
+def split_by_age(members: Iterable[T], now: datetime) -> tuple[tuple[T, ...], tuple[T, ...]]:
+    """Return the members that may be released now, and the members whose release waits. Both are sorted by name."""
+    in_order = sorted(members, key=lambda each: each.metadata.name)
+    held = tuple(each for each in in_order if is_young(each.metadata, now))
+    return tuple(each for each in in_order if not is_young(each.metadata, now)), held
+
+
+def is_young(meta: ObjectMeta, now: datetime) -> bool:
+    """Return True if the member is younger than `RELEASE_DELAY`.
+
+    If the creation time is more than `RELEASE_DELAY` in the future, a clock is wrong, and the result is False.
+    """
+    created = with_timezone(meta.creation_timestamp)
+    return created is not None and abs(now - created) < RELEASE_DELAY
+
+
+def wanted_beside(held: int, wanted: int, others: int) -> int:
+    """Return the number of members that the owner wants in addition to the `held` members.
+
+    The release of a held member waits. A held member still counts, so the owner does not replace the member. But the
+    owner deletes none of the `others` because of held members.
+    """
+    return max(wanted - held, min(wanted, others))
+
+
+def plan_held(owner: ObjectMeta, held: Collection[KubeObject], now: datetime) -> Plan:
+    """Return a plan that requests a reconciliation when the first of the members in `held` may be released.
+
+    The notice is sent once for each generation of the owner.
+    """
+    names = sorted(each.metadata.name for each in held)
+    if not names:
+        return Plan()
+    created = [with_timezone(each.metadata.creation_timestamp) or now for each in held]
+    message = f"the labels of {names[0]} do not match soon after its creation; a webhook may have changed them"
+    return Plan(
+        held=f"{len(names)} releases wait",
+        notices=(Notice(reason=RELEASE_HELD, message=message, once=f"release-held {owner.generation}"),),
+        requeue_after_s=(min(created) + RELEASE_DELAY - now).total_seconds(),
+    )
