@@ -1,4 +1,8 @@
-"""The source distribution and the wheel, made with the pinned packages of the build."""
+"""The source distribution and the wheel, made with the pinned packages of the build.
+
+setuptools stores times and modes of files, so the archives are written again. hatchling was tried: its archives need
+that no more, but the build of the image needs six pinned packages in the place of one.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,8 @@
-"""Lists of the packages in the image and in the zipapp, in the format of CycloneDX."""
+"""Lists of the packages in the image and in the zipapp, in the format of CycloneDX.
+
+cyclonedx-bom reads the lock files. syft and buildx list what is in a built image, but a release has only the recipe of
+the image, and needs no container runtime.
+"""
 
 from __future__ import annotations
 

@@ -3,6 +3,11 @@
 Of all packages, only msgspec has no fallback in Python for its extension module. So the file has the extension module
 of msgspec for each supported Python and platform, and all other packages without their extension modules. The names of
 extension modules contain the Python and the platform, so that Python finds the right module.
+
+pex and shiv were tried in the place of `bootstrap`. A start with pex needs 1.0 s of CPU time, ours 0.2 s, and kubectl
+starts the plugin for each completion; if no Python fits, pex prints ten lines. With shiv, another Python ends with a
+traceback, and so does a start without a writable cache. With all packages for each Python and platform, as pex packs
+them, the file has 45 MB instead of 6.
 """
 
 from __future__ import annotations
