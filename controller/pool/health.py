@@ -18,9 +18,11 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.problems import (
     CRASH_LOOP,
     NOT_READY,
+    UNDECODABLE,
     Problem,
     cause_of_vm,
     is_booting,
+    one_line,
     problem_state,
     terminating_problem,
     text_of,
@@ -189,7 +191,8 @@ def _start_of_outdated(
 
 
 def _should_be_ready(snapshot: Snapshot, vm: VirtualMachine) -> bool:
-    return is_meant_to_run(vm) and not is_deleting(vm) and not is_fully_ready(snapshot, vm)
+    """Return True if a VM is not ready that should run. The run strategy of an unreadable VM is unknown."""
+    return (is_meant_to_run(vm) or bool(vm.undecodable)) and not is_deleting(vm) and not is_fully_ready(snapshot, vm)
 
 
 def _unready(snapshot: Snapshot) -> VMs:
@@ -210,6 +213,8 @@ def _problem(snapshot: Snapshot, vm: VirtualMachine, since: datetime | None, *, 
     name, state, vmi = vm.metadata.name, printable_status_of(vm), snapshot.vmi_of(vm)
     if overdue and vmi is not None and vmis.is_deleting(vmi):
         return terminating_problem(vmi.metadata)
+    if undecodable := vm.undecodable or (vmi.undecodable if vmi is not None else ""):
+        return Problem(name, UNDECODABLE, one_line(undecodable), since)
     failure = start_failure_of(snapshot, vm)
     if failure is not None:
         return Problem(name, failure.reason or failure.type, text_of(failure), since)

@@ -19,6 +19,7 @@ from controller.pool import triggers as pool_triggers
 from controller.pool.leaving.claims import plan_orphaned
 from controller.pool.members.unready_periods import next_period
 from controller.pool.plan import plan as plan_pool
+from controller.pool.status import next_status as next_pool_status
 from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodable_notices
 from controller.replicaset import triggers as set_triggers
 from controller.replicaset.plan import plan as plan_set
@@ -79,6 +80,17 @@ def test_p7_a_vm_with_an_unreadable_status_counts_and_its_pool_creates_no_other_
     [message] = told(todo)
     assert message.startswith("virtual machine web-1 has a field that cannot be decoded")
     assert message.endswith("it is not healed, updated or scaled in")
+
+
+@pytest.mark.parametrize("unreadable", ["VM", "VMI"])
+def test_p17_the_status_of_a_pool_names_an_unreadable_object_and_the_pool_does_not_stall(unreadable):
+    owner = pool(replicas=1)
+    member = vm("web-0", owner=owner)
+    instance = vmi_of(member)
+    seen = (with_bad_status(member, VMS), instance) if unreadable == "VM" else (member, with_bad_status(instance))
+    status = next_pool_status(pool_snapshot(owner, seen[:1], vmis=seen[1:]), ())
+    assert (status.printable_status, status.problem) == ("Degraded", f"web-0: Undecodable, {WHY}")
+    assert find_true(status.conditions, "Stalled") is None, "only a user can correct the field"
 
 
 def test_p8_a_vm_with_an_unreadable_field_is_not_scaled_in_and_an_event_has_the_reason():
