@@ -160,8 +160,8 @@ class _Part(Struct, frozen=True):
 def _unready_parts(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Iterator[_Part]:
     partition = partition_of(snapshot)
     for group in _unready(snapshot).groups:
-        since = stuck_since(snapshot, group.example)
-        if not _needs_update(snapshot, intent, revisions, group.example):
+        since = stuck_since(snapshot, group[0])
+        if not _needs_update(snapshot, intent, revisions, group[0]):
             yield _Part(group, since)
             continue
         above = [vm for vm in group if _is_above(vm, snapshot, partition)] if partition else list(group)

@@ -85,7 +85,7 @@ def _read_periods(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> _Peri
     """
     by_ordinal, young = {}, []
     for group in snapshot.members.groups:
-        period = _present_period(snapshot, group.example)
+        period = _present_period(snapshot, group[0])
         if period is None:
             continue
         if not notes and not _is_old_enough(period, snapshot.now):

@@ -72,7 +72,7 @@ def failing_vms(
     down = members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm))
     found = []
     for group in down.groups:
-        failures = _failures(snapshot, group.example, healing, unready_limit)
+        failures = _failures(snapshot, group[0], healing, unready_limit)
         if failures:
             found += [each for vm in group if (each := _failing(snapshot, vm, failures, records)) is not None]
     return sorted(found, key=lambda each: each.vm.metadata.name)

@@ -75,7 +75,7 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, mo
     delicate: dict[str, str] = {}
     ranks: defaultdict[tuple[Any, ...], list[VirtualMachine]] = defaultdict(list)
     for group in unprotected.groups:
-        vm = group.example
+        vm = group[0]
         reason = delicate_reason(vm, snapshot.vmi_of(vm))
         if reason:
             delicate.update((vm.metadata.uid, reason) for vm in group)

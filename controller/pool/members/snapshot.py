@@ -26,7 +26,6 @@ from controller.replicas.catalogue import Place
 from controller.replicas.revisions import by_former_pool_uid
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
-from controller.runtime.members.groups import Group
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -127,9 +126,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
 
-        def found() -> Iterator[tuple[str, Group[VirtualMachine], tuple[str, ...]]]:
+        def found() -> Iterator[tuple[str, tuple[VirtualMachine, ...], tuple[str, ...]]]:
             for group in self.members.groups:
-                vm, vmi = group.example, self.vmi_of(group.example)
+                vm, vmi = group[0], self.vmi_of(group[0])
                 if vm.metadata.annotations:
                     yield "VM", group, wrong_on(vm.metadata, Place.VM)
                 if vmi is not None and vmi.metadata.annotations:

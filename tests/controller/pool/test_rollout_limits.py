@@ -17,7 +17,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Create, Delete
-from controller.runtime.members.groups import Group, Members
+from controller.runtime.members.groups import Members
 from tests.builders import NOW, seconds_ago
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
@@ -161,7 +161,7 @@ def test_p14_an_invalid_partition_stops_the_rollout():
 
 
 class CountedReads(tuple[VirtualMachine, ...]):
-    """A chunk of a group that counts how many VMs are read one by one."""
+    """A group that counts how many VMs are read one by one."""
 
     __slots__ = ()
     number = 0
@@ -176,8 +176,7 @@ def test_p14_a_scale_out_below_the_partition_reads_each_vm_a_few_times():
     owner = pool(replicas=900, annotations={PARTITION: "900"}, spec=vm_spec(image="v2"), generation=2)
     revisions = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
     seen = snapshot(owner, vms(owner, *range(600), revision="web-1"), revisions=revisions)
-    groups = [Group(each.number, tuple(map(CountedReads, each.chunks))) for each in seen.members.groups]
-    todo = plan(replace(seen, members=Members(tuple(groups))))
+    todo = plan(replace(seen, members=Members(tuple(map(CountedReads, seen.members.groups)))))
     creates = [json.loads(each.body) for each in todo.actions if isinstance(each, Create)]
     assert {each["metadata"]["labels"][REVISION_NAME] for each in creates if each["kind"] == VMS.kind} == {"web-1"}
     assert len(creates) >= 250

@@ -19,7 +19,6 @@ from controller.pool.members.rosters import MemberCaches, PoolRosters, Reading, 
 from controller.pool.members.snapshot import VM_INDEXES
 from controller.pool.members.traits import traits_of
 from controller.pool.members.unready_periods import UnreadyPeriod
-from controller.runtime.members import groups as members
 from controller.runtime.members import rosters
 from informers.meta import ObjectKey
 from informers.store import Store
@@ -39,12 +38,10 @@ OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], None])
 
 @pytest.fixture(autouse=True, scope="module")
 def small_rosters() -> Iterator[None]:
-    """Pools with two VMs have a roster, chunks have three members, and slices have two."""
+    """Pools with two VMs have a roster, and slices have two members."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rosters, "SMALL", 2)
         patch.setattr(rosters, "SLICE", 2)
-        for module in (members, rosters):
-            patch.setattr(module, "CHUNK", 3)
         yield
 
 
@@ -53,10 +50,9 @@ def contents(read: Reading) -> object:
     found, vmis, unready = read
     groups: dict[Hashable, set[tuple[str, str]]] = {}
     for group in found.groups:
-        each = [vm for chunk in group.chunks for vm in chunk]
-        (traits,) = {traits_of(vm, vmis.get(vm.metadata.name), unready.get(vm.metadata.name)) for vm in each}
+        (traits,) = {traits_of(vm, vmis.get(vm.metadata.name), unready.get(vm.metadata.name)) for vm in group}
         assert traits not in groups
-        groups[traits] = {(vm.metadata.name, vm.metadata.resource_version) for vm in each}
+        groups[traits] = {(vm.metadata.name, vm.metadata.resource_version) for vm in group}
     return groups, {name: vmi.metadata.resource_version for name, vmi in vmis.items()}, dict(unready)
 
 
