@@ -13,7 +13,8 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.runtime.actions import Notice, Plan
-from informers.meta import KubeObject, ObjectMeta
+from controller.runtime.members.groups import Member
+from informers.meta import ObjectMeta
 
 RELEASE_HELD: Final = "ReleaseHeld"
 RELEASE_DELAY: Final = timedelta(seconds=30)
@@ -38,7 +39,7 @@ def wanted_beside(held: int, wanted: int, others: int) -> int:
     return max(wanted - held, min(wanted, others))
 
 
-def plan_held(owner: ObjectMeta, held: Iterable[KubeObject], now: datetime) -> Plan:
+def plan_held(owner: ObjectMeta, held: Iterable[Member], now: datetime) -> Plan:
     """Return a plan that requests a reconciliation when the first of the members in `held` may be released.
 
     The notice is sent once for each generation of the owner.

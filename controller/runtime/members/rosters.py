@@ -10,13 +10,14 @@ snapshot always shows the contents of the store at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
 from controller.runtime.members.groups import Member, Members, grouped
 from informers.meta import ObjectKey, ObjectMeta
 
 T = TypeVar("T", bound=Member)
+T_co = TypeVar("T_co", bound=Member, covariant=True)
 
 SMALL: Final = 50
 """A set or pool with fewer members has no roster. Its members are grouped for each snapshot."""
@@ -25,7 +26,7 @@ SLICE: Final = 1000
 """The number of members that `Rosters.prepare` reads at once. That takes a few milliseconds."""
 
 
-class Reader(Protocol[T]):
+class Reader(Protocol[T_co]):
     """Reads the members of one set or pool from the store, for one snapshot."""
 
     def size(self) -> int:
@@ -34,14 +35,11 @@ class Reader(Protocol[T]):
     def names(self) -> Iterable[str]:
         """Return the names of all members. Names without a member are allowed, too."""
 
-    def load(self) -> Iterable[T]:
+    def load(self) -> Iterable[T_co]:
         """Return all members."""
 
-    def read(self, name: str) -> T | None:
+    def read(self, name: str) -> T_co | None:
         """Return the member with this name, or None."""
-
-    def traits_of(self, member: T) -> Hashable:
-        """Return the traits of a member that `load` or `read` has returned."""
 
 
 class _Group(Generic[T]):
@@ -63,8 +61,9 @@ class _Group(Generic[T]):
 class Roster(Generic[T]):
     """The members of one set or pool. `changed` are the names of the members that must be read again."""
 
-    def __init__(self) -> None:
+    def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
         self.changed: set[str] = set()
+        self._traits_of = traits_of
         self._groups: dict[Hashable, _Group[T]] = {}
         """The groups, by their traits."""
         self._group_of: dict[str, _Group[T]] = {}
@@ -79,13 +78,13 @@ class Roster(Generic[T]):
         for name in names:
             member = reader.read(name)
             if member is not None:
-                self.put(member, reader.traits_of(member))
+                self.put(member)
             else:
                 self._remove(name)
 
-    def put(self, member: T, traits: Hashable) -> None:
+    def put(self, member: T) -> None:
         """Record the present state of a member."""
-        name = member.metadata.name
+        name, traits = member.metadata.name, self._traits_of(member)
         group = self._group_of.get(name)
         if group is None or group.traits != traits:
             self._remove(name)
@@ -105,7 +104,8 @@ class Roster(Generic[T]):
 class Rosters(Generic[T]):
     """The rosters of all large sets or pools of a kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
+        self._traits_of = traits_of
         self._rosters: dict[str, Roster[T]] = {}
         """The roster of each large set or pool, by its UID."""
         self._uids: dict[ObjectKey, str] = {}
@@ -155,7 +155,7 @@ class Rosters(Generic[T]):
         """Add an empty roster, and note all members as changed. Return None if one slice has all members."""
         if reader.size() <= SLICE:
             return None
-        roster: Roster[T] = Roster()
+        roster: Roster[T] = Roster(self._traits_of)
         roster.changed.update(reader.names())
         self._add(owner, roster)
         return roster
@@ -168,9 +168,9 @@ class Rosters(Generic[T]):
         self.forget(owner.key)
         members = tuple(reader.load())
         if len(members) < SMALL:
-            return grouped(members, reader.traits_of)
-        roster: Roster[T] = Roster()
+            return grouped(members, self._traits_of)
+        roster: Roster[T] = Roster(self._traits_of)
         for member in members:
-            roster.put(member, reader.traits_of(member))
+            roster.put(member)
         self._add(owner, roster)
         return roster.members()

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool.members.machine import Machine
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Create, Delete
@@ -160,13 +160,13 @@ def test_p14_an_invalid_partition_stops_the_rollout():
     assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
 
 
-class CountedReads(tuple[VirtualMachine, ...]):
+class CountedReads(tuple[Machine, ...]):
     """A group that counts how many VMs are read one by one."""
 
     __slots__ = ()
     number = 0
 
-    def __iter__(self) -> Iterator[VirtualMachine]:
+    def __iter__(self) -> Iterator[Machine]:
         for each in tuple.__iter__(self):
             CountedReads.number += 1
             yield each
@@ -258,8 +258,8 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     machines = machines_of(owner, 0)
     ahead = seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=-3600)])
     far = seen(owner, machines, [vmi(machines[0], ready=True)], now=datetime(9998, 1, 1, tzinfo=NOW.tzinfo))
-    assert count_unavailable(ahead, machines, 60).next_at == NOW + timedelta(seconds=60)
-    assert count_unavailable(far, machines, 60).unavailable == 0
+    assert count_unavailable(ahead, ahead.members, 60).next_at == NOW + timedelta(seconds=60)
+    assert count_unavailable(far, far.members, 60).unavailable == 0
 
 
 @pytest.mark.long
