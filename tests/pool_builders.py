@@ -18,8 +18,9 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import ready_condition
+from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions, read_revisions
-from controller.pool.members.rosters import PoolRosters
+from controller.pool.members.rosters import Downtimes, PoolRosters
 from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.rules import PoolRules
@@ -261,29 +262,46 @@ def snapshot(
     burst: int = 250,
     revision_history: int = 5,
     unready_before: Mapping[str, UnreadyPeriod] | None = None,
+    downtimes: Downtimes | None = None,
 ) -> Snapshot:
     """The snapshot of a pool. The cluster contains only the given objects.
 
     If `vmis` is None, each VM has a VMI. Each VMI became ready or unready at the same time as its VM. If `revisions` is
     None, there is one revision with the number 1 and the pool's spec. `unready_before` contains the unready periods of
-    an earlier snapshot.
+    an earlier snapshot. Several snapshots can share their unready periods in `downtimes`.
     """
     vms = tuple(vms)
     if vmis is None:
         vmis = [vmi(each, **_readiness(each)) for each in vms]
     if revisions is None:
         revisions = [revision(owner, number=1)]
+    caches = stores(owner, vms, vmis=vmis, revisions=revisions)
+    known = Downtimes(unready_before) if downtimes is None else downtimes
     seen = take_snapshot(
-        stores(owner, vms, vmis=vmis, revisions=revisions),
+        caches,
         owner.metadata.key,
         now=now,
         settled=settled,
         limits=Limits(burst, revision_history),
         pools=POOLS,
-        unready_before=unready_before or {},
+        rosters=PoolRosters(caches.vms, caches.vmis, {owner.metadata.key: known}),
     )
     assert seen is not None
     return seen
+
+
+def periods_after(
+    *args: Any, unready_before: Mapping[str, UnreadyPeriod] | None = None, **facts: Any
+) -> Mapping[str, UnreadyPeriod]:
+    """The unready periods after a snapshot. The arguments are those of `snapshot`."""
+    downtimes = Downtimes(unready_before)
+    snapshot(*args, downtimes=downtimes, **facts)
+    return downtimes.periods
+
+
+def member(seen: Snapshot, name: str) -> Machine:
+    """The member of the pool with this name."""
+    return next(each for each in seen.members if each.metadata.name == name)
 
 
 def intent_of(owner: Pool) -> Intent:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -16,8 +16,8 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.pool.members.rosters import Downtimes
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.plan import plan
 from controller.runtime.actions import Patch, Plan
 from tests.pool_builders import POOLS, Json, snapshot
@@ -63,14 +63,12 @@ class Replay:
 
     def __init__(self, owner: Pool) -> None:
         self.owner = owner
-        self.periods: dict[str, UnreadyPeriod] | Any = {}
+        self.downtimes = Downtimes()
         self.writes: list[Patch] = []
 
     def snapshot(self, moment: Moment) -> Snapshot:
         running = [moment.vmi] if moment.vmi is not None else []
-        seen = snapshot(self.owner, [moment.vm], vmis=running, now=moment.now, unready_before=self.periods)
-        self.periods = seen.unready
-        return seen
+        return snapshot(self.owner, [moment.vm], vmis=running, now=moment.now, downtimes=self.downtimes)
 
     def run_pass(self, moment: Moment) -> Plan:
         todo = plan(self.snapshot(moment))
@@ -82,7 +80,7 @@ class Replay:
 
     def restart(self) -> None:
         """Forget the state that a controller keeps only in memory."""
-        self.periods = {}
+        self.downtimes = Downtimes()
 
     def _annotate(self, changes: Json) -> None:
         merged = {**(self.owner.metadata.annotations or {}), **changes}

@@ -15,6 +15,7 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import by_name
+from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
 from controller.replicas.conditions import REPLICA_FAILURE, without_failures
 from controller.runtime.actions import (
@@ -105,8 +106,8 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
 
     The reason and the message come from the failing VM with the first name in alphabetical order.
     """
-    failing = by_name(snapshot.members.where(lambda vm: start_failure_of(snapshot, vm) is not None))
-    failure = start_failure_of(snapshot, failing[0]) if failing else None
+    failing = by_name(snapshot.members.where(lambda each: start_failure_of(each) is not None))
+    failure = start_failure_of(failing[0]) if failing else None
     if failure is None:
         return None
     text = failure.message or failure.reason or failure.type
@@ -120,9 +121,10 @@ def virtual_machine_failure(snapshot: Snapshot) -> Condition | None:
     )
 
 
-def start_failure_of(snapshot: Snapshot, vm: VirtualMachine) -> Condition | None:
+def start_failure_of(machine: Machine) -> Condition | None:
     """Return the condition that explains why a VM without a VMI cannot start, or None."""
-    if vm.status is None or is_deleting(vm) or _is_halted(vm) or snapshot.vmi_of(vm) is not None:
+    vm = machine.vm
+    if vm.status is None or is_deleting(vm) or _is_halted(vm) or machine.vmi is not None:
         return None
     conditions = vm.status.conditions
     return find_true(conditions, FAILURE) or find_true(conditions, MANUAL_RECOVERY_REQUIRED)

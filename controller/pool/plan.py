@@ -25,7 +25,6 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.failures import is_scale_out_refused
 from controller.pool.healing.downtime_note import plan_unready_note
@@ -35,9 +34,9 @@ from controller.pool.leaving.claims import choose_claims, plan_finalizer_removal
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
 from controller.pool.leaving.disks import preserves_disks
 from controller.pool.leaving.member_finalizers import plan_member_finalizers
+from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import plan_pruning, plan_revision, read_revisions
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.rollout.limits import plan_partition_note
 from controller.pool.rollout.recreations import count_missing
@@ -50,7 +49,6 @@ from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.runtime.actions import Notice, Plan, join
-from controller.runtime.members.groups import grouped
 
 UNSETTLED = Plan(held="the cache does not show all of our own writes yet")
 
@@ -79,7 +77,7 @@ def _finalizer_removals(snapshot: Snapshot) -> Plan:
     return plan_finalizer_removals(snapshot, preserve=preserves_disks(snapshot)) if snapshot.settled else Plan()
 
 
-def _member_finalizers(snapshot: Snapshot, intent: Intent, members: VMs, others: Iterable[Plan] = ()) -> Plan:
+def _member_finalizers(snapshot: Snapshot, intent: Intent, members: Machines, others: Iterable[Plan] = ()) -> Plan:
     """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
     if not snapshot.settled:
         return Plan()
@@ -127,10 +125,10 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids, missing=missing)
         parts.append(plan_takeover(snapshot, revisions, update, pending))
     # Disks are safe as early as possible, so this stage is one of the first. A failed create does not skip it.
-    parts.insert(1, _member_finalizers(snapshot, intent, members + _alone(claims.held), parts))
+    parts.insert(1, _member_finalizers(snapshot, intent, members + claims.held, parts))
     if updates and not any(part.stages for part in parts):
         # A user may have deleted the revision of the VMs.
-        is_used = members.some(lambda vm: revision_of(vm) == revisions.current)
+        is_used = members.some(lambda each: revision_of(each.vm) == revisions.current)
         parts.append(Plan(stages=plan_revision(snapshot, revisions)) if is_used else Plan())
     if updates and not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, revisions))
@@ -142,15 +140,12 @@ def _wake_for_refused(snapshot: Snapshot) -> Plan:
     return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
 
 
-def _alone(vms: Iterable[VirtualMachine]) -> VMs:
-    return grouped(vms, lambda vm: vm.metadata.name)
-
-
-def _undecodable_notices(snapshot: Snapshot, members: VMs) -> tuple[Notice, ...]:
+def _undecodable_notices(snapshot: Snapshot, members: Machines) -> tuple[Notice, ...]:
     # A VM with an undecodable field is not steady, so it is alone in its group.
-    strange = snapshot.members.where(lambda vm: bool((vmi := snapshot.vmi_of(vm)) and vmi.undecodable))
-    vmis = (vmi for vm in strange if (vmi := snapshot.vmi_of(vm)) is not None)
-    return undecodable_notices((*members.where(lambda vm: bool(vm.undecodable)), *vmis), snapshot.now)
+    vms = [each.vm for each in members.where(lambda each: bool(each.vm.undecodable))]
+    strange = snapshot.members.where(lambda each: each.vmi is not None and bool(each.vmi.undecodable))
+    vmis = [each.vmi for each in strange if each.vmi is not None]
+    return undecodable_notices((*vms, *vmis), snapshot.now)
 
 
 def _with_optional_creates(scaling: Plan) -> Plan:
@@ -159,10 +154,10 @@ def _with_optional_creates(scaling: Plan) -> Plan:
     return replace(scaling, stages=(*first, replace(creates, essential=False)))
 
 
-def _count_is_right(intent: Intent, members: VMs) -> bool:
+def _count_is_right(intent: Intent, members: Machines) -> bool:
     """Return True if the number of VMs does not block an update.
 
     If there are surplus VMs and a VM is terminating, a scale-in is still running, so the update waits. If no VM is
     terminating, surplus VMs do not block an update, because the scale-in policy may keep them (P8, P9).
     """
-    return len(members) <= intent.wanted or not members.some(is_deleting)
+    return len(members) <= intent.wanted or not members.some(lambda each: is_deleting(each.vm))

@@ -18,10 +18,10 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
+from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import Revisions, plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.rollout.limits import partition_of, template_below
 from controller.pool.spec.indexing import encode_vm, own_disks
 from controller.pool.spec.intent import Intent
@@ -39,7 +39,7 @@ def plan_scale(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: VMs,
+    members: Machines,
     *,
     deleted_uids: Collection[str] = (),
 ) -> Plan:
@@ -50,7 +50,7 @@ def plan_scale(
     missing = intent.wanted - len(members)
     if missing > 0:
         return _scale_out(snapshot, intent, revisions, missing)
-    staying = members.where(lambda vm: not is_deleting(vm)).without(deleted_uids)
+    staying = members.where(lambda each: not is_deleting(each.vm)).without(deleted_uids)
     surplus = len(staying) - intent.wanted
     if surplus <= 0:
         return Plan()
@@ -151,7 +151,7 @@ class _Slots(Struct, frozen=True):
 
 def _free_slots(snapshot: Snapshot, number: int) -> _Slots:
     # The names of the members are compared first, because a look-up in the cache is slower.
-    own = {vm.metadata.name for vm in snapshot.members}
+    own = {each.metadata.name for each in snapshot.members}
     ordinals, has_strangers = [], False
     for ordinal in free_ordinals(snapshot.owner.metadata.name, own):
         if name_of(snapshot.owner.metadata.name, ordinal) in snapshot.taken:
@@ -179,10 +179,10 @@ def _confirmation(snapshot: Snapshot, slots: _Slots) -> tuple[Stage, ...]:
     return (Stage((Confirm(resource=snapshot.pools, key=owner.key, uid=owner.uid, why=why),)),)
 
 
-def _scale_in(snapshot: Snapshot, intent: Intent, staying: VMs, surplus: int) -> Plan:
+def _scale_in(snapshot: Snapshot, intent: Intent, staying: Machines, surplus: int) -> Plan:
     most = min(surplus, snapshot.limits.burst)
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying, most=most)
-    wanted = candidates.ranked
+    wanted = [each.vm for each in candidates.ranked]
     chosen = [vm for vm in wanted if vm.metadata.uid not in candidates.delicate]
     delicate = [vm for vm in wanted if vm.metadata.uid in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]

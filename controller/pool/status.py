@@ -13,7 +13,6 @@ from controller.apimachinery.conditions import Condition, find_true, merge_condi
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready
 from controller.pool.failures import (
     VIRTUAL_MACHINE_FAILURE,
@@ -22,9 +21,9 @@ from controller.pool.failures import (
     virtual_machine_failure,
 )
 from controller.pool.health import health_of
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.replicas.conditions import REPLICA_FAILURE, REPLICA_PAUSED
@@ -84,7 +83,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     }
     return PoolStatus(
         replicas=len(snapshot.members),
-        ready_replicas=len(snapshot.members.where(is_ready)),
+        ready_replicas=len(snapshot.members.where(lambda each: is_ready(each.vm))),
         updated_replicas=updated,
         observed_generation=owner.metadata.generation,
         # An autoscaler needs a selector, so an invalid spec leaves the last valid selector in the status.
@@ -181,15 +180,15 @@ def _health(
     return health_of(snapshot, parsed, revisions, failure)
 
 
-def _updated(snapshot: Snapshot, revisions: Revisions) -> VMs:
-    return snapshot.members.where(lambda vm: _counts_as_updated(snapshot, revisions, vm))
+def _updated(snapshot: Snapshot, revisions: Revisions) -> Machines:
+    return snapshot.members.where(lambda each: _counts_as_updated(revisions, each))
 
 
-def _counts_as_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
+def _counts_as_updated(revisions: Revisions, machine: Machine) -> bool:
     """Return True if the VM counts in `updatedReplicas`.
 
     A terminating VM does not count. A VM that is Ready without a VMI does not count either. Its VMI was deleted, but
     its status does not show this yet.
     """
-    has_outdated_status = is_ready(vm) and snapshot.vmi_of(vm) is None
-    return is_updated(snapshot, revisions, vm) and not is_deleting(vm) and not has_outdated_status
+    has_outdated_status = is_ready(machine.vm) and machine.vmi is None
+    return is_updated(revisions, machine) and not is_deleting(machine.vm) and not has_outdated_status

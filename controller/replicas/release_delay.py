@@ -7,15 +7,16 @@ and create another one, without end. With the delay, the owner creates at most a
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, TypeVar
 
 from controller.apimachinery.conditions import with_timezone
 from controller.runtime.actions import Notice, Plan
-from informers.meta import KubeObject, ObjectMeta
+from controller.runtime.members.groups import Member
+from informers.meta import ObjectMeta
 
-T = TypeVar("T", bound=KubeObject)
+T = TypeVar("T", bound=Member)
 
 RELEASE_HELD: Final = "ReleaseHeld"
 RELEASE_DELAY: Final = timedelta(seconds=30)
@@ -47,18 +48,20 @@ def wanted_beside(held: int, wanted: int, others: int) -> int:
     return max(wanted - held, min(wanted, others))
 
 
-def plan_held(owner: ObjectMeta, held: Collection[KubeObject], now: datetime) -> Plan:
+def plan_held(owner: ObjectMeta, held: Iterable[Member], now: datetime) -> Plan:
     """Return a plan that requests a reconciliation when the first of the members in `held` may be released.
 
     The notice is sent once for each generation of the owner.
     """
-    names = sorted(each.metadata.name for each in held)
-    if not names:
+    held = sorted(held, key=lambda each: each.metadata.name)
+    if not held:
         return Plan()
     created = [with_timezone(each.metadata.creation_timestamp) or now for each in held]
-    message = f"the labels of {names[0]} do not match soon after its creation; a webhook may have changed them"
+    message = (
+        f"the labels of {held[0].metadata.name} do not match soon after its creation; a webhook may have changed them"
+    )
     return Plan(
-        held=f"{len(names)} releases wait",
+        held=f"{len(held)} releases wait",
         notices=(Notice(reason=RELEASE_HELD, message=message, once=f"release-held {owner.generation}"),),
         requeue_after_s=(min(created) + RELEASE_DELAY - now).total_seconds(),
     )

@@ -21,7 +21,6 @@ from controller.kubevirt.annotations import PREFIX
 from controller.kubevirt.problems import one_line
 from controller.replicas.catalogue import BY_NAME, HIGHEST, Place, Value
 from controller.runtime.actions import Notice, Plan
-from controller.runtime.members.groups import Group
 from informers.meta import ObjectMeta, annotations_of
 
 MAX_NOTICES: Final = 10
@@ -91,21 +90,21 @@ def _unknown(name: str) -> str:
 
 
 def all_wrong(
-    owner: ObjectMeta, place: Place, members: Iterable[tuple[str, Group[Any], tuple[str, ...]]]
+    owner: ObjectMeta, place: Place, members: Iterable[tuple[str, tuple[Any, ...], tuple[str, ...]]]
 ) -> tuple[Wrong, ...]:
     """Return the wrong annotations of a set or pool, and after them those of its members, in the order of their names.
 
     Each entry of `members` is a group of VMs with "VM" or "VMI", and the messages about each of these objects. Only the
     groups with messages are read.
     """
-    found: defaultdict[tuple[str, str], list[Group[Any]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
     for noun, group, messages in members:
         for message in messages:
             found[noun, message].append(group)
     of_members = []
     for (noun, message), groups in found.items():
         first = min(each.metadata.name for group in groups for each in group)
-        more = sum(group.number for group in groups) - 1
+        more = sum(map(len, groups)) - 1
         of_members.append((first, Wrong(message, f"{noun} {first}{f' and {more} more' if more else ''}")))
     of_members.sort(key=lambda each: (each[0], each[1].text))
     return (*map(Wrong, wrong_on(owner, place)), *(wrong for _, wrong in of_members))

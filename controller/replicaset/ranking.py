@@ -17,7 +17,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
 from controller.replicas.costs import deletion_cost
 from controller.replicaset.traits import VMIs
-from controller.runtime.members.groups import Group, Members
+from controller.runtime.members.groups import Members
 
 StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
@@ -48,9 +48,9 @@ def _without_last_waiting(active: VMIs, number: int) -> VMIs:
     waiting = active.where(_waits_for_node)
     if len(waiting) <= number:
         return active
-    kept: list[Group[VirtualMachineInstance]] = []
+    kept: list[tuple[VirtualMachineInstance, ...]] = []
     for _, equal in groupby(sorted(waiting.groups, key=_rank_in_groups), key=_rank_in_groups):
-        if sum(group.number for group in kept) >= number:
+        if sum(map(len, kept)) >= number:
             break
         kept += equal
     return active.where(lambda vmi: not _waits_for_node(vmi)) + Members(tuple(kept))
@@ -65,16 +65,16 @@ def _ranks_as_ready(vmi: VirtualMachineInstance) -> bool:
     return is_ready(vmi) or is_paused(vmi)
 
 
-def _rank_in_groups(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
-    since, created, _ = age_rank_of(group.example)
-    return state_rank_of(group.example), (since, created)
+def _rank_in_groups(group: tuple[VirtualMachineInstance, ...]) -> tuple[StateRank, tuple[float, float]]:
+    since, created, _ = age_rank_of(group[0])
+    return state_rank_of(group[0]), (since, created)
 
 
 def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
     nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
     vmis_per_node: Counter[str] = Counter()
     for group in active.groups:
-        protected = is_protected(group.example.metadata)
+        protected = is_protected(group[0].metadata)
         for vmi, state_rank in _with_state_ranks(group):
             node = node_of(vmi)
             vmis_per_node[node] += 1
@@ -99,9 +99,9 @@ def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
             heappop(firsts)
 
 
-def _with_state_ranks(group: Group[VirtualMachineInstance]) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
+def _with_state_ranks(group: tuple[VirtualMachineInstance, ...]) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
     """Yield the VMIs of the group with their state ranks. Most VMIs have the rank of the example."""
-    example, rank = group.example, state_rank_of(group.example)
+    example, rank = group[0], state_rank_of(group[0])
     has_node, migrates = node_of(example) != "", is_migrating(example)
     is_plain = not example.metadata.annotations
     for vmi in group:

@@ -7,7 +7,7 @@ A snapshot is an immutable value. A plan depends only on the snapshot, so equal 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -110,7 +110,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     @property
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the set and of its VMIs (P23)."""
-        members = (("VMI", group, wrong_on_vmi(group.example)) for group in self.members.groups)
+        members = (("VMI", group, wrong_on_vmi(group[0])) for group in self.members.groups)
         return all_wrong(self.owner.metadata, Place.SET, members)
 
 
@@ -140,16 +140,13 @@ class _Reader(Struct, frozen=True):
         vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
         return vmi if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
 
-    def traits_of(self, member: VirtualMachineInstance) -> Hashable:
-        return traits_of(member)
-
 
 class VMIRosters:
     """The rosters of large sets. The store tells this object about each change of a VMI."""
 
     def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
         self._vmis = vmis
-        self._rosters: Rosters[VirtualMachineInstance] = Rosters()
+        self._rosters: Rosters[VirtualMachineInstance] = Rosters(traits_of)
         vmis.follow(self)
 
     def prepare(self, owner: ObjectMeta) -> Iterator[object]:

@@ -30,14 +30,14 @@ def disk_steps(snapshot: Snapshot) -> list[PendingStep]:
     owner, intent = snapshot.owner, parse_intent(snapshot.owner)
     if isinstance(intent, FieldError) or owner.spec.paused or owner.metadata.deletion_timestamp is not None:
         return []
-    members = choose_claims(snapshot, intent).kept.where(lambda vm: not is_deleting(vm))
+    members = choose_claims(snapshot, intent).kept.where(lambda each: not is_deleting(each.vm))
     steps = pending_steps(snapshot, intent, read_revisions(snapshot, intent.template), members)
     return [each for each in steps if each.step is Step.RECREATE or each.sizes]
 
 
 def disk_lines(steps: list[PendingStep]) -> list[str]:
     """Return one line for each VM, at most `LISTED`."""
-    lines = [f"vm/{each.vm.metadata.name}: {_fate(each)}" for each in steps[:LISTED]]
+    lines = [f"vm/{each.machine.metadata.name}: {_fate(each)}" for each in steps[:LISTED]]
     more = len(steps) - LISTED
     return [*lines, *([f"and {more} more VMs"] if more > 0 else [])]
 
@@ -61,7 +61,7 @@ def lost_by_undo(snapshot: Snapshot, owner: Pool, revision: Revision) -> str:
     metadata = replace(owner.metadata, generation=(owner.metadata.generation or 0) + 1)
     steps = disk_steps(replace(snapshot, owner=replace(owner, metadata=metadata)))
     lost = [each for each in steps if each.step is Step.RECREATE and not each.needs_user]
-    return _sentence(sorted(lost, key=lambda each: snapshot.rank_of(each.vm)))
+    return _sentence(sorted(lost, key=lambda each: snapshot.rank_of(each.machine)))
 
 
 def _sentence(steps: list[PendingStep]) -> str:

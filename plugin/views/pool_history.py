@@ -30,7 +30,7 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool = True) -> History:
     """Return the history of a pool. `counts` is False if the snapshot lacks the VMs, so their number is not known."""
     intent = parse_intent(snapshot.owner)
     present = None if isinstance(intent, FieldError) else read_revisions(snapshot, intent.template)
-    members = Counter(map(revision_of, snapshot.members))
+    members = Counter(revision_of(each.vm) for each in snapshot.members)
     entries, before = [], None
     for each in in_order(snapshot.revisions):
         name, template = each.metadata.name, template_of(each)

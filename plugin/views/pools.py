@@ -20,10 +20,10 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
 from controller.pool.members.downtime import stuck_since
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.plan import plan as plan_pool
 from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
@@ -56,12 +56,12 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
     revisions = read_revisions(snapshot, intent.template) if intent is not None else None
-    vms = sorted(snapshot.members, key=lambda vm: (_ordinal(snapshot, vm), vm.metadata.name))
-    since = {vm.metadata.name: start for vm in vms if (start := stuck_since(snapshot, vm)) is not None}
-    members = tuple(_member(snapshot, revisions, vm, since.get(vm.metadata.name)) for vm in vms)
+    machines = sorted(snapshot.members, key=lambda each: (_ordinal(snapshot, each), each.metadata.name))
+    since = {each.metadata.name: start for each in machines if (start := stuck_since(snapshot, each)) is not None}
+    members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name)) for each in machines)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     left_out = _left_out(snapshot, intent, revisions)
-    staying = [vm for vm in snapshot.members if not is_deleting(vm)]
+    staying = _staying(snapshot)
     counted = count_unavailable(snapshot, staying, min_ready_of(snapshot))
     target = wanted - left_out
     updated = status.updated_replicas or 0
@@ -109,8 +109,8 @@ def restarts_itself(intent: Intent) -> bool:
     return intent.update.strategy is Strategy.PROACTIVE
 
 
-def _ordinal(snapshot: Snapshot, vm: VirtualMachine) -> int:
-    ordinal = snapshot.ordinal_of(vm)
+def _ordinal(snapshot: Snapshot, machine: Machine) -> int:
+    ordinal = snapshot.ordinal_of(machine)
     return PLAIN if ordinal is None else ordinal
 
 
@@ -120,10 +120,9 @@ def _left_out(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | 
         return 0
     partition = partition_of(snapshot)
     return sum(
-        not is_updated(snapshot, revisions, vm)
-        and not (allows(intent.update.selection, vm) and _ordinal(snapshot, vm) >= partition)
-        for vm in snapshot.members
-        if not is_deleting(vm)
+        not is_updated(revisions, each)
+        and not (allows(intent.update.selection, each.vm) and _ordinal(snapshot, each) >= partition)
+        for each in _staying(snapshot)
     )
 
 
@@ -138,7 +137,7 @@ def _why_left_out(snapshot: Snapshot, number: int) -> str:
 def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None) -> str:
     if intent is None or revisions is None:
         return ""
-    outdated = [vm for vm in _staying(snapshot) if not is_updated(snapshot, revisions, vm)]
+    outdated = [each for each in _staying(snapshot) if not is_updated(revisions, each)]
     if not outdated or len(_staying(snapshot)) < intent.wanted:
         return ""
     if is_takeover_held(snapshot.owner.metadata):
@@ -152,12 +151,12 @@ def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | N
     return ""
 
 
-def _staying(snapshot: Snapshot) -> VMs:
-    return snapshot.members.where(lambda vm: not is_deleting(vm))
+def _staying(snapshot: Snapshot) -> Machines:
+    return snapshot.members.where(lambda each: not is_deleting(each.vm))
 
 
-def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine, since: datetime | None) -> Member:
-    vmi = snapshot.vmi_of(vm)
+def _member(snapshot: Snapshot, revisions: Revisions | None, machine: Machine, since: datetime | None) -> Member:
+    vm, vmi = machine.vm, machine.vmi
     return Member(
         kind="vm",
         name=vm.metadata.name,
@@ -165,7 +164,7 @@ def _member(snapshot: Snapshot, revisions: Revisions | None, vm: VirtualMachine,
         running_revision=_revision(snapshot, vmi_revision_of(vmi)) if vmi is not None else "",
         status=status_of_vm(vm),
         is_ready=is_ready(vm),
-        is_updated=revisions is not None and is_updated(snapshot, revisions, vm),
+        is_updated=revisions is not None and is_updated(revisions, machine),
         is_deleting=is_deleting(vm),
         node=vmis.node_of(vmi) if vmi is not None else "",
         created=vm.metadata.creation_timestamp,

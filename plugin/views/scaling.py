@@ -19,9 +19,9 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import disk_names_of, is_deleting
 from controller.pool.leaving.claims import choose_claims
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import choose_for_removal
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
-from controller.pool.members.traits import VMs
 from controller.pool.plan import plan as plan_pool
 from controller.pool.spec.intent import Intent as PoolIntent
 from controller.pool.spec.intent import parse_intent as parse_pool
@@ -99,22 +99,22 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
     kept = choose_claims(snapshot, intent).kept
-    staying = kept.where(lambda vm: not is_deleting(vm))
+    staying = kept.where(lambda each: not is_deleting(each.vm))
     surplus = len(staying) - intent.wanted
     if surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
     return _scale_in(snapshot, intent, staying, surplus)
 
 
-def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: VMs, surplus: int) -> ScalePreview:
+def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: Machines, surplus: int) -> ScalePreview:
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
-    chosen = candidates.ranked[:surplus]
+    chosen = [each.vm for each in candidates.ranked[:surplus]]
     leaving = [vm for vm in chosen if vm.metadata.uid not in candidates.delicate]
-    without_marks = grouped(map(_unprotected, staying), lambda vm: vm.metadata.name)
+    without_marks = grouped(map(_unprotected, staying), lambda each: each.metadata.name)
     unmarked = choose_for_removal(snapshot, intent.scale_in.selection, without_marks).ranked[:surplus]
-    names = {vm.metadata.name for vm in unmarked}
-    protected = [vm for vm in staying if is_protected(vm.metadata) and vm.metadata.name in names]
-    stays = [Leaving(name=vm.metadata.name, why=PROTECT) for vm in protected]
+    names = {each.metadata.name for each in unmarked}
+    protected = [each for each in staying if is_protected(each.metadata) and each.metadata.name in names]
+    stays = [Leaving(name=each.metadata.name, why=PROTECT) for each in protected]
     stays += [
         Leaving(name=vm.metadata.name, why=candidates.delicate[vm.metadata.uid])
         for vm in chosen
@@ -155,8 +155,8 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
     )
 
 
-def _unprotected(vm: VirtualMachine) -> VirtualMachine:
-    return replace(vm, metadata=_without_mark(vm.metadata))
+def _unprotected(machine: Machine) -> Machine:
+    return replace(machine, vm=replace(machine.vm, metadata=_without_mark(machine.metadata)))
 
 
 def _unprotected_vmi(vmi: VirtualMachineInstance) -> VirtualMachineInstance:

@@ -176,9 +176,9 @@ def _healings(snapshot: PoolSnapshot) -> list[Upcoming]:
     members = choose_claims(snapshot, intent).kept
     records = read_records(snapshot, intent)
     failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
-    by_uid = {each.vm.metadata.uid: each for each in failing}
+    by_uid = {each.machine.metadata.uid: each for each in failing}
     found = []
-    for vm in members:
+    for vm in (each.vm for each in members):
         text, seconds = _healing(snapshot, intent.healing, vm, by_uid.get(vm.metadata.uid))
         if text:
             found.append(Upcoming(seconds=seconds, text=f"healing of {vm.metadata.name} {text}"))

@@ -18,8 +18,8 @@ from datetime import UTC, datetime
 from msgspec import Struct
 
 from controller.kubevirt.annotations import UNREADY
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
+from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, note_patch
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.snapshot import Snapshot
@@ -39,7 +39,7 @@ def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) 
     """
     meta = snapshot.owner.metadata
     notes = read_notes(meta, snapshot.now)
-    if not snapshot.unready and UNREADY not in annotations_of(meta):
+    if UNREADY not in annotations_of(meta) and not snapshot.members.some(lambda each: each.downtime is not None):
         return Plan()
     periods = _read_periods(snapshot, notes) if _has_reader(snapshot, intent, revisions) else _Periods()
     current = periods.by_ordinal
@@ -64,7 +64,7 @@ def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> boo
     if intent.healing is not None or replace_unready_after(snapshot.owner.metadata) is not None:
         return True
     rolls_out = intent.update.strategy is Strategy.PROACTIVE
-    return rolls_out and snapshot.members.some(lambda vm: not is_updated(snapshot, revisions, vm))
+    return rolls_out and snapshot.members.some(lambda each: not is_updated(revisions, each))
 
 
 class _Periods(Struct, frozen=True):
@@ -85,23 +85,22 @@ def _read_periods(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> _Peri
     """
     by_ordinal, young = {}, []
     for group in snapshot.members.groups:
-        period = _present_period(snapshot, group.example)
+        period = _present_period(group[0], snapshot.now)
         if period is None:
             continue
         if not notes and not _is_old_enough(period, snapshot.now):
             young.append(period)
             continue
-        for vm in group:
-            period, ordinal = _present_period(snapshot, vm), snapshot.ordinal_of(vm)
+        for each in group:
+            period, ordinal = _present_period(each, snapshot.now), snapshot.ordinal_of(each)
             if period is not None and ordinal is not None:
                 by_ordinal[ordinal] = period
     return _Periods(by_ordinal, tuple(young))
 
 
-def _present_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
-    period = snapshot.unready.get(vm.metadata.name)
-    is_present = period is not None and period.uid == vm.metadata.uid and not period.has_ended(snapshot.now)
-    return period if is_present and not is_deleting(vm) else None
+def _present_period(machine: Machine, now: datetime) -> UnreadyPeriod | None:
+    period = machine.downtime
+    return None if period is None or period.has_ended(now) or is_deleting(machine.vm) else period
 
 
 def _is_old_enough(period: UnreadyPeriod, now: datetime) -> bool:

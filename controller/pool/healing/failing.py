@@ -16,7 +16,6 @@ from msgspec import Struct
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import (
     BROKEN_STATES,
     is_deleting,
@@ -27,8 +26,8 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.healing.records import Record, announced_deletion, pause_end
 from controller.pool.members.downtime import open_period, unready_since
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.spec.policies import Healing
 
 
@@ -51,7 +50,7 @@ class FailingVM(Struct, frozen=True):
     replacement.
     """
 
-    vm: VirtualMachine
+    machine: Machine
     ordinal: int
     why: str
     due: datetime
@@ -62,63 +61,62 @@ class FailingVM(Struct, frozen=True):
 
 def failing_vms(
     snapshot: Snapshot,
-    members: VMs,
+    members: Machines,
     records: Mapping[int, Record],
     *,
     healing: Healing | None,
     unready_limit: timedelta | None,
 ) -> list[FailingVM]:
     """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
-    down = members.where(lambda vm: not is_deleting(vm) and is_meant_to_run(vm) and not _is_up(snapshot, vm))
+    down = members.where(lambda each: not is_deleting(each.vm) and is_meant_to_run(each.vm) and not _is_up(each))
     found = []
     for group in down.groups:
-        failures = _failures(snapshot, group.example, healing, unready_limit)
+        failures = _failures(snapshot, group[0], healing, unready_limit)
         if failures:
-            found += [each for vm in group if (each := _failing(snapshot, vm, failures, records)) is not None]
-    return sorted(found, key=lambda each: each.vm.metadata.name)
+            found += [each for machine in group if (each := _failing(snapshot, machine, failures, records))]
+    return sorted(found, key=lambda each: each.machine.metadata.name)
 
 
 def _failures(
-    snapshot: Snapshot, vm: VirtualMachine, healing: Healing | None, unready_limit: timedelta | None
+    snapshot: Snapshot, machine: Machine, healing: Healing | None, unready_limit: timedelta | None
 ) -> list[Failure]:
     """Return the failures of a VM. VMs with equal traits have equal failures."""
     return [
-        *(_start_failures(snapshot, vm, healing) if healing is not None else ()),
-        *(_unready_failure(snapshot, vm, unready_limit) if unready_limit is not None else ()),
+        *(_start_failures(snapshot, machine, healing) if healing is not None else ()),
+        *(_unready_failure(snapshot, machine, unready_limit) if unready_limit is not None else ()),
     ]
 
 
 def _failing(
-    snapshot: Snapshot, vm: VirtualMachine, failures: list[Failure], records: Mapping[int, Record]
+    snapshot: Snapshot, machine: Machine, failures: list[Failure], records: Mapping[int, Record]
 ) -> FailingVM | None:
-    ordinal = snapshot.ordinal_of(vm)
+    ordinal = snapshot.ordinal_of(machine)
     if ordinal is None:
         return None
     first = min(failures, key=lambda failure: failure.at)
     record = records.get(ordinal)
     return FailingVM(
-        vm,
+        machine,
         ordinal,
         first.why,
-        due=max(first.at, pause_end(vm, record) or first.at),
+        due=max(first.at, pause_end(machine.vm, record) or first.at),
         healed=record.count if record is not None else 0,
-        announced=announced_deletion(vm, record, snapshot.now),
+        announced=announced_deletion(machine.vm, record, snapshot.now),
         is_certain=any(each.is_certain or each.at <= snapshot.now for each in failures),
     )
 
 
-def _is_up(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+def _is_up(machine: Machine) -> bool:
     """Return True if the VM or its VMI is ready.
 
     The function also checks the VMI, because the status of the VM may be older than the status of the VMI.
     """
-    vmi = snapshot.vmi_of(vm)
-    return is_ready(vm) or (vmi is not None and vmis.is_ready(vmi))
+    return is_ready(machine.vm) or (machine.vmi is not None and vmis.is_ready(machine.vmi))
 
 
-def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) -> Iterator[Failure]:
-    failures, state = start_failures_of(vm), printable_status_of(vm)
-    since = unready_since(snapshot, vm)
+def _start_failures(snapshot: Snapshot, machine: Machine, healing: Healing) -> Iterator[Failure]:
+    failures, state = start_failures_of(machine.vm), printable_status_of(machine.vm)
+    since = unready_since(machine)
     unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0
     limit_s = int(healing.min_failing.total_seconds())
     number = f"it failed to start {failures} times in a row, the limit is {healing.threshold}"
@@ -129,13 +127,12 @@ def _start_failures(snapshot: Snapshot, vm: VirtualMachine, healing: Healing) ->
         yield Failure(since + healing.min_failing, f"{state}, and {duration}; {number}")
 
 
-def _unready_failure(snapshot: Snapshot, vm: VirtualMachine, limit: timedelta) -> Iterator[Failure]:
+def _unready_failure(snapshot: Snapshot, machine: Machine, limit: timedelta) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
     A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
     """
-    period, vmi = open_period(snapshot, vm), snapshot.vmi_of(vm)
-    since = unready_since(snapshot, vm)
+    period, vmi, since = open_period(machine), machine.vmi, unready_since(machine)
     if period is None or since is None or not (period.crashes or (vmi is not None and vmis.is_running(vmi))):
         return
     unready_s = (snapshot.now - since) // timedelta(seconds=1)

@@ -34,10 +34,10 @@ from controller.pool.healing.records import (
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.notes import MAX_ENTRIES
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.scale import delete_of, successor_of
 from controller.pool.spec.intent import Intent
 from controller.replicas.unready_setting import replace_unready_after
@@ -68,7 +68,7 @@ class _Sorted(Struct, frozen=True):
     obstacles: Plan
 
 
-def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, members: VMs) -> HealingPlan:
+def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, members: Machines) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
     The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for
@@ -84,7 +84,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, membe
     records = read_records(snapshot, intent)
     failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
     certain = [each for each in failing if each.is_certain]
-    recovering = count_recovering(snapshot, intent, members, records, {each.vm.metadata.uid for each in certain})
+    recovering = count_recovering(snapshot, intent, members, records, {each.machine.metadata.uid for each in certain})
     next_times = [each.due for each in failing if each.due > snapshot.now]
     if recovering.until is not None:
         next_times.append(recovering.until)
@@ -104,7 +104,7 @@ def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, membe
     waiting = len(due.curable) - len(chosen)
     held = f"healing: {waiting} virtual machines wait until others are available" if waiting else ""
     parts += [_heal(snapshot, intent, revisions, chosen, records), Plan(held=held)]
-    return HealingPlan(join(parts), frozenset(each.vm.metadata.uid for each in chosen))
+    return HealingPlan(join(parts), frozenset(each.machine.metadata.uid for each in chosen))
 
 
 def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
@@ -119,9 +119,9 @@ def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sort
     """
     curable, held = [], []
     for each in due:
-        reason = healing_obstacle(snapshot, intent, each.vm, _own_disks(each.vm))
+        reason = healing_obstacle(snapshot, intent, each.machine, _own_disks(each.machine.vm))
         if reason:
-            held.append((each.vm, reason))
+            held.append((each.machine.vm, reason))
         else:
             curable.append(each)
     curable.sort(key=lambda each: (each.announced is None, each.healed, each.due, each.ordinal))
@@ -145,19 +145,19 @@ def _heal(
     (P10).
     """
     preserve = intent.scale_in.preserve
-    unsafe = [each.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.vm)]
-    announced = {each.ordinal: each.vm for each in chosen if each.announced is None}
+    unsafe = [each.machine.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.machine.vm)]
+    announced = {each.ordinal: each.machine.vm for each in chosen if each.announced is None}
     deletes = tuple(
         delete_of(
-            each.vm,
+            each.machine.vm,
             f"healing: {each.why}",
             foreground=not preserve,
             keep_disks=preserve,
             cause=Cause.HEALING,
-            successor=successor_of(snapshot, intent, revisions, each.vm),
+            successor=successor_of(snapshot, intent, revisions, each.machine.vm),
         )
         for each in chosen
-        if each.announced is not None and each.announced <= snapshot.now and each.vm not in unsafe
+        if each.announced is not None and each.announced <= snapshot.now and each.machine.vm not in unsafe
     )
     stages = [*add_finalizers(unsafe)]
     if announced:
@@ -179,13 +179,13 @@ def _max_unhealthy(snapshot: Snapshot, members: int) -> int:
     return (amount or MAX_UNHEALTHY_DEFAULT).of(members)
 
 
-def _too_many_notice(snapshot: Snapshot, members: Iterable[VirtualMachine], failing: int, limit: int) -> Notice:
+def _too_many_notice(snapshot: Snapshot, members: Iterable[Machine], failing: int, limit: int) -> Notice:
     """Return an Event about blocked healing, because too many VMs fail.
 
     The Event is sent once for one series of failures. Another series begins if the spec changes, or if the VM with the
     longest unready period recovers.
     """
-    periods = [period for vm in members if (period := open_period(snapshot, vm)) is not None]
+    periods = [period for each in members if (period := open_period(each)) is not None]
     first = min(((period.since, period.uid) for period in periods), default="")
     return Notice(
         reason="HealingHeld",

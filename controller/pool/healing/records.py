@@ -18,9 +18,9 @@ from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.spec.intent import Intent
 from controller.replicas.unready_setting import replace_unready_after
@@ -86,7 +86,7 @@ def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
 def count_recovering(
     snapshot: Snapshot,
     intent: Intent,
-    members: VMs,
+    members: Machines,
     records: Mapping[int, Record],
     failing: Collection[str] = (),
 ) -> Recovering:
@@ -96,31 +96,33 @@ def count_recovering(
     """
     if not records:
         return Recovering(0)
-    by_ordinal = {snapshot.ordinal_of(vm): vm for vm in members}
+    by_ordinal = {snapshot.ordinal_of(each): each for each in members}
     min_ready = min_ready_of(snapshot)
     terminating, absent = 0, 0
     deadlines = []
     for ordinal, record in records.items():
-        vm = by_ordinal.get(ordinal)
-        if vm is None:
+        machine = by_ordinal.get(ordinal)
+        if machine is None:
             absent += 1
-        elif vm.metadata.uid == record.uid:
-            terminating += is_deleting(vm)
-        elif vm.metadata.uid not in failing and (deadline := _start_deadline(snapshot, vm, record, min_ready)):
+        elif machine.metadata.uid == record.uid:
+            terminating += is_deleting(machine.vm)
+        elif machine.metadata.uid not in failing and (
+            deadline := _start_deadline(snapshot, machine, record, min_ready)
+        ):
             deadlines.append(deadline)
     absent = min(absent, max(intent.wanted - len(members), 0))
     return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
 
 
-def _start_deadline(snapshot: Snapshot, vm: VirtualMachine, record: Record, min_ready_s: int) -> datetime | None:
+def _start_deadline(snapshot: Snapshot, machine: Machine, record: Record, min_ready_s: int) -> datetime | None:
     """Return the deadline for a recreated VM to become available (P14).
 
     The result is None if the VM is available or terminating, or if the deadline has passed.
     """
-    availability = count_unavailable(snapshot, (vm,), min_ready_s)
-    if is_deleting(vm) or not availability.unavailable:
+    availability = count_unavailable(snapshot, (machine,), min_ready_s)
+    if is_deleting(machine.vm) or not availability.unavailable:
         return None
-    created_at = min(max(record.at, with_timezone(vm.metadata.creation_timestamp) or record.at), snapshot.now)
+    created_at = min(max(record.at, with_timezone(machine.metadata.creation_timestamp) or record.at), snapshot.now)
     deadline = availability.next_at or created_at + START_TIMEOUT
     return deadline if deadline > snapshot.now else None
 

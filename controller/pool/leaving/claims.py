@@ -14,6 +14,7 @@ If the write for one VM fails, the plan continues with the other VMs.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import TypeVar
 
 from msgspec import Struct
 
@@ -23,13 +24,16 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.disks import hides_disks, owner_removals, owner_removals_by_spec
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.spec.intent import Intent
 from controller.replicas.release_delay import split_by_age
 from controller.runtime.actions import Patch, Plan, Stage
+from controller.runtime.members.groups import Member, grouped
 from informers.meta import labels_of
 from informers.objects import PatchType
+
+T = TypeVar("T", bound=Member)
 
 
 class Claims(Struct, frozen=True):
@@ -39,9 +43,9 @@ class Claims(Struct, frozen=True):
     were created only a short time ago.
     """
 
-    kept: VMs
+    kept: Machines
     released: tuple[VirtualMachine, ...]
-    held: tuple[VirtualMachine, ...] = ()
+    held: Machines = Machines()
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
@@ -51,14 +55,14 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     anyway.
     """
 
-    def stays(vm: VirtualMachine) -> bool:
-        return is_deleting(vm) or intent.selector.matches(labels_of(vm.metadata))
+    def stays(machine: Machine) -> bool:
+        return is_deleting(machine.vm) or intent.selector.matches(labels_of(machine.metadata))
 
     kept = snapshot.members.where(stays)
     if len(kept) == len(snapshot.members):
         return Claims(kept, ())
-    released, held = split_by_age(snapshot.members.where(lambda vm: not stays(vm)), snapshot.now)
-    return Claims(kept, released, held)
+    released, held = split_by_age(snapshot.members.where(lambda each: not stays(each)), snapshot.now)
+    return Claims(kept, tuple(each.vm for each in released), grouped(held, lambda each: each.metadata.name))
 
 
 def plan_releases(
@@ -91,8 +95,9 @@ def plan_finalizer_removals(snapshot: Snapshot, *, preserve: bool) -> Plan:
     One reconciliation changes at most `burst` VMs of each group. With `preserve`, the disks of terminating VMs are
     kept.
     """
-    terminating = by_name(snapshot.members.where(lambda vm: is_deleting(vm) and has_pool_finalizer(vm)))
-    of_members = remove_finalizers_of_leaving(snapshot, terminating, preserve=preserve)
+    terminating = snapshot.members.where(lambda each: is_deleting(each.vm) and has_pool_finalizer(each.vm))
+    leaving = [each.vm for each in by_name(terminating)]
+    of_members = remove_finalizers_of_leaving(snapshot, leaving, preserve=preserve)
     return Plan(stages=(*of_members, *remove_finalizers_of_strays(snapshot, preserve=preserve)))
 
 
@@ -134,8 +139,8 @@ def plan_orphaned(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
     return Plan(stages=tuple(stage for stage in (keep_disks, removals) if stage.actions))
 
 
-def by_name(vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
-    return sorted(vms, key=lambda vm: vm.metadata.name)
+def by_name(members: Iterable[T]) -> list[T]:
+    return sorted(members, key=lambda each: each.metadata.name)
 
 
 def _removal(vm: VirtualMachine, why: str) -> Patch:

@@ -63,13 +63,14 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     not delete these revisions. If the plan writes nothing else, the plan removes the finalizer from the pool.
     """
     preserve = preserves_disks(snapshot)
-    members = by_name(snapshot.members)
+    machines = by_name(snapshot.members)
+    members = [each.vm for each in machines]
     orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
     deletes_vms = preserve and not orphans
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     staying = [vm for vm in members if deletes_vms and not is_deleting(vm)]
     protected = [vm for vm in staying if is_protected(vm.metadata)]
-    reasons = {vm.metadata.name: reason_to_keep(vm, snapshot.vmi_of(vm)) for vm in staying}
+    reasons = {each.metadata.name: reason_to_keep(each.vm, each.vmi) for each in machines if deletes_vms}
     to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
     held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]

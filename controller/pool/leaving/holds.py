@@ -9,6 +9,7 @@ from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, is_protec
 from controller.kubevirt.delicate import PROTECTED, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import printable_status_of, starts_after_creation
+from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
@@ -21,9 +22,9 @@ INCURABLE_STATES: Final = frozenset({"ErrorUnschedulable", "ErrImagePull", "Imag
 """The values of `printableStatus` that report a failure that a new disk does not cure."""
 
 
-def replacement_obstacle(snapshot: Snapshot, vm: VirtualMachine) -> str:
+def replacement_obstacle(snapshot: Snapshot, machine: Machine) -> str:
     """Return the reason why the VM must not be deleted to be replaced, or ""."""
-    return _limit_obstacle(snapshot) or reason_to_keep(vm, snapshot.vmi_of(vm))
+    return _limit_obstacle(snapshot) or reason_to_keep(machine.vm, machine.vmi)
 
 
 def _limit_obstacle(snapshot: Snapshot) -> str:
@@ -33,11 +34,11 @@ def _limit_obstacle(snapshot: Snapshot) -> str:
     return ""
 
 
-def healing_obstacle(snapshot: Snapshot, intent: Intent, vm: VirtualMachine, own_disks: Collection[str]) -> str:
+def healing_obstacle(snapshot: Snapshot, intent: Intent, machine: Machine, own_disks: Collection[str]) -> str:
     """Return the reason why a failing VM must not be healed now, or "". `own_disks` are the disks that are made for the
     VM alone.
     """
-    state, name = printable_status_of(vm), vm.metadata.name
+    state, name = printable_status_of(machine.vm), machine.metadata.name
     if intent.scale_in.preserve and state in DISK_STATES:
         return (
             f"its disk fails ({state}), and statePreservation keeps the disk, so a new virtual machine would use the "
@@ -51,7 +52,7 @@ def healing_obstacle(snapshot: Snapshot, intent: Intent, vm: VirtualMachine, own
     refused = snapshot.refused.get(name)
     if refused is not None:
         return f"the server refused its last change: {refused.message}"
-    return replacement_obstacle(snapshot, vm)
+    return replacement_obstacle(snapshot, machine)
 
 
 def recreation_veto(

@@ -17,14 +17,14 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete, remove_needless_finalizers
+from controller.pool.members.machine import Machines
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.runtime.actions import Create, Plan
 
 
 def plan_member_finalizers(
     snapshot: Snapshot,
-    members: VMs,
+    members: Machines,
     *,
     preserve: bool,
     may_remove: bool = True,
@@ -36,9 +36,9 @@ def plan_member_finalizers(
     these parts change or delete are left to a later reconciliation. Without `may_remove`, no finalizer is removed.
     """
     if preserve:
-        wrong = members.where(lambda vm: not is_deleting(vm) and not is_safe_to_delete(snapshot, vm))
+        wrong = members.where(lambda each: not is_deleting(each.vm) and not is_safe_to_delete(snapshot, each.vm))
     else:
-        wrong = members.where(lambda vm: may_remove and not is_deleting(vm) and has_pool_finalizer(vm))
+        wrong = members.where(lambda each: may_remove and not is_deleting(each.vm) and has_pool_finalizer(each.vm))
     if not wrong:
         return Plan()
     written = {
@@ -47,7 +47,7 @@ def plan_member_finalizers(
         for action in part.actions
         if action.resource is VMS and not isinstance(action, Create)
     }
-    free = by_name(vm for vm in wrong if vm.metadata.key not in written)
+    free = by_name(each.vm for each in wrong if each.metadata.key not in written)
     batch = free[: snapshot.limits.burst]
     held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
     return Plan(stages=add_finalizers(batch) if preserve else remove_needless_finalizers(batch), held=held)

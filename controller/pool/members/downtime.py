@@ -6,43 +6,41 @@ from datetime import datetime
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, revision_of
+from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import UnreadyPeriod
 
 
-def open_period(snapshot: Snapshot, vm: VirtualMachine) -> UnreadyPeriod | None:
+def open_period(machine: Machine) -> UnreadyPeriod | None:
     """Return the VM's unready period. Return None if the VM is ready now or should not run."""
-    period = snapshot.unready.get(vm.metadata.name)
-    if period is None or period.uid != vm.metadata.uid or period.ready_at is not None or is_deleting(vm):
-        return None
-    return period
+    period = machine.downtime
+    return None if period is None or period.ready_at is not None or is_deleting(machine.vm) else period
 
 
-def unready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+def unready_since(machine: Machine) -> datetime | None:
     """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
     The controller stores this time itself. If the conditions of the VM or its VMI show an earlier time, return the
     earlier time. This happens if the controller was not running when the VM became unready.
     """
-    period = open_period(snapshot, vm)
+    period = open_period(machine)
     if period is None:
         return None
-    vmi = snapshot.vmi_of(vm)
+    vm, vmi = machine.vm, machine.vmi
     times = (period.since, vms.unready_since(vm), vmis.unready_since(vmi) if vmi is not None else None)
     return min(time for time in times if time is not None)
 
 
-def stuck_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+def stuck_since(snapshot: Snapshot, machine: Machine) -> datetime | None:
     """Return the time since which the VM has been unready with its present revision.
 
     Return None if the VM is ready or stopped. The time before the creation of the revision does not count.
     """
-    period = open_period(snapshot, vm)
+    period = open_period(machine)
     if period is None:
         return None
-    vmi = snapshot.vmi_of(vm)
+    vm, vmi = machine.vm, machine.vmi
     # The VM's condition does not change when the VM gets another revision. So the condition's time may belong to an old
     # template.
     has_new_template = period.template_since > period.since

@@ -143,9 +143,9 @@ def oldest_in_use(snapshot: Snapshot, revisions: Revisions) -> str:
 
 def _revisions_in_use(snapshot: Snapshot) -> set[str]:
     """Return the revisions of the members and of their VMIs."""
-    vms = snapshot.members.examples()
-    vmis = [vmi for vm in vms if (vmi := snapshot.vmi_of(vm)) is not None]
-    return {revision_of(vm) for vm in vms} | {labels_of(vmi.metadata).get(REVISION_NAME, "") for vmi in vmis}
+    examples = snapshot.members.examples()
+    of_vms = {revision_of(each.vm) for each in examples}
+    return of_vms | {labels_of(each.vmi.metadata).get(REVISION_NAME, "") for each in examples if each.vmi is not None}
 
 
 def template_of(revision: ControllerRevision) -> Template | None:

@@ -1,15 +1,16 @@
-"""The rosters of large pools: their VMs in groups, the VMIs of these VMs, and their unready periods."""
+"""The rosters of large pools, with their members in groups, and the unready periods of all pools."""
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 from controller.apimachinery.indexes import OWNER_UID
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.members.traits import VMs, traits_of
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.traits import traits_of
 from controller.pool.members.unready_periods import (
     UnreadyNote,
     UnreadyPeriod,
@@ -18,15 +19,9 @@ from controller.pool.members.unready_periods import (
     read_notes,
 )
 from controller.pool.spec.naming import name_of
-from controller.runtime.members.groups import grouped
 from controller.runtime.members.rosters import Rosters
-from controller.runtime.members.shards import ShardedMap
 from informers.meta import ObjectKey, ObjectMeta, controller_of
 from informers.store import StoreView
-
-V = TypeVar("V")
-
-VMIs = Mapping[str, VirtualMachineInstance]
 
 
 def own_vmi(vm: VirtualMachine, vmis: StoreView[VirtualMachineInstance]) -> VirtualMachineInstance | None:
@@ -57,148 +52,118 @@ class MemberCaches(NamedTuple):
         controller = controller_of(vm.metadata) if vm is not None else None
         return vm if controller is not None and controller.uid == owner.uid else None
 
-    def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
-        return own_vmi(vm, self.vmis)
 
+class Downtimes:
+    """The unready periods of the VMs of one pool, by name.
 
-class Reading(NamedTuple):
-    """The VMs of a pool in groups, their VMIs by name, and their unready periods by name."""
-
-    members: VMs
-    vmis: VMIs
-    unready: Mapping[str, UnreadyPeriod]
-
-
-class _Known:
-    """What the rosters remember of a pool: the VMIs and the unready periods of its VMs.
-
-    `due` has the times at which unready periods end if their VMs do not change. `notes` are the entries of the pool's
-    annotation at the last reading. Only the unready periods of a small pool are remembered.
+    `periods` also has the periods of VMs that were deleted less than `ABSENCE` ago. `due` has the times at which the
+    periods end if their VMs do not change. `notes` are the entries of the pool's annotation at the last reading.
     """
 
-    def __init__(self) -> None:
-        self.vmis: VMIs = {}
-        self.unready: Mapping[str, UnreadyPeriod] = {}
+    def __init__(self, periods: Mapping[str, UnreadyPeriod] | None = None) -> None:
+        self.periods = dict(periods or {})
         self.due: dict[str, datetime] = {}
         self.notes: Mapping[str, UnreadyNote] = {}
 
-    def update(self, reader: PoolReader) -> None:
-        """Take over what the reader has read, and empty the reader."""
-        self.vmis = _sharded(self.vmis).changed(reader.vmis)
-        self.unready = reader.before = _sharded(self.unready).changed(reader.unready)
-        for name, period in reader.unready.items():
-            at = period.due_at if period is not None else None
-            if at is not None and at > reader.now:
-                self.due[name] = at
-            else:
-                self.due.pop(name, None)
-        reader.vmis, reader.unready = {}, {}
+    def put(self, name: str, period: UnreadyPeriod | None, now: datetime) -> None:
+        """Record the present period of a VM, or None if the VM has none."""
+        self.periods.pop(name, None)
+        self.due.pop(name, None)
+        if period is not None:
+            self.periods[name] = period
+            if period.due_at is not None and period.due_at > now:
+                self.due[name] = period.due_at
 
 
 class PoolReader:
-    """Reads the VMs of one pool with their VMIs, and computes their unready periods.
+    """Reads the VMs of one pool with their VMIs, and brings their unready periods up to date in `downtimes`."""
 
-    `vmis` and `unready` are the results for the names that were read. `before` has the unready periods of the last
-    snapshot.
-    """
-
-    def __init__(
-        self, caches: MemberCaches, pool: ObjectMeta, before: Mapping[str, UnreadyPeriod], now: datetime
-    ) -> None:
-        self.now = now
-        self.notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
-        self.vmis: dict[str, VirtualMachineInstance | None] = {}
-        self.unready: dict[str, UnreadyPeriod | None] = {}
+    def __init__(self, caches: MemberCaches, pool: ObjectMeta, downtimes: Downtimes, now: datetime) -> None:
+        self.downtimes = downtimes
         self._caches = caches
         self._pool = pool
-        self.before = before
+        self._notes = {name_of(pool.name, ordinal): note for ordinal, note in read_notes(pool, now).items()}
+        self._now = now
 
     def size(self) -> int:
         return len(self._caches.vms.by_index(OWNER_UID, self._pool.uid))
 
     def names(self) -> Iterable[str]:
         """Return the names of the VMs, and the names with an unready period."""
-        return {*(vm.metadata.name for vm in self._caches.all_of(self._pool)), *self.before}
+        return {*(vm.metadata.name for vm in self._caches.all_of(self._pool)), *self.downtimes.periods}
 
-    def load(self) -> tuple[VirtualMachine, ...]:
-        vms = self._caches.all_of(self._pool)
-        for vm in vms:
-            self._look_at(vm)
-        for name in self.before:
-            if name not in self.unready:
-                self.unready[name] = period_of_absent(self.before[name], self.now)
-        return vms
+    def load(self) -> list[Machine]:
+        machines = list(map(self._machine_of, self._caches.all_of(self._pool)))
+        for name in self.downtimes.periods.keys() - {each.metadata.name for each in machines}:
+            self._note_absent(name)
+        return machines
 
-    def read(self, name: str) -> VirtualMachine | None:
+    def read(self, name: str) -> Machine | None:
         vm = self._caches.one_of(self._pool, name)
         if vm is not None:
-            self._look_at(vm)
-        else:
-            self.vmis[name], self.unready[name] = None, period_of_absent(self.before.get(name), self.now)
-        return vm
+            return self._machine_of(vm)
+        self._note_absent(name)
+        return None
 
-    def traits_of(self, vm: VirtualMachine) -> Hashable:
-        name = vm.metadata.name
-        return traits_of(vm, self.vmis[name], self.unready[name])
+    def due_names(self) -> list[str]:
+        """Return the VMs whose unready period may change, although neither the VM nor its VMI has changed."""
+        downtimes = self.downtimes
+        names = [name for name, at in downtimes.due.items() if at <= self._now]
+        if downtimes.notes != self._notes:
+            names += [*downtimes.notes, *self._notes]
+            downtimes.notes = self._notes
+        return names
 
-    def reading(self, members: VMs) -> Reading:
-        """Return the results, if all VMs of the pool were read."""
-        vmis = {name: vmi for name, vmi in self.vmis.items() if vmi is not None}
-        unready = {name: period for name, period in self.unready.items() if period is not None}
-        return Reading(members, vmis, unready)
+    def _machine_of(self, vm: VirtualMachine) -> Machine:
+        name, vmi = vm.metadata.name, own_vmi(vm, self._caches.vmis)
+        period = next_period(self.downtimes.periods.get(name), vm, vmi, self._notes.get(name), self._now)
+        self.downtimes.put(name, period, self._now)
+        # A VM that is being deleted keeps the period of its name. That period may belong to an earlier VM.
+        return Machine(vm, vmi, period if period is not None and period.uid == vm.metadata.uid else None)
 
-    def _look_at(self, vm: VirtualMachine) -> None:
-        name, vmi = vm.metadata.name, self._caches.vmi_of(vm)
-        self.vmis[name] = vmi
-        self.unready[name] = next_period(self.before.get(name), vm, vmi, self.notes.get(name), self.now)
-
-
-def read_all(
-    caches: MemberCaches, pool: ObjectMeta, unready_before: Mapping[str, UnreadyPeriod], now: datetime
-) -> Reading:
-    """Read all VMs of the pool."""
-    reader = PoolReader(caches, pool, unready_before, now)
-    return reader.reading(grouped(reader.load(), reader.traits_of))
+    def _note_absent(self, name: str) -> None:
+        self.downtimes.put(name, period_of_absent(self.downtimes.periods.get(name), self._now), self._now)
 
 
 class PoolRosters:
-    """Keeps the VMs and VMIs of each large pool, and the unready periods of all pools.
+    """Keeps the members of each large pool, and the unready periods of all pools.
 
-    The caches tell this object about each change. The unready periods survive a new list of the caches.
+    The caches tell this object about each change. The unready periods survive a new list of the caches. `downtimes`
+    are the unready periods that are known at the start, by pool.
     """
 
-    def __init__(self, vms: StoreView[VirtualMachine], vmis: StoreView[VirtualMachineInstance]) -> None:
+    def __init__(
+        self,
+        vms: StoreView[VirtualMachine],
+        vmis: StoreView[VirtualMachineInstance],
+        downtimes: dict[ObjectKey, Downtimes] | None = None,
+    ) -> None:
         self._caches = MemberCaches(vms, vmis)
-        self._rosters: Rosters[VirtualMachine] = Rosters()
-        self._known: dict[ObjectKey, _Known] = {}
+        self._rosters: Rosters[Machine] = Rosters(traits_of)
+        self._downtimes = {} if downtimes is None else downtimes
         vms.follow(self)
         vmis.follow(self)
 
     def __len__(self) -> int:
         """Return the number of pools with a roster or an unready period."""
-        return len(self._known)
+        return len(self._downtimes)
 
     def prepare(self, pool: ObjectMeta, now: datetime) -> Iterator[None]:
         """Read the members of a very large pool in slices (see `Rosters.prepare`)."""
-        known = self._known_of(pool)
-        reader = PoolReader(self._caches, pool, known.unready, now)
-        self._note_due(pool, known, reader)
+        reader = self._reader(pool, now)
         for _ in self._rosters.prepare(pool, reader):
-            self._known[pool.key] = known
-            known.update(reader)
+            self._downtimes[pool.key] = reader.downtimes
             yield
 
-    def read(self, pool: ObjectMeta, now: datetime) -> Reading:
-        """Return the VMs of the pool with their VMIs and unready periods, as the caches show them now."""
-        known = self._known_of(pool)
-        reader = PoolReader(self._caches, pool, known.unready, now)
-        self._note_due(pool, known, reader)
+    def read(self, pool: ObjectMeta, now: datetime) -> Machines:
+        """Return the members of the pool, as the caches show them now."""
+        reader = self._reader(pool, now)
         members = self._rosters.read(pool, reader)
-        if pool.uid not in self._rosters:
-            return self._remember_small(pool, known, reader.reading(members))
-        known.update(reader)
-        self._known[pool.key] = known
-        return Reading(members, known.vmis, known.unready)
+        if reader.downtimes.periods or pool.uid in self._rosters:
+            self._downtimes[pool.key] = reader.downtimes
+        else:
+            self._downtimes.pop(pool.key, None)
+        return members
 
     def changed(self, old: Any, new: Any) -> None:
         for each in (old, new):
@@ -209,38 +174,14 @@ class PoolRosters:
 
     def replaced(self) -> None:
         self._rosters.forget_all()
-        for known in self._known.values():
-            known.vmis, known.due = {}, {}
 
     def forget(self, key: ObjectKey) -> None:
         """Remove what is known of a deleted pool."""
         self._rosters.forget(key)
-        self._known.pop(key, None)
+        self._downtimes.pop(key, None)
 
-    def _known_of(self, pool: ObjectMeta) -> _Known:
-        known = self._known.get(pool.key) or _Known()
-        if pool.uid not in self._rosters:
-            # All VMs are read again.
-            known.vmis, known.due = {}, {}
-        return known
-
-    def _remember_small(self, pool: ObjectMeta, known: _Known, reading: Reading) -> Reading:
-        known.unready = reading.unready
-        if known.unready:
-            self._known[pool.key] = known
-        else:
-            self._known.pop(pool.key, None)
-        return reading
-
-    def _note_due(self, pool: ObjectMeta, known: _Known, reader: PoolReader) -> None:
-        """Note the VMs whose unready period may change, although neither the VM nor its VMI has changed."""
-        names = [name for name, at in known.due.items() if at <= reader.now]
-        if known.notes != reader.notes:
-            names += [*known.notes, *reader.notes]
-            known.notes = reader.notes
-        for name in names:
+    def _reader(self, pool: ObjectMeta, now: datetime) -> PoolReader:
+        reader = PoolReader(self._caches, pool, self._downtimes.get(pool.key) or Downtimes(), now)
+        for name in reader.due_names():
             self._rosters.change(pool.uid, name)
-
-
-def _sharded(values: Mapping[str, V]) -> ShardedMap[V]:
-    return values if isinstance(values, ShardedMap) else ShardedMap(values.items())
+        return reader

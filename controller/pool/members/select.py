@@ -18,12 +18,12 @@ from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.spec.policies import Selection, Sort
 from controller.replicas.costs import deletion_cost
 
-SortKey = Callable[[VirtualMachine], tuple[Any, ...]]
+SortKey = Callable[[Machine], tuple[Any, ...]]
 
 
 class Candidates(Struct, frozen=True):
@@ -36,7 +36,7 @@ class Candidates(Struct, frozen=True):
     - `unselected`: the number of VMs that the selectors do not match.
     """
 
-    ranked: tuple[VirtualMachine, ...]
+    ranked: tuple[Machine, ...]
     deletable: int
     delicate: Mapping[str, str]
     protected: int
@@ -53,12 +53,14 @@ def allows(selection: Selection, vm: VirtualMachine) -> bool:
     return selection.nodes is None or selection.nodes.matches(node_selector_of(vm))
 
 
-def in_order(snapshot: Snapshot, selection: Selection, vms: Iterable[VirtualMachine]) -> list[VirtualMachine]:
-    """Return the VMs in the order of the sort policy. Annotations on the VMs do not change this order."""
-    return sorted(vms, key=_sort_key(snapshot, selection.sort))
+def in_order(snapshot: Snapshot, selection: Selection, machines: Iterable[Machine]) -> list[Machine]:
+    """Return the members in the order of the sort policy. Annotations on the VMs do not change this order."""
+    return sorted(machines, key=_sort_key(snapshot, selection.sort))
 
 
-def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, most: int | None = None) -> Candidates:
+def choose_for_removal(
+    snapshot: Snapshot, selection: Selection, members: Machines, *, most: int | None = None
+) -> Candidates:
     """Return the candidates for a deletion, in the order of deletion (P8). With `most`, only the first are ranked.
 
     Protected VMs and VMs that the selectors do not match are left out. The criteria are, in this order:
@@ -70,15 +72,15 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, mo
     5. The sort policy.
     """
     prefers_unready = selection.sort is Sort.UNSTATED
-    allowed = vms.where(lambda vm: allows(selection, vm))
-    unprotected = allowed.where(lambda vm: not is_protected(vm.metadata))
+    allowed = members.where(lambda each: allows(selection, each.vm))
+    unprotected = allowed.where(lambda each: not is_protected(each.metadata))
     delicate: dict[str, str] = {}
-    ranks: defaultdict[tuple[Any, ...], list[VirtualMachine]] = defaultdict(list)
+    ranks: defaultdict[tuple[Any, ...], list[Machine]] = defaultdict(list)
     for group in unprotected.groups:
-        vm = group.example
-        reason = delicate_reason(vm, snapshot.vmi_of(vm))
+        vm = group[0].vm
+        reason = delicate_reason(vm, group[0].vmi)
         if reason:
-            delicate.update((vm.metadata.uid, reason) for vm in group)
+            delicate.update((each.metadata.uid, reason) for each in group)
         cost = deletion_cost(vm.metadata)
         ranks[not is_marked(vm.metadata, REMOVE), bool(reason), prefers_unready and is_ready(vm), cost] += group
     return Candidates(
@@ -86,18 +88,16 @@ def choose_for_removal(snapshot: Snapshot, selection: Selection, vms: VMs, *, mo
         deletable=len(unprotected),
         delicate=delicate,
         protected=len(allowed) - len(unprotected),
-        unselected=len(vms) - len(allowed),
+        unselected=len(members) - len(allowed),
     )
 
 
-def _first(
-    ranks: Mapping[tuple[Any, ...], list[VirtualMachine]], key: SortKey, *, most: int | None
-) -> Iterator[VirtualMachine]:
-    """Yield the VMs by rank, and VMs with the same rank by key. With `most`, yield only the first VMs."""
+def _first(ranks: Mapping[tuple[Any, ...], list[Machine]], key: SortKey, *, most: int | None) -> Iterator[Machine]:
+    """Yield the members by rank, and members with the same rank by key. With `most`, yield only the first."""
     left = most
     for rank in sorted(ranks):
-        vms = ranks[rank]
-        first = sorted(vms, key=key) if left is None else nsmallest(left, vms, key=key)
+        equal = ranks[rank]
+        first = sorted(equal, key=key) if left is None else nsmallest(left, equal, key=key)
         left = None if left is None else left - len(first)
         yield from first
 
@@ -105,28 +105,28 @@ def _first(
 def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:
     by_ordinal = snapshot.rank_of
 
-    def created_at(vm: VirtualMachine) -> float:
-        created = vm.metadata.creation_timestamp
+    def created_at(machine: Machine) -> float:
+        created = machine.metadata.creation_timestamp
         return created.timestamp() if created is not None else 0.0
 
     owner = snapshot.owner.metadata
     seed = f"{owner.uid}/{owner.generation}/"
 
-    def hash_rank(vm: VirtualMachine) -> bytes:
-        return blake2b((seed + vm.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+    def hash_rank(machine: Machine) -> bytes:
+        return blake2b((seed + machine.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
     match sort:
         case Sort.ASCENDING:
             return by_ordinal
         case Sort.DESCENDING:
-            return lambda vm: (-by_ordinal(vm)[0], vm.metadata.name)
+            return lambda each: (-by_ordinal(each)[0], each.metadata.name)
         case Sort.NEWEST:
-            return lambda vm: (-created_at(vm), -by_ordinal(vm)[0], vm.metadata.name)
+            return lambda each: (-created_at(each), -by_ordinal(each)[0], each.metadata.name)
         case Sort.OLDEST:
-            return lambda vm: (created_at(vm), *by_ordinal(vm))
+            return lambda each: (created_at(each), *by_ordinal(each))
         case Sort.RANDOM:
-            return lambda vm: (hash_rank(vm), vm.metadata.name)
+            return lambda each: (hash_rank(each), each.metadata.name)
         case Sort.UNSTATED:
-            return lambda vm: (is_ready(vm), hash_rank(vm), vm.metadata.name)
+            return lambda each: (is_ready(each.vm), hash_rank(each), each.metadata.name)
         case _:
             assert_never(sort)

@@ -18,15 +18,14 @@ from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.pool.members.rosters import MemberCaches, PoolRosters, read_all
-from controller.pool.members.traits import VMs
-from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.rosters import PoolRosters
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.revisions import by_former_pool_uid
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
-from controller.runtime.members.groups import Group
+from controller.runtime.members.groups import Member
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -92,22 +91,19 @@ class Limits(Struct, frozen=True):
 class Snapshot(Struct, frozen=True, kw_only=True):
     """One pool and the objects that belong to it.
 
-    - `members`: the VMs that the pool controls, in groups with equal traits.
+    - `members`: the VMs that the pool controls, with their VMIs and their unready periods, in groups with equal traits.
     - `strays`: former members that still have the pool finalizer (P2).
-    - `vmis`: the VMIs of the members, by name.
     - `revisions`: the ControllerRevisions that the pool controls.
     - `orphaned_revisions`: former revisions of the pool that no owner controls now.
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
-    - `unready`: the unready periods of the members, by the name of the VM (P15).
     - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     """
 
     owner: Pool
-    members: VMs
+    members: Machines
     strays: tuple[VirtualMachine, ...]
-    vmis: Mapping[str, VirtualMachineInstance]
     revisions: tuple[ControllerRevision, ...]
     orphaned_revisions: tuple[ControllerRevision, ...]
     taken: Container[str]
@@ -116,7 +112,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     settled: bool
     limits: Limits
     pools: Resource[Pool]
-    unready: Mapping[str, UnreadyPeriod] = {}
     refused: Mapping[str, Refusal] = {}
 
     @property
@@ -127,9 +122,9 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
 
-        def found() -> Iterator[tuple[str, Group[VirtualMachine], tuple[str, ...]]]:
+        def found() -> Iterator[tuple[str, tuple[Machine, ...], tuple[str, ...]]]:
             for group in self.members.groups:
-                vm, vmi = group.example, self.vmi_of(group.example)
+                vm, vmi = group[0].vm, group[0].vmi
                 if vm.metadata.annotations:
                     yield "VM", group, wrong_on(vm.metadata, Place.VM)
                 if vmi is not None and vmi.metadata.annotations:
@@ -137,17 +132,14 @@ class Snapshot(Struct, frozen=True, kw_only=True):
 
         return all_wrong(self.owner.metadata, Place.POOL, found())
 
-    def ordinal_of(self, vm: VirtualMachine) -> int | None:
+    def ordinal_of(self, vm: Member) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
         return ordinal_of(vm.metadata.name, self.owner.metadata.name)
 
-    def rank_of(self, vm: VirtualMachine) -> tuple[int, str]:
+    def rank_of(self, vm: Member) -> tuple[int, str]:
         """Return the sort key of the VM by its ordinal. VMs without an ordinal come first."""
         ordinal = self.ordinal_of(vm)
         return (-1 if ordinal is None else ordinal, vm.metadata.name)
-
-    def vmi_of(self, vm: VirtualMachine) -> VirtualMachineInstance | None:
-        return self.vmis.get(vm.metadata.name)
 
 
 def take_snapshot(
@@ -158,29 +150,19 @@ def take_snapshot(
     settled: bool,
     limits: Limits,
     pools: Resource[Pool],
-    unready_before: Mapping[str, UnreadyPeriod] = {},
-    rosters: PoolRosters | None = None,
+    rosters: PoolRosters,
     refused: Mapping[str, Refusal] = {},
 ) -> Snapshot | None:
-    """Return the snapshot of the pool with this key, or None if the cache has no such pool.
-
-    Without `rosters`, the snapshot reads all VMs of the pool, and `unready_before` are the unready periods of the
-    pool's previous snapshot.
-    """
+    """Return the snapshot of the pool with this key, or None if the cache has no such pool."""
     owner = stores.pools.get(key)
     if owner is None:
         return None
     uid = owner.metadata.uid
-    if rosters is not None:
-        members, vmis, unready = rosters.read(owner.metadata, now)
-    else:
-        members, vmis, unready = read_all(MemberCaches(stores.vms, stores.vmis), owner.metadata, unready_before, now)
     revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
     return Snapshot(
         owner=owner,
-        members=members,
+        members=rosters.read(owner.metadata, now),
         strays=strays_of(owner.metadata, stores.vms, pools),
-        vmis=vmis,
         revisions=tuple(revision for revision in revisions if revision.metadata.namespace == key.namespace),
         orphaned_revisions=tuple(each for each in orphaned if each.metadata.namespace == key.namespace),
         taken=NamesInUse(stores.vms, key.namespace),
@@ -189,7 +171,6 @@ def take_snapshot(
         settled=settled,
         limits=limits,
         pools=pools,
-        unready=unready,
         refused=refused,
     )
 

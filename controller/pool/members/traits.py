@@ -28,18 +28,16 @@ from controller.kubevirt.vms import (
     start_failures_of,
     template_labels_of,
 )
-from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.members.machine import Machine
 from controller.pool.spec.naming import parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import wrong_on
-from controller.runtime.members.groups import Members
 from informers.meta import NO_LABELS, annotations_of, labels_of
 
-VMs = Members[VirtualMachine]
 
-
-def traits_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, period: UnreadyPeriod | None = None) -> Hashable:
-    """Return the traits of a VM with this VMI and this unready period."""
+def traits_of(machine: Machine) -> Hashable:
+    """Return the traits of a member: of its VM, its VMI and its unready period."""
+    vm, vmi, downtime = machine.vm, machine.vmi, machine.downtime
     parsed = parse_name(vm.metadata.name)
     if parsed is None or vm.spec is None or is_deleting(vm) or vm.undecodable or _is_annotated(vm):
         return vm.metadata.name
@@ -53,7 +51,7 @@ def traits_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, period: Un
         has_pool_finalizer(vm),
         labels_of(vmi.metadata).get(REVISION_NAME) if vmi is not None else None,
         wrong_on(vmi.metadata, Place.VMI_OF_VM) if vmi is not None else (),
-        period.traits if period is not None and period.uid == vm.metadata.uid else None,
+        downtime.traits if downtime is not None else None,
         None if is_steady(vm, vmi) else (vm.status, vm.metadata.creation_timestamp, _state_of(vmi)),
     )
 

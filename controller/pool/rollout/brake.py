@@ -98,7 +98,8 @@ def _revision_before(change: PendingStep) -> str:
 
     If the VM is already updated, this is the revision of the VMI. Otherwise it is the revision of the VM.
     """
-    return vmi_revision_of(change.vmi) if change.begun and change.vmi is not None else revision_of(change.vm)
+    vm, vmi = change.machine.vm, change.machine.vmi
+    return vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
 
 
 def _consequence(revision: str, revisions: Revisions) -> str:

@@ -21,8 +21,8 @@ from msgspec import Struct
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVISION
 from controller.kubevirt.pool_types import Pool, UpdateStrategy
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
+from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import STEADY
@@ -115,27 +115,27 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
     known = sorted(revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
 
     def has_vm_below(name: str) -> bool:
-        vms = snapshot.members.where(lambda vm: revision_of(vm) == name)
-        return any((ordinal := snapshot.ordinal_of(vm)) is not None and ordinal < partition for vm in vms)
+        machines = snapshot.members.where(lambda each: revision_of(each.vm) == name)
+        return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
 
     return next(filter(has_vm_below, known), "")
 
 
-def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min_ready_s: int) -> Availability:
+def count_unavailable(snapshot: Snapshot, members: Iterable[Machine], min_ready_s: int) -> Availability:
     """Count the pool's VMs that should run and are not available.
 
     A VM is available after it has been ready for `min_ready_s` seconds. If the guest crashed soon after the VM became
     ready, the VM must be ready for at least `STEADY`.
     """
     unavailable, next_times = 0, []
-    for vm in members:
-        if not should_run(snapshot, vm):
+    for each in members:
+        if not should_run(each):
             continue
-        since = _ready_since(snapshot, vm)
+        since = _ready_since(each, snapshot.now)
         if since is not None:
             since = min(since, snapshot.now)  # the clock of the node may be ahead
         needed = timedelta(seconds=min_ready_s)
-        if _crashes(snapshot, vm):
+        if _crashes(each, snapshot.now):
             needed = max(needed, STEADY)
         if since is not None and since + needed <= snapshot.now:
             continue
@@ -145,38 +145,36 @@ def count_unavailable(snapshot: Snapshot, members: Iterable[VirtualMachine], min
     return Availability(unavailable, min(next_times, default=None))
 
 
-def _crashes(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+def _crashes(machine: Machine, now: datetime) -> bool:
     """Return True if the VM's guest crashed soon after the VM became ready.
 
     The result is False again after the VM has been ready for `STEADY`.
     """
-    period = snapshot.unready.get(vm.metadata.name)
-    return (
-        period is not None and period.uid == vm.metadata.uid and period.crashes and not period.has_ended(snapshot.now)
-    )
+    period = machine.downtime
+    return period is not None and period.crashes and not period.has_ended(now)
 
 
-def should_run(snapshot: Snapshot, vm: VirtualMachine) -> bool:
+def should_run(machine: Machine) -> bool:
     """Return True if the VM should have a running VMI now.
 
     The result is also True for a VM with the run strategy Once whose VMI was deleted. Its `printableStatus` is
     "Stopped", but KubeVirt starts the VM again.
     """
+    vm, vmi = machine.vm, machine.vmi
     if is_meant_to_run(vm):
         return True
-    vmi = snapshot.vmi_of(vm)
     is_once = vm.spec is not None and vm.spec.run_strategy == "Once"
     return is_once and (vmi is None or vmis.is_deleting(vmi))
 
 
-def _ready_since(snapshot: Snapshot, vm: VirtualMachine) -> datetime | None:
+def _ready_since(machine: Machine, now: datetime) -> datetime | None:
     """Return the time at which the VM's VMI became ready.
 
     The result is None if the VMI is missing, not ready or terminating. The result is also None if the VM is terminating
     or a restart was requested.
     """
-    vmi = snapshot.vmi_of(vm)
+    vm, vmi = machine.vm, machine.vmi
     if vmi is None or is_deleting(vm) or not vmis.is_active(vmi) or is_stop_requested(vm, vmi.metadata.uid):
         return None
     # If the Ready condition has no transition time, the VMI counts as ready for a very long time.
-    return vmis.ready_since(vmi) or (snapshot.now - LONG_AGO if vmis.is_ready(vmi) else None)
+    return vmis.ready_since(vmi) or (now - LONG_AGO if vmis.is_ready(vmi) else None)

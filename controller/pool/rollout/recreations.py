@@ -12,11 +12,10 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.kubevirt.annotations import HEALED, RECREATED
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.records import Record
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.notes import MAX_ENTRIES, note_patch, read_note
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.runtime.actions import Stage
 
 
@@ -26,26 +25,27 @@ class Recreation(Struct, frozen=True, array_like=True):
     uid: str
 
 
-def count_missing(snapshot: Snapshot, wanted: int, members: VMs) -> int:
+def count_missing(snapshot: Snapshot, wanted: int, members: Machines) -> int:
     """Return the number of wanted VMs that do not exist because the controller has deleted their predecessors."""
     short = wanted - len(members)
     if short <= 0:
         return 0
     meta = snapshot.owner.metadata
     deleted = read_note(meta, RECREATED, Recreation).keys() | read_note(meta, HEALED, Record).keys()
-    present = {snapshot.ordinal_of(vm) for vm in members} if deleted else set()
+    present = {snapshot.ordinal_of(each) for each in members} if deleted else set()
     return min(len(deleted - present), short)
 
 
-def note_recreations(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:
+def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[Stage, ...]:
     """Return a stage that notes the VMs before they are deleted. Notes of ordinals with a new VM are
     removed.
     """
     meta = snapshot.owner.metadata
     noted = read_note(meta, RECREATED, Recreation)
-    present = {snapshot.ordinal_of(vm): vm.metadata.uid for vm in snapshot.members}
+    present = {snapshot.ordinal_of(each): each.metadata.uid for each in snapshot.members}
     entries = {ordinal: each for ordinal, each in noted.items() if present.get(ordinal, each.uid) == each.uid}
-    entries |= {ordinal: Recreation(vm.metadata.uid) for vm in vms if (ordinal := snapshot.ordinal_of(vm)) is not None}
+    ordinals = ((snapshot.ordinal_of(each), each.metadata.uid) for each in machines)
+    entries |= {ordinal: Recreation(uid) for ordinal, uid in ordinals if ordinal is not None}
     newest = {ordinal: entries[ordinal] for ordinal in list(entries)[-MAX_ENTRIES:]}
     if newest == noted:
         return ()

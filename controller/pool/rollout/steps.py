@@ -19,7 +19,6 @@ from msgspec.structs import replace
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.delicate import delicate_reason
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     AfterStop,
@@ -29,6 +28,7 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.leaving.holds import recreation_veto, replacement_obstacle
+from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import should_run
@@ -53,7 +53,7 @@ class Step(Enum):
 
 
 class PendingStep(Struct, frozen=True, kw_only=True):
-    """A VM that needs an update step. `vmi` is its VMI, or None.
+    """A member that needs an update step.
 
     `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
     gets a new template. `begun` is true if the VM already has the spec of the current template. `reason` says why the
@@ -62,8 +62,7 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     that are expanded before the step, by name.
     """
 
-    vm: VirtualMachine
-    vmi: VirtualMachineInstance | None
+    machine: Machine
     step: Step
     costly: bool = False
     risky: bool = False
@@ -74,52 +73,51 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, tuple[str, str]] = {}
 
 
-def is_updated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> bool:
+def is_updated(revisions: Revisions, machine: Machine) -> bool:
     """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
-    vmi = snapshot.vmi_of(vm)
-    on_current = revisions.is_current(revision_of(vm))
-    return on_current and (vmi is None or revisions.is_current(vmi_revision_of(vmi)))
+    on_current = revisions.is_current(revision_of(machine.vm))
+    return on_current and (machine.vmi is None or revisions.is_current(vmi_revision_of(machine.vmi)))
 
 
 def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
     return labels_of(vmi.metadata).get(REVISION_NAME, "")
 
 
-def pending_step(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> PendingStep | None:
+def pending_step(snapshot: Snapshot, intent: Intent, revisions: Revisions, machine: Machine) -> PendingStep | None:
     """Return the next update step of a VM, or None if the VM needs no step or stays outdated.
 
     The strategy opportunistic updates only the specs of VMs.
     """
-    found = _step_of(snapshot, intent, revisions, vm)
+    found = _step_of(snapshot, intent, revisions, machine)
     if found is None or found.reason or found.step is Step.RELABEL:
         return found
-    refused = snapshot.refused.get(vm.metadata.name)
+    refused = snapshot.refused.get(machine.metadata.name)
     return replace(found, reason=f"the server refused its last change: {refused.message}") if refused else found
 
 
-def _step_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> PendingStep | None:
-    vmi, proactive = snapshot.vmi_of(vm), intent.update.strategy is Strategy.PROACTIVE
+def _step_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, machine: Machine) -> PendingStep | None:
+    vm, vmi, proactive = machine.vm, machine.vmi, intent.update.strategy is Strategy.PROACTIVE
     is_begun = revisions.is_current(revision_of(vm))
     if is_begun and (vmi is None or not proactive):
         return None
     names = [revision_of(vm), *([vmi_revision_of(vmi)] if vmi is not None and vmis.is_active(vmi) else [])]
     for past in filter(None, map(revisions.templates.get, names)):
         change = disk_change(past, revisions.template)
-        if _needs_new_vm(snapshot, intent, vm, change):
-            return _recreation(snapshot, intent, vm, past, change, begun=is_begun)
+        if _needs_new_vm(intent, machine, change):
+            return _recreation(snapshot, intent, machine, past, change, begun=is_begun)
     if not is_begun:
-        return _step_of_outdated(snapshot, revisions, vm, proactive=proactive)
-    return _step_of_vmi(vm, vmi, revisions) if vmi is not None else None
+        return _step_of_outdated(snapshot, revisions, machine, proactive=proactive)
+    return _step_of_vmi(machine, vmi, revisions) if vmi is not None else None
 
 
-def _step_of_vmi(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Revisions) -> PendingStep | None:
+def _step_of_vmi(machine: Machine, vmi: VirtualMachineInstance, revisions: Revisions) -> PendingStep | None:
     """Return the step of a VMI whose VM has the current spec (P13)."""
-    wanted, running = revision_of(vm), vmi_revision_of(vmi)
+    vm, wanted, running = machine.vm, revision_of(machine.vm), vmi_revision_of(vmi)
     if wanted == running or not vmis.is_active(vmi):
         return None
     step = _step_between(revisions.templates.get(running), revisions.template)
     if step is Step.RELABEL:
-        return PendingStep(vm=vm, vmi=vmi, step=step, begun=True)
+        return PendingStep(machine=machine, step=step, begun=True)
     # A restarted VMI gets the revision label from the VM's template. If the VMI already has this label, a restart
     # changes nothing, so every reconciliation would restart the VMI.
     is_in_vain = running == template_labels_of(vm).get(REVISION_NAME, "")
@@ -127,21 +125,22 @@ def _step_of_vmi(vm: VirtualMachine, vmi: VirtualMachineInstance, revisions: Rev
         return None
     # KubeVirt may have begun to resize the VMI because the pool changed the VM. The pool's restart gives the same size.
     reason = delicate_reason(vm, vmi, may_interrupt_resizing=True)
-    return PendingStep(vm=vm, vmi=vmi, step=step, costly=vmis.is_ready(vmi), begun=True, reason=reason)
+    return PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), begun=True, reason=reason)
 
 
-def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine, *, proactive: bool) -> PendingStep:
+def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, machine: Machine, *, proactive: bool) -> PendingStep:
     """Return the step of a VM whose spec is outdated, and that keeps its disks.
 
     While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
     does not wait.
     """
-    vmi, current, past = snapshot.vmi_of(vm), revisions.template, revisions.templates.get(revision_of(vm))
-    sizes = _claim_sizes(snapshot, vm, past, current) if past is not None else {}
+    vm, vmi = machine.vm, machine.vmi
+    current, past = revisions.template, revisions.templates.get(revision_of(vm))
+    sizes = _claim_sizes(snapshot, machine, past, current) if past is not None else {}
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
     reason = delicate_reason(vm, vmi) if changes_vm else ""
-    update = PendingStep(vm=vm, vmi=vmi, step=Step.UPDATE, reason=reason, sizes=sizes)
-    if not proactive or not should_run(snapshot, vm):
+    update = PendingStep(machine=machine, step=Step.UPDATE, reason=reason, sizes=sizes)
+    if not proactive or not should_run(machine):
         return update
     if vmi is None or not vmis.is_active(vmi):
         return replace(update, risky=changes_vm)
@@ -150,38 +149,37 @@ def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachi
     return replace(update, costly=vmis.is_ready(vmi), risky=not vmis.is_ready(vmi))
 
 
-def _needs_new_vm(snapshot: Snapshot, intent: Intent, vm: VirtualMachine, change: DiskChange) -> bool:
+def _needs_new_vm(intent: Intent, machine: Machine, change: DiskChange) -> bool:
     """Return True if the VM cannot keep its disks, or not all of them.
 
     If disks are only added or removed, a VM that is not restarted by the update gets the new spec. KubeVirt creates the
     added disks at its next start.
     """
     if change is DiskChange.NAMES:
-        return intent.update.strategy is Strategy.PROACTIVE and should_run(snapshot, vm)
+        return intent.update.strategy is Strategy.PROACTIVE and should_run(machine)
     return change in (DiskChange.SMALLER, DiskChange.OTHER)
 
 
 def _recreation(
-    snapshot: Snapshot, intent: Intent, vm: VirtualMachine, past: Template, change: DiskChange, *, begun: bool
+    snapshot: Snapshot, intent: Intent, machine: Machine, past: Template, change: DiskChange, *, begun: bool
 ) -> PendingStep | None:
     """Return the step of a VM that needs new disks.
 
     KubeVirt creates new disks as soon as the VM's spec has new dataVolumeTemplates. So the spec stays as it is.
     """
-    if not should_run(snapshot, vm):
+    if not should_run(machine):
         return None
-    vmi, ordinal = snapshot.vmi_of(vm), snapshot.ordinal_of(vm)
+    vm, vmi, ordinal = machine.vm, machine.vmi, snapshot.ordinal_of(machine)
     disks = own_disks(past, ordinal) if ordinal is not None else ()
     ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)
     veto = recreation_veto(snapshot, intent, vm, change, disks)
     return PendingStep(
-        vm=vm,
-        vmi=vmi,
+        machine=machine,
         step=Step.RECREATE,
         costly=ready,
         risky=not ready,
         begun=begun,
-        reason=veto or replacement_obstacle(snapshot, vm),
+        reason=veto or replacement_obstacle(snapshot, machine),
         needs_user=bool(veto),
         lost_disks=disks,
     )
@@ -195,7 +193,7 @@ def _step_between(past: Template | None, current: Template) -> Step:
 
 
 def _claim_sizes(
-    snapshot: Snapshot, vm: VirtualMachine, past: Template, current: Template
+    snapshot: Snapshot, machine: Machine, past: Template, current: Template
 ) -> Mapping[str, tuple[str, str]]:
-    ordinal = snapshot.ordinal_of(vm)
+    ordinal = snapshot.ordinal_of(machine)
     return {f"{name}-{ordinal}": (past.disk_sizes[name], size) for name, size in larger_disks(past, current).items()}

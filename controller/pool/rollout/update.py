@@ -23,10 +23,10 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUES
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.members.downtime import stuck_since
+from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, plan_revision
 from controller.pool.members.select import allows, in_order
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.traits import VMs
 from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
 from controller.pool.rollout.recreations import note_recreations
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
@@ -83,7 +83,7 @@ def pending_steps(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: VMs,
+    members: Machines,
     *,
     deleted_uids: Collection[str] = (),
 ) -> list[PendingStep]:
@@ -95,20 +95,20 @@ def pending_steps(
         return []
     partition = partition_of(snapshot)
 
-    def needs_step(vm: VirtualMachine) -> bool:
-        if is_deleting(vm) or not allows(intent.update.selection, vm):
+    def needs_step(machine: Machine) -> bool:
+        if is_deleting(machine.vm) or not allows(intent.update.selection, machine.vm):
             return False
-        return pending_step(snapshot, intent, revisions, vm) is not None
+        return pending_step(snapshot, intent, revisions, machine) is not None
 
     eligible = [
-        vm
-        for vm in members.where(needs_step)
-        if vm.metadata.uid not in deleted_uids
-        and (ordinal := snapshot.ordinal_of(vm)) is not None
+        each
+        for each in members.where(needs_step)
+        if each.metadata.uid not in deleted_uids
+        and (ordinal := snapshot.ordinal_of(each)) is not None
         and ordinal >= partition
     ]
     ordered = in_order(snapshot, intent.update.selection, eligible)
-    steps = (pending_step(snapshot, intent, revisions, vm) for vm in ordered)
+    steps = (pending_step(snapshot, intent, revisions, each) for each in ordered)
     return [step for step in steps if step is not None]
 
 
@@ -116,7 +116,7 @@ def plan_update(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    members: VMs,
+    members: Machines,
     pending: list[PendingStep],
     *,
     deleted_uids: Collection[str] = (),
@@ -131,7 +131,7 @@ def plan_update(
     if not pending or intent.update.strategy is Strategy.UNMANAGED:
         return Plan()
     min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
-    staying = tuple(vm for vm in members if vm.metadata.uid not in deleted_uids)
+    staying = tuple(each for each in members if each.metadata.uid not in deleted_uids)
     begun = sum(each.begun and each.costly for each in pending)
     leaving = len(members) - len(staying) + missing
     allowance = _allowance(snapshot, intent, revisions, staying, min_ready, begun=begun, leaving=leaving)
@@ -145,38 +145,36 @@ def plan_update(
     if choice.steps or not choice.waiting:
         return progress
     stuck = [
-        (since, vm.metadata.name)
-        for vm in members
-        if is_updated(snapshot, revisions, vm) and (since := stuck_since(snapshot, vm)) is not None
+        (since, each.metadata.name)
+        for each in members
+        if is_updated(revisions, each) and (since := stuck_since(snapshot, each)) is not None
     ]
     stuck += _blocking(snapshot, members, choice.held)
     return watch_progress(progress, stuck, deadline, now=snapshot.now, template=revisions.template.digest)
 
 
-def _blocking(snapshot: Snapshot, members: VMs, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
+def _blocking(snapshot: Snapshot, members: Machines, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
     """Yield the VMs that take a turn without being updated: VMs that are terminating or whose VMI is terminating, and
     unready VMs whose step is held (P22).
 
     Each entry has the time since when the VM blocks the others, and its name.
     """
-    for vm in members.where(is_deleting):
-        if (since := with_timezone(vm.metadata.deletion_timestamp)) is not None:
-            yield since, vm.metadata.name
-    stopping = members.where(lambda vm: (vmi := snapshot.vmi_of(vm)) is not None and vmis.is_deleting(vmi))
-    for vm in stopping:
-        vmi = snapshot.vmi_of(vm)
-        if vmi is not None and (since := vmis.terminating_since(vmi)) is not None:
-            yield since, vm.metadata.name
-    for each in held:
-        if (since := stuck_since(snapshot, each.vm)) is not None:
-            yield since, each.vm.metadata.name
+    for machine in members.where(lambda each: is_deleting(each.vm)):
+        if (since := with_timezone(machine.metadata.deletion_timestamp)) is not None:
+            yield since, machine.metadata.name
+    for machine in members.where(lambda each: each.vmi is not None and vmis.is_deleting(each.vmi)):
+        if machine.vmi is not None and (since := vmis.terminating_since(machine.vmi)) is not None:
+            yield since, machine.metadata.name
+    for step in held:
+        if (since := stuck_since(snapshot, step.machine)) is not None:
+            yield since, step.machine.metadata.name
 
 
 def _allowance(
     snapshot: Snapshot,
     intent: Intent,
     revisions: Revisions,
-    staying: tuple[VirtualMachine, ...],
+    staying: tuple[Machine, ...],
     min_ready: int,
     *,
     begun: int,
@@ -189,7 +187,7 @@ def _allowance(
     """
     most = intent.most_unavailable
     availability = count_unavailable(snapshot, staying, min_ready)
-    on_current = [vm for vm in staying if revisions.is_current(revision_of(vm))]
+    on_current = [each for each in staying if revisions.is_current(revision_of(each.vm))]
     unproven = count_unavailable(snapshot, on_current, min_ready).unavailable
     next_at = availability.next_at
     return Allowance(
@@ -227,7 +225,7 @@ def _stages(snapshot: Snapshot, intent: Intent, revisions: Revisions, steps: lis
     """Return the stages of these steps. No stage is essential but the note of the recreations: a VM that cannot be
     patched or deleted must not delay other VMs.
     """
-    merges = tuple(_spec_update(snapshot, revisions, each.vm) for each in steps if each.step is Step.UPDATE)
+    merges = tuple(_spec_update(snapshot, revisions, each.machine.vm) for each in steps if each.step is Step.UPDATE)
     expansions = tuple(expansion for each in steps for expansion in _expansions(each))
     changes = tuple(_change_of_vmi(each, revisions) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
     recreated = [each for each in steps if each.step is Step.RECREATE]
@@ -235,13 +233,13 @@ def _stages(snapshot: Snapshot, intent: Intent, revisions: Revisions, steps: lis
     return (
         *(plan_revision(snapshot, revisions) if merges else ()),
         *(Stage(actions, essential=False) for actions in (expansions, merges, changes) if actions),
-        *(note_recreations(snapshot, [each.vm for each in recreated]) if recreated else ()),
+        *(note_recreations(snapshot, [each.machine for each in recreated]) if recreated else ()),
         *((Stage(deletes, essential=False),) if deletes else ()),
     )
 
 
 def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
-    vm = pending.vm.metadata
+    vm = pending.machine.metadata
     for name, (old_size, size) in pending.sizes.items():
         yield ExpandClaim(
             resource=PVCS,
@@ -258,11 +256,11 @@ def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
 def _recreation(snapshot: Snapshot, intent: Intent, revisions: Revisions, pending: PendingStep) -> Delete:
     disks = ", ".join(pending.lost_disks) or "none"
     return delete_of(
-        pending.vm,
+        pending.machine.vm,
         f"its dataVolumeTemplates differ from revision {revisions.current}; its disks are deleted with it: {disks}",
         foreground=True,
         cause=Cause.UPDATE,
-        successor=successor_of(snapshot, intent, revisions, pending.vm),
+        successor=successor_of(snapshot, intent, revisions, pending.machine.vm),
     )
 
 
@@ -271,7 +269,7 @@ def _held_text(choice: Choice) -> str:
     if choice.held:
         first, more = choice.held[0], len(choice.held) - 1
         others = f", and {more} more virtual machines wait" if more else ""
-        texts.append(f"update: {first.vm.metadata.name} waits: {first.reason}{others}")
+        texts.append(f"update: {first.machine.metadata.name} waits: {first.reason}{others}")
     return "; ".join(texts)
 
 
@@ -280,9 +278,9 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
     return tuple(
         Notice(
             reason="UpdateHeld",
-            message=f"{each.vm.metadata.name} is not updated now: {each.reason}",
-            warning=needs_manual_recovery(each.vm),
-            once=f"{each.vm.metadata.uid} {each.reason}",
+            message=f"{each.machine.metadata.name} is not updated now: {each.reason}",
+            warning=needs_manual_recovery(each.machine.vm),
+            once=f"{each.machine.metadata.uid} {each.reason}",
         )
         for each in held[:MAX_NOTICES]
     )
@@ -304,9 +302,10 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
 
 
 def _change_of_vmi(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
-    vm, revision = pending.vm.metadata, revision_of(pending.vm)
-    assert pending.vmi is not None, "only a VM with a VMI needs such a step"
-    vmi = pending.vmi.metadata
+    machine = pending.machine
+    vm, revision = machine.metadata, revision_of(machine.vm)
+    assert machine.vmi is not None, "only a VM with a VMI needs such a step"
+    vmi = machine.vmi.metadata
     if pending.step is Step.RELABEL:
         body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
         why = "the VMI template did not change"
@@ -314,7 +313,7 @@ def _change_of_vmi(pending: PendingStep, revisions: Revisions) -> Delete | Patch
     why = f"its template is older than revision {revision}"
     owner = controller_of(vm)
     member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner.uid if owner is not None else "")
-    if after_stop(pending.vm) is AfterStop.STARTS:
+    if after_stop(machine.vm) is AfterStop.STARTS:
         # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
         return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=vmi.resource_version, why=why, member=member)
     return Restart(

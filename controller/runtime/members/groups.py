@@ -1,49 +1,39 @@
 """The members of a set or pool, in groups of similar members.
 
 The *traits* of a member are the facts about it that most decisions need, for example its labels and its readiness. All
-members of a group have equal traits. A set of 100,000 ready VMIs has one group. So a decision that depends only on
+members of a group have equal traits. A set of 10,000 ready VMIs has one group. So a decision that depends only on
 traits asks one member of each group, and its cost does not grow with the number of members.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from itertools import chain
-from typing import Final, Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
-from informers.meta import KubeObject
-
-T = TypeVar("T", bound=KubeObject)
-
-CHUNK: Final = 256
-"""The number of members in a chunk. A change of one member copies one chunk."""
+from informers.meta import ObjectMeta
 
 
-class Group(Struct, Generic[T], frozen=True):
-    """Members with equal traits. `number` is the number of members, at least 1. Only the last chunk may be shorter than
-    `CHUNK`.
-    """
-
-    number: int
-    chunks: tuple[tuple[T, ...], ...]
-
-    def __iter__(self) -> Iterator[T]:
-        return chain.from_iterable(self.chunks)
-
+class Member(Protocol):
     @property
-    def example(self) -> T:
-        return self.chunks[0][0]
+    def metadata(self) -> ObjectMeta: ...
+
+
+T = TypeVar("T", bound=Member)
 
 
 class Members(Struct, Generic[T], frozen=True):
-    """The members of a set or pool, or a part of them, in groups. This value is immutable."""
+    """The members of a set or pool, or a part of them. This value is immutable.
 
-    groups: tuple[Group[T], ...] = ()
+    Each group is a tuple of members with equal traits. No group is empty.
+    """
+
+    groups: tuple[tuple[T, ...], ...] = ()
 
     def __len__(self) -> int:
-        return sum([group.number for group in self.groups])
+        return sum(map(len, self.groups))
 
     def __iter__(self) -> Iterator[T]:
         return chain.from_iterable(self.groups)
@@ -56,18 +46,18 @@ class Members(Struct, Generic[T], frozen=True):
 
     def examples(self) -> list[T]:
         """Return one member of each group."""
-        return [group.example for group in self.groups]
+        return [group[0] for group in self.groups]
 
     def where(self, holds: Callable[[T], bool]) -> Members[T]:
         """Return the members for which `holds` is true. The function `holds` must depend only on the traits."""
-        return Members(tuple([group for group in self.groups if holds(group.example)]))
+        return Members(tuple([group for group in self.groups if holds(group[0])]))
 
     def without(self, uids: Collection[str]) -> Members[T]:
         """Return the members without the members that have one of these UIDs."""
         if not uids:
             return self
-        kept = ([each for each in group if each.metadata.uid not in uids] for group in self.groups)
-        return Members(tuple([Group(len(each), tuple(chunks_of(each))) for each in kept if each]))
+        kept = (tuple([each for each in group if each.metadata.uid not in uids]) for group in self.groups)
+        return Members(tuple(filter(None, kept)))
 
     def some(self, holds: Callable[[T], bool]) -> bool:
         """Return True if `holds` is true for a member. The function `holds` must depend only on the traits."""
@@ -83,8 +73,4 @@ def grouped(members: Iterable[T], traits_of: Callable[[T], Hashable]) -> Members
     groups: dict[Hashable, list[T]] = {}
     for member in members:
         groups.setdefault(traits_of(member), []).append(member)
-    return Members(tuple([Group(len(group), tuple(chunks_of(group))) for group in groups.values()]))
-
-
-def chunks_of(members: Sequence[T]) -> list[tuple[T, ...]]:
-    return [tuple(members[start : start + CHUNK]) for start in range(0, len(members), CHUNK)]
+    return Members(tuple(map(tuple, groups.values())))

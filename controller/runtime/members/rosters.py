@@ -1,7 +1,8 @@
 """A roster keeps the groups of the members of one set or pool, and changes them when a member changes.
 
 Without a roster, each reconciliation would read all members. A roster reads only the members that have changed since
-the last reconciliation. So one change costs the same for 100 and for 100,000 members.
+the last reconciliation, and copies the groups in which a member has changed. A copy of 10,000 members takes about
+0.2 ms.
 
 The store says which members have changed. The roster reads them from the store when the next snapshot is taken. So a
 snapshot always shows the contents of the store at one moment.
@@ -9,13 +10,14 @@ snapshot always shows the contents of the store at one moment.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 
-from controller.runtime.members.groups import CHUNK, Group, Members, grouped
-from informers.meta import KubeObject, ObjectKey, ObjectMeta
+from controller.runtime.members.groups import Member, Members, grouped
+from informers.meta import ObjectKey, ObjectMeta
 
-T = TypeVar("T", bound=KubeObject)
+T = TypeVar("T", bound=Member)
+T_co = TypeVar("T_co", bound=Member, covariant=True)
 
 SMALL: Final = 50
 """A set or pool with fewer members has no roster. Its members are grouped for each snapshot."""
@@ -23,10 +25,8 @@ SMALL: Final = 50
 SLICE: Final = 1000
 """The number of members that `Rosters.prepare` reads at once. That takes a few milliseconds."""
 
-_SPAN: Final = 2**32
 
-
-class Reader(Protocol[T]):
+class Reader(Protocol[T_co]):
     """Reads the members of one set or pool from the store, for one snapshot."""
 
     def size(self) -> int:
@@ -35,125 +35,77 @@ class Reader(Protocol[T]):
     def names(self) -> Iterable[str]:
         """Return the names of all members. Names without a member are allowed, too."""
 
-    def load(self) -> Iterable[T]:
+    def load(self) -> Iterable[T_co]:
         """Return all members."""
 
-    def read(self, name: str) -> T | None:
+    def read(self, name: str) -> T_co | None:
         """Return the member with this name, or None."""
 
-    def traits_of(self, member: T) -> Hashable:
-        """Return the traits of a member that `load` or `read` has returned."""
+
+class _Group(Generic[T]):
+    """A group that changes. `cached` are its members, or None if the group has changed since the last snapshot."""
+
+    __slots__ = ("cached", "members", "traits")
+
+    def __init__(self, traits: Hashable) -> None:
+        self.traits = traits
+        self.members: dict[str, T] = {}
+        self.cached: tuple[T, ...] | None = None
+
+    def all_members(self) -> tuple[T, ...]:
+        if self.cached is None:
+            self.cached = tuple(self.members.values())
+        return self.cached
 
 
 class Roster(Generic[T]):
     """The members of one set or pool. `changed` are the names of the members that must be read again."""
 
-    def __init__(self) -> None:
+    def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
         self.changed: set[str] = set()
-        self._piles: dict[int, _Pile[T]] = {}
-        self._numbers: dict[Hashable, int] = {}
-        """The number of the pile for each value of the traits."""
-        self._next_number = 0
-        self._places: dict[str, int] = {}
-        """The place of each member: number of the pile * _SPAN + position in the pile. One integer needs less memory
-        than a tuple, and the garbage collector does not track it.
-        """
+        self._traits_of = traits_of
+        self._groups: dict[Hashable, _Group[T]] = {}
+        """The groups, by their traits."""
+        self._group_of: dict[str, _Group[T]] = {}
+        """The group of each member, by its name."""
 
     def members(self) -> Members[T]:
-        return Members(tuple([pile.group() for pile in self._piles.values()]))
+        """Return the members. A group that has not changed is the same tuple as in the last result."""
+        return Members(tuple([group.all_members() for group in self._groups.values()]))
 
     def read(self, names: Iterable[str], reader: Reader[T]) -> None:
         """Read the members with these names again."""
         for name in names:
             member = reader.read(name)
             if member is not None:
-                self.put(member, reader.traits_of(member))
-            elif name in self._places:
-                self._take(name, self._places[name])
+                self.put(member)
+            else:
+                self._remove(name)
 
-    def put(self, member: T, traits: Hashable) -> None:
+    def put(self, member: T) -> None:
         """Record the present state of a member."""
-        name = member.metadata.name
-        place = self._places.get(name)
-        if place is not None:
-            number, position = divmod(place, _SPAN)
-            pile = self._piles[number]
-            if pile.traits == traits:
-                pile.replace(position, member)
-                return
-            self._take(name, place)
-        known = self._numbers.get(traits)
-        number = self._add_pile(traits) if known is None else known
-        self._places[name] = number * _SPAN + self._piles[number].append(member)
+        name, traits = member.metadata.name, self._traits_of(member)
+        group = self._group_of.get(name)
+        if group is None or group.traits != traits:
+            self._remove(name)
+            group = self._group_of[name] = self._groups.setdefault(traits, _Group(traits))
+        group.members[name] = member
+        group.cached = None
 
-    def _take(self, name: str, place: int) -> None:
-        """Remove a member from its pile. The last member of the pile gets its place."""
-        number, position = divmod(place, _SPAN)
-        pile = self._piles[number]
-        moved = pile.take(position)
-        if moved is not None:
-            self._places[moved.metadata.name] = place
-        del self._places[name]
-        if not pile.number:
-            del self._piles[number], self._numbers[pile.traits]
-
-    def _add_pile(self, traits: Hashable) -> int:
-        number, self._next_number = self._next_number, self._next_number + 1
-        self._piles[number], self._numbers[traits] = _Pile(traits), number
-        return number
-
-
-class _Pile(Generic[T]):
-    """A group that changes. All chunks but the last have `CHUNK` members."""
-
-    __slots__ = ("_cached", "_chunks", "number", "traits")
-
-    def __init__(self, traits: Hashable) -> None:
-        self.traits = traits
-        self.number = 0
-        self._chunks: list[tuple[T, ...]] = []
-        self._cached: Group[T] | None = None
-
-    def group(self) -> Group[T]:
-        if self._cached is None:
-            self._cached = Group(self.number, tuple(self._chunks))
-        return self._cached
-
-    def replace(self, position: int, member: T) -> None:
-        self._cached = None
-        index, offset = divmod(position, CHUNK)
-        chunk = self._chunks[index]
-        self._chunks[index] = (*chunk[:offset], member, *chunk[offset + 1 :])
-
-    def append(self, member: T) -> int:
-        """Add a member and return its position."""
-        self._cached = None
-        if self.number % CHUNK:
-            self._chunks[-1] += (member,)
-        else:
-            self._chunks.append((member,))
-        self.number += 1
-        return self.number - 1
-
-    def take(self, position: int) -> T | None:
-        """Remove the member at this position. Return the member that gets the position, or None."""
-        self._cached = None
-        self.number -= 1
-        *rest, last = self._chunks[-1]
-        if rest:
-            self._chunks[-1] = tuple(rest)
-        else:
-            self._chunks.pop()
-        if position == self.number:
-            return None
-        self.replace(position, last)
-        return last
+    def _remove(self, name: str) -> None:
+        group = self._group_of.pop(name, None)
+        if group is not None:
+            del group.members[name]
+            group.cached = None
+            if not group.members:
+                del self._groups[group.traits]
 
 
 class Rosters(Generic[T]):
     """The rosters of all large sets or pools of a kind."""
 
-    def __init__(self) -> None:
+    def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
+        self._traits_of = traits_of
         self._rosters: dict[str, Roster[T]] = {}
         """The roster of each large set or pool, by its UID."""
         self._uids: dict[ObjectKey, str] = {}
@@ -203,7 +155,7 @@ class Rosters(Generic[T]):
         """Add an empty roster, and note all members as changed. Return None if one slice has all members."""
         if reader.size() <= SLICE:
             return None
-        roster: Roster[T] = Roster()
+        roster: Roster[T] = Roster(self._traits_of)
         roster.changed.update(reader.names())
         self._add(owner, roster)
         return roster
@@ -216,9 +168,9 @@ class Rosters(Generic[T]):
         self.forget(owner.key)
         members = tuple(reader.load())
         if len(members) < SMALL:
-            return grouped(members, reader.traits_of)
-        roster: Roster[T] = Roster()
+            return grouped(members, self._traits_of)
+        roster: Roster[T] = Roster(self._traits_of)
         for member in members:
-            roster.put(member, reader.traits_of(member))
+            roster.put(member)
         self._add(owner, roster)
         return roster.members()

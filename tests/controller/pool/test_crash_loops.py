@@ -12,7 +12,7 @@ from controller.pool.members.downtime import stuck_since, unready_since
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Delete, Patch
-from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi
+from tests.pool_builders import member, pool, revision, snapshot, vm_spec, vmi
 from tests.pool_builders import vms as machines
 from tests.pool_replay import Moment, Replay, moments
 
@@ -47,10 +47,10 @@ def test_p15_the_age_of_a_crash_loop_grows_while_its_conditions_stay_young(name)
     oldest_condition_s = 0.0
     for moment in moments(name, replay.owner):
         seen = replay.snapshot(moment)
-        since = unready_since(seen, moment.vm)
+        since = unready_since(member(seen, moment.vm.metadata.name))
         if since is not None and moment.seconds > 1:
             assert (moment.now - since).total_seconds() >= moment.seconds - 1
-            assert stuck_since(seen, moment.vm) == since
+            assert stuck_since(seen, member(seen, moment.vm.metadata.name)) == since
         condition_since = vms.unready_since(moment.vm)
         if condition_since is not None:
             oldest_condition_s = max(oldest_condition_s, (moment.now - condition_since).total_seconds())
@@ -119,10 +119,10 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
         snapshot(
             both,
             (moment.vm, waiting),
-            vmis=[*seen.vmis.values(), vmi(waiting, revision="web-0")],
+            vmis=[*(each.vmi for each in seen.members if each.vmi), vmi(waiting, revision="web-0")],
             revisions=[revision(pool(), "web-0", number=0), revision(both, "web-1", number=1)],
             now=moment.now,
-            unready_before=replay.periods,
+            downtimes=replay.downtimes,
         )
     )
     [notice] = todo.notices
@@ -138,7 +138,7 @@ def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it
     available = []
     for moment in moments("vm-crash", replay.owner):
         seen = replay.snapshot(moment)
-        found = count_unavailable(seen, (moment.vm,), 0)
+        found = count_unavailable(seen, seen.members, 0)
         available += [moment.seconds] if not found.unavailable else []
     assert max(available) < 5
 

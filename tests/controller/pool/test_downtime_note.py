@@ -16,7 +16,7 @@ from controller.runtime.actions import Patch, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import POOLS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, periods_after, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import SOON, annotated, at, break_one, healing_pool
 from tests.pool_simulation import PoolSimulation
 
@@ -27,7 +27,7 @@ PATIENT = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}
 def periods(machines, seconds):
     """The unready periods of these VMs. Each VM became unready this number of seconds ago."""
     running = [vmi(each, ready=False) for each in machines]
-    return snapshot(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds)).unready
+    return periods_after(pool(), machines, vmis=running, now=NOW - timedelta(seconds=seconds))
 
 
 def note_plan(owner, machines, before) -> Plan:
@@ -98,10 +98,10 @@ def test_p15_a_note_that_cannot_be_parsed_is_removed():
 def test_p15_the_entry_of_a_vm_stays_until_the_vm_has_been_ready_for_thirty_seconds():
     owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
     down, up = vms(owner, 0, **DOWN), vms(owner, 0)
-    ready = snapshot(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=29)).unready
+    ready = periods_after(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=29))
     todo = note_plan(owner, up, ready)
     assert (todo.actions, todo.requeue_after_s) == ((), 1)
-    ready = snapshot(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=30)).unready
+    ready = periods_after(owner, up, unready_before=periods(down, 500), now=NOW - timedelta(seconds=30))
     assert written(note_plan(owner, up, ready)) is None
 
 
@@ -228,7 +228,7 @@ def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_
     simulation.restart()
     let_pass(simulation, seconds=20)
     seen = simulation.snapshot()
-    ages = {vm.metadata.name: seen.now - (unready_since(seen, vm) or seen.now) for vm in seen.members}
+    ages = {each.metadata.name: seen.now - (unready_since(each) or seen.now) for each in seen.members}
     assert ages["web-1"] <= timedelta(seconds=25)
     assert min(ages["web-2"], ages["web-3"]) >= timedelta(seconds=600)
 

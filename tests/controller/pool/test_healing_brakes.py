@@ -14,7 +14,7 @@ from controller.pool.healing.heal import TOO_MANY
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Plan
 from tests.builders import NOW
-from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,
     STUCK,
@@ -191,8 +191,8 @@ def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers
     assert once == occasion_of(owner, *first, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
     starting = vms(owner, 0, ready=False, ready_for_s=700, printable="Starting")
     assert once == occasion_of(owner, *starting, *others, *vms(owner, 3, ready_for_s=5, **STUCK))
-    before = snapshot(owner, (*first, *others)).unready
-    recovered = snapshot(owner, (*vms(owner, 0), *others), unready_before=before).unready
+    before = periods_after(owner, (*first, *others))
+    recovered = periods_after(owner, (*vms(owner, 0), *others), unready_before=before)
     later = {"now": NOW + timedelta(minutes=1)}
     assert once == occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=before, **later)
     assert once != occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=recovered, **later)

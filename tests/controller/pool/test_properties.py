@@ -62,8 +62,8 @@ def count_that_should_be(simulation: PoolSimulation) -> range:
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
         return range(intent.wanted, 1000)
     selection = intent.scale_in.selection
-    marked = [vm for vm in seen.members if (vm.metadata.annotations or {}).get(PROTECT) == "true"]
-    unmovable = [vm for vm in seen.members if vm in marked or not allows(selection, vm)]
+    marked = [each for each in seen.members if (each.metadata.annotations or {}).get(PROTECT) == "true"]
+    unmovable = [each for each in seen.members if each in marked or not allows(selection, each.vm)]
     right = max(intent.wanted, len(unmovable))
     return range(right, right + 1)
 
@@ -122,9 +122,8 @@ def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(simul
     members, strays, revisions = map(list, (seen.members, seen.strays, seen.revisions))
     for each in (members, strays, revisions):
         random.shuffle(each)
-    groups = grouped(members, lambda vm: traits_of(vm, seen.vmi_of(vm), seen.unready.get(vm.metadata.name)))
     lists = {"strays": tuple(strays), "revisions": tuple(revisions)}
-    assert plan(replace(seen, members=groups, **lists)) == plan(seen)
+    assert plan(replace(seen, members=grouped(members, traits_of), **lists)) == plan(seen)
 
 
 PRESERVING = {"proactive": {"statePreservation": "Offline"}}

@@ -15,7 +15,7 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Plan
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import pool, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import periods_after, pool, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
 from tests.pool_simulation import PoolSimulation
 
@@ -122,9 +122,9 @@ def test_p15_a_vm_whose_guest_stops_soon_after_each_start_counts_as_running():
 
     def after(*, was_ready):
         [machine] = vms(owner, 0, ready=False, printable="Starting", ready_for_s=1)
-        first = snapshot(owner, [machine], now=NOW - timedelta(seconds=60), vmis=running([machine])).unready
+        first = periods_after(owner, [machine], now=NOW - timedelta(seconds=60), vmis=running([machine]))
         ready = [vmi(machine, ready_for_s=30)] if was_ready else running([machine])
-        second = snapshot(owner, [machine], now=NOW - timedelta(seconds=20), vmis=ready, unready_before=first).unready
+        second = periods_after(owner, [machine], now=NOW - timedelta(seconds=20), vmis=ready, unready_before=first)
         scheduled = running([machine], phase="Scheduled", ready_for_s=1)
         others = vms(owner, *range(1, 10))
         vmis = [*scheduled, *(vmi(each) for each in others)]

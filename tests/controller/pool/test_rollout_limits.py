@@ -13,11 +13,11 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
 from controller.kubevirt.resources import VMIS, VMS
-from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool.members.machine import Machine
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Create, Delete
-from controller.runtime.members.groups import Group, Members
+from controller.runtime.members.groups import Members
 from tests.builders import NOW, seconds_ago
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, pool, revision, snapshot, vm_spec, vmi, vms
@@ -160,13 +160,13 @@ def test_p14_an_invalid_partition_stops_the_rollout():
     assert [notice.reason for notice in todo.notices] == ["InvalidAnnotation"]
 
 
-class CountedReads(tuple[VirtualMachine, ...]):
-    """A chunk of a group that counts how many VMs are read one by one."""
+class CountedReads(tuple[Machine, ...]):
+    """A group that counts how many VMs are read one by one."""
 
     __slots__ = ()
     number = 0
 
-    def __iter__(self) -> Iterator[VirtualMachine]:
+    def __iter__(self) -> Iterator[Machine]:
         for each in tuple.__iter__(self):
             CountedReads.number += 1
             yield each
@@ -176,8 +176,7 @@ def test_p14_a_scale_out_below_the_partition_reads_each_vm_a_few_times():
     owner = pool(replicas=900, annotations={PARTITION: "900"}, spec=vm_spec(image="v2"), generation=2)
     revisions = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
     seen = snapshot(owner, vms(owner, *range(600), revision="web-1"), revisions=revisions)
-    groups = [Group(each.number, tuple(map(CountedReads, each.chunks))) for each in seen.members.groups]
-    todo = plan(replace(seen, members=Members(tuple(groups))))
+    todo = plan(replace(seen, members=Members(tuple(map(CountedReads, seen.members.groups)))))
     creates = [json.loads(each.body) for each in todo.actions if isinstance(each, Create)]
     assert {each["metadata"]["labels"][REVISION_NAME] for each in creates if each["kind"] == VMS.kind} == {"web-1"}
     assert len(creates) >= 250
@@ -259,8 +258,8 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     machines = machines_of(owner, 0)
     ahead = seen(owner, machines, [vmi(machines[0], ready=True, ready_for_s=-3600)])
     far = seen(owner, machines, [vmi(machines[0], ready=True)], now=datetime(9998, 1, 1, tzinfo=NOW.tzinfo))
-    assert count_unavailable(ahead, machines, 60).next_at == NOW + timedelta(seconds=60)
-    assert count_unavailable(far, machines, 60).unavailable == 0
+    assert count_unavailable(ahead, ahead.members, 60).next_at == NOW + timedelta(seconds=60)
+    assert count_unavailable(far, far.members, 60).unavailable == 0
 
 
 @pytest.mark.long

@@ -15,13 +15,14 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.members.rosters import MemberCaches, PoolRosters, Reading, read_all
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.rosters import Downtimes, MemberCaches, PoolReader, PoolRosters
 from controller.pool.members.snapshot import VM_INDEXES
 from controller.pool.members.traits import traits_of
 from controller.pool.members.unready_periods import UnreadyPeriod
-from controller.runtime.members import groups as members
 from controller.runtime.members import rosters
-from informers.meta import ObjectKey
+from controller.runtime.members.groups import grouped
+from informers.meta import ObjectKey, ObjectMeta
 from informers.store import Store
 from tests.builders import NOW
 from tests.fakes import stores
@@ -39,33 +40,27 @@ OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], None])
 
 @pytest.fixture(autouse=True, scope="module")
 def small_rosters() -> Iterator[None]:
-    """Pools with two VMs have a roster, chunks have three members, and slices have two."""
+    """Pools with two VMs have a roster, and slices have two members."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rosters, "SMALL", 2)
         patch.setattr(rosters, "SLICE", 2)
-        for module in (members, rosters):
-            patch.setattr(module, "CHUNK", 3)
         yield
 
 
-def contents(read: Reading) -> object:
-    """The names and versions of the VMs of each group, and of the VMIs, and the unready periods."""
-    found, vmis, unready = read
-    groups: dict[Hashable, set[tuple[str, str]]] = {}
+def contents(found: Machines) -> object:
+    """The members of each group: the names and versions of the VMs, the versions of the VMIs, the unready periods."""
+    groups: dict[Hashable, set[tuple[object, ...]]] = {}
     for group in found.groups:
-        each = [vm for chunk in group.chunks for vm in chunk]
-        (traits,) = {traits_of(vm, vmis.get(vm.metadata.name), unready.get(vm.metadata.name)) for vm in each}
+        (traits,) = {traits_of(each) for each in group}
         assert traits not in groups
-        groups[traits] = {(vm.metadata.name, vm.metadata.resource_version) for vm in each}
-    return groups, {name: vmi.metadata.resource_version for name, vmi in vmis.items()}, dict(unready)
+        groups[traits] = {(*versions_of(each), each.downtime) for each in group}
+    return groups
 
 
-def versions(read: Reading) -> tuple[set[tuple[str, str]], ...]:
-    """The names and versions of the VMs, and of the VMIs."""
-    return tuple(
-        {(each.metadata.name, each.metadata.resource_version) for each in each_kind}
-        for each_kind in (read.members, read.vmis.values())
-    )
+def versions_of(each: Machine) -> tuple[str, str, str]:
+    """The name and the version of the VM, and the version of its VMI."""
+    vmi_version = each.vmi.metadata.resource_version if each.vmi is not None else ""
+    return each.metadata.name, each.metadata.resource_version, vmi_version
 
 
 class RosterMachine(RuleBasedStateMachine):
@@ -75,7 +70,9 @@ class RosterMachine(RuleBasedStateMachine):
         super().__init__()
         self.vms: Store[VirtualMachine] = Store(indexes=VM_INDEXES)
         self.vmis: Store[VirtualMachineInstance] = Store()
-        self.rosters = PoolRosters(self.vms, self.vmis)
+        self.kept: dict[ObjectKey, Downtimes] = {}
+        """The unready periods that the rosters keep."""
+        self.rosters = PoolRosters(self.vms, self.vmis, self.kept)
         self.caches = MemberCaches(self.vms, self.vmis)
         self.unready: dict[ObjectKey, Mapping[str, UnreadyPeriod]] = {}
         """The unready periods of each pool at its last reading, computed from all VMs."""
@@ -119,12 +116,24 @@ class RosterMachine(RuleBasedStateMachine):
     def wait(self, seconds):
         self.now += timedelta(seconds=seconds)
 
+    def read_all(
+        self, meta: ObjectMeta, before: Mapping[str, UnreadyPeriod]
+    ) -> tuple[Machines, Mapping[str, UnreadyPeriod]]:
+        """Read all members without a roster. Return them, and their unready periods."""
+        reader = PoolReader(self.caches, meta, Downtimes(before), self.now)
+        return grouped(reader.load(), traits_of), reader.downtimes.periods
+
+    def periods_of(self, meta: ObjectMeta) -> Mapping[str, UnreadyPeriod]:
+        """The unready periods that the rosters keep for this pool."""
+        return dict(self.kept[meta.key].periods) if meta.key in self.kept else {}
+
     @rule(owner=OWNER_WITH_NOTES)
     def read(self, owner):
         meta = owner.metadata
-        expected = read_all(self.caches, meta, self.unready.get(meta.key, {}), self.now)
+        expected, unready = self.read_all(meta, self.unready.get(meta.key, {}))
         assert contents(self.rosters.read(meta, self.now)) == contents(expected)
-        self.unready[meta.key] = expected.unready
+        assert self.periods_of(meta) == unready
+        self.unready[meta.key] = unready
 
     @rule(owner=OWNER_WITH_NOTES, slices=st.integers(1, 9))
     def prepare(self, owner, slices):
@@ -142,10 +151,10 @@ class RosterMachine(RuleBasedStateMachine):
         meta = owner.metadata
         for _ in islice(self.rosters.prepare(meta, self.now), 5):
             data.draw(st.sampled_from(changes))()
-        found, expected = self.rosters.read(meta, self.now), read_all(self.caches, meta, {}, self.now)
-        assert versions(found) == versions(expected)
+        found, (expected, _) = self.rosters.read(meta, self.now), self.read_all(meta, {})
+        assert set(map(versions_of, found)) == set(map(versions_of, expected))
         # A short readiness between two slices is part of a period, but a later reading does not see it.
-        self.unready[meta.key] = found.unready
+        self.unready[meta.key] = self.periods_of(meta)
 
     @rule(owner=st.sampled_from(OWNERS))
     def forget(self, owner):
@@ -164,10 +173,11 @@ def test_one_change_reads_one_vm(monkeypatch):
         vms.apply(each)
         vmis.apply(vmi(each))
     found = PoolRosters(vms, vmis)
-    before, vmis_before, _ = found.read(OWNERS[0].metadata, NOW)
+    before = found.read(OWNERS[0].metadata, NOW)
     monkeypatch.setattr(vms, "by_index", lambda *_: pytest.fail("all VMs are read"))
     vmis.apply(vmi(vm("one-7", owner=OWNERS[0]), ready=False, version="9"))
-    after, vmis_after, _ = found.read(OWNERS[0].metadata, NOW)
+    after = found.read(OWNERS[0].metadata, NOW)
     assert [len(before.groups), len(after.groups)] == [1, 2]
-    assert [vmis_before["one-7"].metadata.resource_version, vmis_after["one-7"].metadata.resource_version] == ["1", "9"]
-    assert len(vmis_after) == 60
+    versions = [{each.metadata.name: each.vmi.metadata.resource_version for each in seen} for seen in (before, after)]
+    assert [each["one-7"] for each in versions] == ["1", "9"]
+    assert len(versions[1]) == 60

@@ -7,15 +7,16 @@ from controller import kinds
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.vm_types import ControllerRevision
-from controller.pool.members.snapshot import Limits, take_snapshot
 from controller.replicas.revisions import kept_revision
 from informers.meta import ObjectKey, ObjectMeta
 from tests.builders import NOW
 from tests.pool_builders import (
     ANOTHER_CONTROLLER,
     POOLS,
+    member,
     pool,
     revision,
+    rules_of,
     snapshot,
     stores,
     vm,
@@ -33,8 +34,7 @@ def owned_by(owner, resource=POOLS, **changes):
 
 
 def test_a_missing_pool_has_no_snapshot():
-    seen = take_snapshot(stores(None), ObjectKey("default", "web"), now=NOW, settled=True, limits=Limits(), pools=POOLS)
-    assert seen is None
+    assert rules_of(stores(None)).take_snapshot(ObjectKey("default", "web"), now=NOW, settled=True) is None
 
 
 def test_p2_members_are_the_vms_whose_controller_has_the_pools_uid():
@@ -103,7 +103,7 @@ def test_a_vmi_belongs_to_a_vm_only_if_the_vm_controls_it():
     of_predecessor = vmi(vm("web-1", uid="an-earlier-vm"))
     foreign = vmi(machines[2], owners=())
     seen = snapshot(owner, machines, vmis=(vmi(machines[0]), of_predecessor, foreign))
-    assert [seen.vmi_of(each) is not None for each in machines] == [True, False, False]
+    assert [member(seen, each.metadata.name).vmi is not None for each in machines] == [True, False, False]
 
 
 def test_a_member_that_a_user_created_has_no_ordinal():

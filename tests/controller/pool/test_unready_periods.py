@@ -11,10 +11,11 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
 from controller.pool.members.downtime import stuck_since, unready_since
+from controller.pool.members.rosters import Downtimes
 from controller.pool.members.unready_periods import read_notes
 from controller.pool.rollout.limits import count_unavailable
 from tests.builders import NOW, seconds_ago
-from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import member, periods_after, pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_healing import annotated, at, noted
 from tests.strategies import json_values
 
@@ -26,16 +27,17 @@ class History:
     """Snapshots of a pool with one VM, taken at different times. `seconds` is the time of the next snapshot."""
 
     def __init__(self, owner=OWNER):
-        self.owner, self.periods = owner, {}
+        self.owner, self.downtimes = owner, Downtimes()
 
     def see(self, seconds, *, running=None, owner=None, **changes):
         """The age of the VM's unready period, or None if the VM is ready."""
         now = NOW + timedelta(seconds=seconds)
         [machine] = vms(OWNER, 0, **{"ready_for_s": -seconds, **changes})
         found = [vmi(machine, **{"ready": changes.get("ready", True), "ready_for_s": -seconds, **(running or {})})]
-        seen = snapshot(owner or self.owner, [machine], vmis=found, now=now, unready_before=self.periods)
-        self.periods, self.seen, self.machine = seen.unready, seen, machine
-        since = unready_since(seen, machine)
+        seen = snapshot(owner or self.owner, [machine], vmis=found, now=now, downtimes=self.downtimes)
+        [self.machine] = seen.members
+        self.seen = seen
+        since = unready_since(self.machine)
         return None if since is None else (now - since).total_seconds()
 
     def stuck_s(self):
@@ -45,7 +47,7 @@ class History:
 def test_p15_a_ready_vm_has_no_period():
     history = History()
     assert history.see(0) is None
-    assert history.periods == {}
+    assert history.downtimes.periods == {}
 
 
 def test_p15_a_period_continues_while_the_condition_changes_its_reason():
@@ -59,7 +61,7 @@ def test_p15_a_period_ends_after_thirty_seconds_of_readiness(ready_s, expected):
     assert history.see(0, ready=False) == 0
     assert history.see(20) is None
     assert history.see(20 + ready_s) is None
-    assert (history.periods == {}) is (ready_s == 30)
+    assert (history.downtimes.periods == {}) is (ready_s == 30)
     assert history.see(20 + ready_s, ready=False) == expected
 
 
@@ -144,8 +146,7 @@ def test_p14_a_recreated_vm_continues_the_time_for_five_minutes_of_absence():
         history = History()
         history.see(0, ready=False)
         for seconds in (0, absence_s):
-            gone = snapshot(OWNER, [], now=NOW + timedelta(seconds=seconds), unready_before=history.periods)
-            history.periods = gone.unready
+            snapshot(OWNER, [], now=NOW + timedelta(seconds=seconds), downtimes=history.downtimes)
         history.see(absence_s, ready=False, uid="another")
         return history.stuck_s()
 
@@ -155,7 +156,7 @@ def test_p14_a_recreated_vm_continues_the_time_for_five_minutes_of_absence():
 def test_p15_the_condition_of_the_vm_gives_the_age_after_a_restart_of_the_controller():
     owner = pool()
     [machine] = vms(owner, 0, ready=False, ready_for_s=400)
-    assert unready_since(snapshot(owner, [machine]), machine) == seconds_ago(400)
+    assert unready_since(member(snapshot(owner, [machine]), "web-0")) == seconds_ago(400)
 
 
 def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller():
@@ -236,7 +237,8 @@ def test_p15_the_rosters_keep_the_periods_of_a_pool_until_the_pool_is_deleted():
         caches.vms.apply(machine)
         caches.vmis.apply(vmi(machine, ready=ready, ready_for_s=0, version=str(next(versions))))
         now = NOW + timedelta(seconds=seconds)
-        return unready_since(rules.take_snapshot(OWNER.metadata.key, now=now, settled=True), machine)
+        seen = rules.take_snapshot(OWNER.metadata.key, now=now, settled=True)
+        return unready_since(member(seen, "web-0"))
 
     see(0, ready=False)
     assert see(90, ready=False) == NOW
@@ -250,5 +252,5 @@ def test_p15_the_rosters_keep_the_periods_of_a_pool_until_the_pool_is_deleted():
 
 
 def test_p15_the_memory_contains_only_members():
-    seen = snapshot(OWNER, [*vms(OWNER, 0, ready=False), vm("web-1", ready=False), vm("other", ready=False)])
-    assert set(seen.unready) == {"web-0"}
+    seen = periods_after(OWNER, [*vms(OWNER, 0, ready=False), vm("web-1", ready=False), vm("other", ready=False)])
+    assert set(seen) == {"web-0"}

@@ -30,7 +30,7 @@ from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.traits import VMIs, group_vmis
 from controller.runtime.actions import Delete
-from controller.runtime.members.groups import Group, Members
+from controller.runtime.members.groups import Members
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import choice, template_hash_of
 
@@ -121,7 +121,7 @@ def siblings(draw: st.DrawFn) -> list[VirtualMachineInstance]:
 
 def alone(members: VMIs) -> VMIs:
     """Each VMI in its own group."""
-    return Members(tuple(Group(1, ((each,),)) for each in members))
+    return Members(tuple((each,) for each in members))
 
 
 @settings(max_examples=500)
@@ -168,21 +168,21 @@ def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual
             ]
 
 
-class Chunk(tuple[VirtualMachineInstance, ...]):
-    """A chunk of a group that counts how many VMIs are read one by one."""
+class CountedReads(tuple[VirtualMachineInstance, ...]):
+    """A group that counts how many VMIs are read one by one."""
 
     __slots__ = ()
     read = 0
 
     def __iter__(self) -> Iterator[VirtualMachineInstance]:
         for each in tuple.__iter__(self):
-            Chunk.read += 1
+            CountedReads.read += 1
             yield each
 
 
 @pytest.fixture(autouse=True)
 def no_vmi_is_read_yet() -> None:
-    Chunk.read = 0
+    CountedReads.read = 0
 
 
 def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapshot:
@@ -193,8 +193,7 @@ def large_set(number: int, *, wanted: int | None = None, **facts: Any) -> Snapsh
         vmi(f"vm-{each}", owner=owner, labels=labels, **{"age_s": 1 + each // 300, **facts}) for each in range(number)
     ]
     seen = snapshot(owner, vmis)
-    groups = [Group(group.number, tuple(map(Chunk, group.chunks))) for group in seen.members.groups]
-    return replace(seen, members=Members(tuple(groups)))
+    return replace(seen, members=Members(tuple(map(CountedReads, seen.members.groups))))
 
 
 STARTING: dict[str, Any] = {"phase": "Scheduling", "ready": None, "node": None}
@@ -205,26 +204,26 @@ def test_a_pass_over_a_burst_of_starting_vmis_reads_no_vmi_one_by_one():
     seen = large_set(3000, **STARTING)
     assert plan(seen).requeue_after_s == 590
     assert next_status(seen, ()).printable_status == "Scaling"
-    assert Chunk.read == 0
+    assert CountedReads.read == 0
 
 
 def test_a_scale_out_reads_no_vmi_one_by_one():
     seen = large_set(3000, wanted=6000, **STARTING)
     assert len(plan(seen).actions) == seen.burst
-    assert Chunk.read == 0
+    assert CountedReads.read == 0
 
 
 def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
     seen = large_set(3000, wanted=0, **STARTING)
     chosen = [action for action in plan(seen).actions if isinstance(action, Delete)]
     assert {int(action.key.name.removeprefix("vm-")) // 300 for action in chosen} == {0}
-    assert Chunk.read == 300
+    assert CountedReads.read == 300
 
 
 def test_the_status_reads_the_vmis_with_problems_once():
     seen = large_set(1200, **{**LOST, "age_s": 5000})
     assert next_status(seen, ()).problem == "vm-0: Running, not ready"
-    assert Chunk.read == 1200
+    assert CountedReads.read == 1200
 
 
 def test_ready_vmis_of_all_ages_have_one_group():
@@ -241,4 +240,4 @@ def test_a_terminating_vmi_is_not_read():
     seen = large_set(1200, wanted=0, **{**STARTING, "deleting": True})
     assert next_status(seen, ()).replicas == 0
     assert plan(seen).actions == ()
-    assert Chunk.read == 0
+    assert CountedReads.read == 0

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.runtime.members.groups import CHUNK, Members, grouped
+from controller.runtime.members.groups import Members, grouped
 from informers.meta import ObjectMeta
 
 
@@ -61,7 +61,7 @@ def test_members_are_left_out_by_their_uids(numbers, data):
     left_out = data.draw(st.sets(st.sampled_from(sorted(numbers)))) if numbers else set()
     members = grouped(vms_of(numbers), digit_of).without({f"uid-{number}" for number in left_out})
     assert {vm.metadata.name for vm in members} == {str(number) for number in numbers - left_out}
-    assert all(group.number == len(list(group)) > 0 for group in members.groups)
+    assert all(len(group) > 0 for group in members.groups)
 
 
 def test_two_parts_can_be_joined():
@@ -74,8 +74,3 @@ def test_two_parts_can_be_joined():
 def test_there_is_no_empty_group():
     assert grouped([], last_digit).groups == ()
     assert not grouped([], last_digit)
-
-
-def test_a_large_group_has_chunks_of_one_size():
-    (group,) = grouped(range(2 * CHUNK + 1), lambda _: "one trait").groups
-    assert [len(chunk) for chunk in group.chunks] == [CHUNK, CHUNK, 1]

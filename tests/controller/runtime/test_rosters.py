@@ -13,7 +13,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.snapshot import VMI_INDEXES, VMIRosters, members_of
 from controller.replicaset.traits import VMIs, group_vmis, traits_of
-from controller.runtime.members import groups as members
 from controller.runtime.members import rosters
 from informers.store import Store
 from tests.builders import LABELS, replicaset, vmi
@@ -30,12 +29,10 @@ MORE_LABELS = st.sampled_from([{}, {}, {"extra": "yes"}, {"kubevirt.io/nodeName"
 
 @pytest.fixture(autouse=True, scope="module")
 def small_rosters() -> Iterator[None]:
-    """Sets with two members have a roster, chunks have three members, and slices have two."""
+    """Sets with two members have a roster, and slices have two members."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(rosters, "SMALL", 2)
         patch.setattr(rosters, "SLICE", 2)
-        for module in (members, rosters):
-            patch.setattr(module, "CHUNK", 3)
         yield
 
 
@@ -43,12 +40,10 @@ def contents(found: VMIs) -> dict[Hashable, set[tuple[str, str]]]:
     """The names and versions of the VMIs of each group."""
     groups = {}
     for group in found.groups:
-        vmis = [each for chunk in group.chunks for each in chunk]
-        assert len(vmis) == group.number
-        assert all(len(chunk) == members.CHUNK for chunk in group.chunks[:-1])
-        (traits,) = {traits_of(each) for each in vmis}
+        (traits,) = {traits_of(each) for each in group}
         assert traits not in groups
-        groups[traits] = {(each.metadata.name, each.metadata.resource_version) for each in vmis}
+        groups[traits] = {(each.metadata.name, each.metadata.resource_version) for each in group}
+        assert len(groups[traits]) == len(group)
     return groups
 
 
@@ -189,7 +184,7 @@ def test_a_snapshot_does_not_change_with_the_roster():
     vmis.drop(vmi("vm-1", version="9").metadata)
     after = found.members_of(OWNERS[0].metadata)
     assert contents(before) == shown
-    assert sorted(group.number for group in after.groups) == [3, 4]
+    assert sorted(len(group) for group in after.groups) == [3, 4]
 
 
 def test_one_change_reads_one_vmi(monkeypatch):

@@ -1,0 +1,30 @@
+"""A member of a pool: a VM with its VMI and its unready period."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.runtime.members.groups import Members
+from informers.meta import ObjectMeta
+
+
+class Machine(Struct, frozen=True):
+    """A VM that the pool controls.
+
+    `vmi` is the VMI that the VM controls, or None. `downtime` is the unready period of this VM, or None (P15).
+    """
+
+    vm: VirtualMachine
+    vmi: VirtualMachineInstance | None = None
+    downtime: UnreadyPeriod | None = None
+
+    @property
+    def metadata(self) -> ObjectMeta:
+        """The metadata of the VM."""
+        return self.vm.metadata
+
+
+Machines = Members[Machine]
