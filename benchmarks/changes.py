@@ -3,7 +3,7 @@
     python -m benchmarks.changes [--sizes 10 1000 10000 100000]
 
 Each change makes one VMI ready or not ready. The measured time contains the change of the cache, the snapshot, the plan
-and the status. It should not depend on the size.
+and the status. It should hardly depend on the size, up to 10,000 members.
 """
 
 from __future__ import annotations

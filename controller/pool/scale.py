@@ -151,7 +151,7 @@ class _Slots(Struct, frozen=True):
 
 def _free_slots(snapshot: Snapshot, number: int) -> _Slots:
     # The names of the members are compared first, because a look-up in the cache is slower.
-    own = {each.metadata.name for each in snapshot.members}
+    own = {each.vm.metadata.name for each in snapshot.members}
     ordinals, has_strangers = [], False
     for ordinal in free_ordinals(snapshot.owner.metadata.name, own):
         if name_of(snapshot.owner.metadata.name, ordinal) in snapshot.taken:

@@ -106,27 +106,27 @@ def _sort_key(snapshot: Snapshot, sort: Sort) -> SortKey:
     by_ordinal = snapshot.rank_of
 
     def created_at(machine: Machine) -> float:
-        created = machine.metadata.creation_timestamp
+        created = machine.vm.metadata.creation_timestamp
         return created.timestamp() if created is not None else 0.0
 
     owner = snapshot.owner.metadata
     seed = f"{owner.uid}/{owner.generation}/"
 
     def hash_rank(machine: Machine) -> bytes:
-        return blake2b((seed + machine.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        return blake2b((seed + machine.vm.metadata.uid).encode("utf-8", "surrogatepass"), digest_size=8).digest()
 
     match sort:
         case Sort.ASCENDING:
             return by_ordinal
         case Sort.DESCENDING:
-            return lambda each: (-by_ordinal(each)[0], each.metadata.name)
+            return lambda each: (-by_ordinal(each)[0], each.vm.metadata.name)
         case Sort.NEWEST:
-            return lambda each: (-created_at(each), -by_ordinal(each)[0], each.metadata.name)
+            return lambda each: (-created_at(each), -by_ordinal(each)[0], each.vm.metadata.name)
         case Sort.OLDEST:
             return lambda each: (created_at(each), *by_ordinal(each))
         case Sort.RANDOM:
-            return lambda each: (hash_rank(each), each.metadata.name)
+            return lambda each: (hash_rank(each), each.vm.metadata.name)
         case Sort.UNSTATED:
-            return lambda each: (is_ready(each.vm), hash_rank(each), each.metadata.name)
+            return lambda each: (is_ready(each.vm), hash_rank(each), each.vm.metadata.name)
         case _:
             assert_never(sort)

