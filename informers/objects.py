@@ -14,8 +14,8 @@ from msgspec import Struct
 
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
+from informers.nesting import cut_deep_values
 from informers.resource import Resource
-from informers.watch.nesting import cut_deep_values
 
 T = TypeVar("T")
 

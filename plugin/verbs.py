@@ -11,8 +11,8 @@ from typing import Final
 import click
 
 from controller.commands.expose_options import SERVICE_OPTIONS
+from controller.commands.takeover_options import TAKEOVER_OPTIONS
 from controller.config.types import Integer, duration
-from controller.takeover.options import TAKEOVER_OPTIONS
 from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
 
 OBJECTS, MEMBERS, VMIS_ONLY, A_NODE = "objects", "members", "vmis", "nodes"

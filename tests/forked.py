@@ -15,7 +15,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-PRELOADED = ["controller.app", "controller.commands.run", "controller.takeover.command", "controller.commands.cleanup"]
+PRELOADED = ["controller.app", "controller.commands.run", "controller.commands.takeover", "controller.commands.cleanup"]
 PRELOADED += ["sandbox.simulator", "uvloop", "tests.forked"]
 
 _context = multiprocessing.get_context("forkserver")

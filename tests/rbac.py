@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from controller.preflight.permissions import Permission
+from controller.access import Permission
 
 GROUP = "rbac.authorization.k8s.io"
 

@@ -21,8 +21,9 @@ import pytest
 import yaml
 from msgspec import Struct
 
+from controller.access import Permission
 from controller.config.settings import Config
-from controller.preflight.permissions import Permission, permissions_needed
+from controller.preflight.permissions import permissions_needed
 from sandbox.admin import Admin, Rejected
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane

@@ -19,9 +19,9 @@ import asyncio
 import structlog
 from msgspec import Struct
 
+from controller.access import Permission, missing_permissions
 from controller.config.settings import Config
 from controller.leaderelection.lease import LEASES, Lease
-from controller.preflight.permissions import Permission, missing_permissions
 from controller.runtime.execute.requests import Requests
 from informers.errors import Forbidden
 

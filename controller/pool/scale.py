@@ -8,31 +8,27 @@ second VM in place of a VM that is still terminating.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
+from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import has_pool_finalizer, is_deleting
+from controller.kubevirt.vms import is_deleting
+from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.members.machine import Machines
 from controller.pool.members.revisions import Revisions, plan_revision
 from controller.pool.members.select import Candidates, choose_for_removal
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import partition_of, template_below
-from controller.pool.spec.indexing import encode_vm, own_disks
+from controller.pool.rollout.successors import body_of
+from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
-from controller.pool.spec.template import Template
-from controller.runtime.actions import Cause, Confirm, Create, Delete, Notice, Plan, Stage
-from informers.meta import ObjectKey, controller_of
-
-MAX_NOTICES: Final = 10
-"""The maximum number of Events about surplus VMs in one reconciliation."""
+from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage
+from informers.meta import ObjectKey
 
 
 def plan_scale(
@@ -58,57 +54,6 @@ def plan_scale(
         strategy = intent.scale_in.strategy
         return Plan(held=f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}")
     return _scale_in(snapshot, intent, staying, surplus)
-
-
-def delete_of(
-    vm: VirtualMachine,
-    why: str,
-    *,
-    foreground: bool = False,
-    keep_disks: bool = False,
-    cause: Cause = Cause.UNSPECIFIED,
-    successor: bytes = b"",
-) -> Delete:
-    """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
-    finalizer (P10).
-
-    If `successor` is not empty, the VM is deleted to be replaced. The reason for that is in its status. So after any
-    change of the VM, the action gives up, and a new plan judges the VM again (P20).
-
-    A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
-    or no ordinal.
-    """
-    meta, pool = vm.metadata, controller_of(vm.metadata)
-    return Delete(
-        resource=VMS,
-        key=meta.key,
-        uid=meta.uid,
-        version=meta.resource_version,
-        owner_uid=pool.uid if pool is not None and not successor else "",
-        why=why,
-        foreground=foreground,
-        finalizer=POOL_FINALIZER if keep_disks and has_pool_finalizer(vm) else "",
-        cause=cause,
-        successor=successor,
-    )
-
-
-def body_of(snapshot: Snapshot, intent: Intent, ordinal: int, revision: str, template: Template) -> bytes:
-    """Return the request body that creates the VM of this ordinal."""
-    owner = snapshot.owner.metadata
-    # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
-    finalizers = (POOL_FINALIZER,) if intent.scale_in.preserve else ()
-    reference = controller_reference(snapshot.pools, owner)
-    return encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference, finalizers=finalizers)
-
-
-def successor_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bytes:
-    """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal."""
-    ordinal = snapshot.ordinal_of(vm) or 0
-    partition = partition_of(snapshot)
-    newest = revisions.current, revisions.template
-    chosen = template_below(snapshot, revisions, partition) if ordinal < partition else newest
-    return body_of(snapshot, intent, ordinal, *chosen)
 
 
 def _scale_out(snapshot: Snapshot, intent: Intent, revisions: Revisions, missing: int) -> Plan:

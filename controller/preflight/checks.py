@@ -25,18 +25,14 @@ import msgspec
 import structlog
 from msgspec import Struct
 
+from controller.access import MissingPermission, Permission, missing_permissions
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
 from controller.leaderelection.namespace import with_lease_namespace
 from controller.leaderelection.other_leader import OtherLeader, find_other_leader
-from controller.preflight.permissions import (
-    MissingPermission,
-    Permission,
-    missing_permissions,
-    permissions_needed,
-)
+from controller.preflight.permissions import permissions_needed
 from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.discovery import find_kubevirt, is_served
 from controller.takeover.kubevirt_version import TooOld, check_version

@@ -32,6 +32,7 @@ import structlog
 from aiohttp.connector import NEEDS_CLEANUP_CLOSED
 
 from informers.errors import StatusError, TransportError, Unauthorized, from_response
+from informers.http.chunks import read_chunks
 from informers.http.configuration import ConfigurationError, Credentials, load_credentials
 from informers.http.fairness import FairSlots
 from informers.http.gate import Gate, GatedBody, GatedConnector
@@ -42,7 +43,6 @@ from informers.meta import ObjectKey
 from informers.objects import METADATA_LIST
 from informers.ratelimit import TokenBucket
 from informers.resource import Resource
-from informers.watch.chunks import read_chunks
 
 __all__ = ["ApiClient", "ConfigurationError", "Credentials", "load_credentials", "open_client"]
 
@@ -209,7 +209,7 @@ class ApiClient:
         may_pause: Callable[[], bool] = lambda: False,
     ) -> AsyncIterator[AsyncIterator[bytes]]:
         """Open a watch and yield an iterator over its data in chunks. The iterator ends when the server ends the watch.
-        While `may_pause` returns True, a busy watch is read less often (see `informers.watch.chunks`).
+        While `may_pause` returns True, a busy watch is read less often (see `informers.http.chunks`).
 
         Raise ApiError if the watch cannot be opened or if the connection is lost. Raise TimeoutError during the
         iteration if no data arrives for `idle_timeout_s` seconds.

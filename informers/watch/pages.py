@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TypeVar
 
 from informers.meta import KubeObject
+from informers.nesting import TOO_DEEP, WHY, cut_deep_values
 from informers.resource import Resource, decode_raw_page
-from informers.watch.nesting import TOO_DEEP, WHY, cut_deep_values
 from informers.watch.parser import UNDECODABLE, Undecodable, undecodable
 from informers.watch.watch_state import PageRead
 

@@ -15,8 +15,8 @@ from msgspec import Raw, Struct
 
 from informers.errors import Status, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectMeta
+from informers.nesting import WHY, cut_deep_values
 from informers.resource import Resource
-from informers.watch.nesting import WHY, cut_deep_values
 
 T = TypeVar("T", bound=KubeObject)
 

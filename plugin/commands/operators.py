@@ -10,11 +10,11 @@ import msgspec
 from msgspec import Struct
 
 from controller.commands import cleanup as controller_cleanup
+from controller.commands import takeover as controller_takeover
 from controller.commands.cleanup_options import CLEANUP_OPTIONS
+from controller.commands.takeover_options import TAKEOVER_OPTIONS
 from controller.config.settings import with_groups
 from controller.runtime.actions import Action, AnyResource
-from controller.takeover import command as controller_takeover
-from controller.takeover.options import TAKEOVER_OPTIONS
 from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from plugin.connection import JSON_TYPE, Session, carry_out

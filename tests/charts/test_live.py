@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
+from controller.access import missing_permissions
 from controller.config.settings import Config
-from controller.preflight.permissions import missing_permissions, permissions_needed
+from controller.preflight.permissions import permissions_needed
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from tests.charts.releases import Site, wait_until

@@ -20,7 +20,7 @@ from typing import Any
 
 import yaml
 
-from informers.watch.nesting import cut_deep_values
+from informers.nesting import cut_deep_values
 from sandbox.admin import Admin
 from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane

@@ -10,13 +10,14 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs
 
+from controller.access import Permission
 from controller.commands.cleanup_options import CLEANED
 from controller.config.modes import Mode
 from controller.config.settings import Config, groups_in
 from controller.kinds import KINDS
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS
 from controller.leaderelection.lease import LEASES
-from controller.preflight.permissions import Permission, permissions_needed
+from controller.preflight.permissions import permissions_needed
 from controller.takeover import hyperconverged
 from controller.takeover.virt_controller import KUBEVIRTS
 

@@ -24,9 +24,10 @@ from controller.kubevirt.vms import (
     printable_status_of,
     start_failures_of,
 )
-from controller.pool.healing.records import Record, announced_deletion, pause_end
+from controller.pool.healing.records import announced_deletion, pause_end
 from controller.pool.members.downtime import open_period, unready_since
 from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.notes import Record
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import Healing
 

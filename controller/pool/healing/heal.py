@@ -25,27 +25,24 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.failing import FailingVM, failing_vms
 from controller.pool.healing.records import (
     ANNOUNCEMENT,
-    Record,
     announcement_time,
     count_recovering,
     read_records,
     record_patch,
 )
+from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.notes import MAX_ENTRIES
+from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.scale import delete_of, successor_of
+from controller.pool.rollout.successors import successor_of
 from controller.pool.spec.intent import Intent
 from controller.replicas.unready_setting import replace_unready_after
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
-
-MAX_NOTICES: Final = 10
-"""The maximum number of Events about blocked healings in one reconciliation, for each kind of reason."""
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 

@@ -19,7 +19,7 @@ from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, note_patch, read_note
+from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, note_patch, read_note
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.spec.intent import Intent
@@ -37,18 +37,6 @@ ANNOUNCEMENT: Final = timedelta(seconds=3)
 
 ANNOUNCEMENT_LIFETIME: Final = timedelta(seconds=30)
 """The age at which the announcement of a deletion is no longer valid. The deletion then needs a new announcement."""
-
-
-class Record(Struct, frozen=True, array_like=True):
-    """The last healing of an ordinal.
-
-    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. The field `at` is the time of the
-    last healing.
-    """
-
-    uid: str
-    count: int
-    at: datetime
 
 
 class Recovering(Struct, frozen=True):

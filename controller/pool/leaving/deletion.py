@@ -25,10 +25,10 @@ from controller.pool.leaving.claims import (
     remove_finalizers_of_leaving,
     remove_finalizers_of_strays,
 )
+from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
 from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, preserves_disks
 from controller.pool.members.revisions import delete_left_over
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.scale import MAX_NOTICES, delete_of
 from controller.runtime.actions import Notice, Patch, Plan, Stage
 from informers.objects import PatchType
 

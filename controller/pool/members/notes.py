@@ -7,6 +7,7 @@ malformed value counts as empty, because any user can edit annotations.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from typing import Final, TypeVar
 
 import msgspec
@@ -27,6 +28,18 @@ VALID_NUMBERS: Final = range(10**9)
 """The valid values of an ordinal or a count in an entry."""
 
 Entry = TypeVar("Entry", bound=Struct)
+
+
+class Record(Struct, frozen=True, array_like=True):
+    """The last healing of an ordinal (P15).
+
+    `uid` is the UID of the deleted VM. `count` is the number of healings in a row. The field `at` is the time of the
+    last healing.
+    """
+
+    uid: str
+    count: int
+    at: datetime
 
 
 def read_note(pool: ObjectMeta, annotation: str, entry: type[Entry]) -> Mapping[int, Entry]:

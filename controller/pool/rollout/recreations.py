@@ -12,9 +12,8 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.kubevirt.annotations import HEALED, RECREATED
-from controller.pool.healing.records import Record
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.notes import MAX_ENTRIES, note_patch, read_note
+from controller.pool.members.notes import MAX_ENTRIES, Record, note_patch, read_note
 from controller.pool.members.snapshot import Snapshot
 from controller.runtime.actions import Stage
 

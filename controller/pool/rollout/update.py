@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator
 from datetime import datetime
-from typing import Final
 
 import msgspec
 from msgspec import Struct
@@ -22,6 +21,7 @@ from controller.kubevirt.delicate import needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
+from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
 from controller.pool.members.downtime import stuck_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, plan_revision
@@ -30,7 +30,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
 from controller.pool.rollout.recreations import note_recreations
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
-from controller.pool.scale import delete_of, successor_of
+from controller.pool.rollout.successors import successor_of
 from controller.pool.spec.indexing import encode_shape
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
@@ -49,9 +49,6 @@ from controller.runtime.actions import (
 )
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
-
-MAX_NOTICES: Final = 10
-"""The maximum number of Events about waiting updates in one reconciliation."""
 
 
 class Allowance(Struct, frozen=True):

@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 import pytest
 
+from controller.access import Permission
 from controller.config.messages import describe
 from controller.config.settings import Config
-from controller.preflight.permissions import Permission, permissions_needed
+from controller.preflight.permissions import permissions_needed
 from tests.command_line import parse
 
 REVIEWS = {

@@ -9,6 +9,7 @@ import asyncio
 import pytest
 from structlog.testing import capture_logs
 
+from controller.access import MissingPermission
 from controller.config.settings import Config
 from controller.preflight.checks import (
     MissingKind,
@@ -18,7 +19,6 @@ from controller.preflight.checks import (
     UnservedKind,
     resolve_mode,
 )
-from controller.preflight.permissions import MissingPermission
 from controller.takeover.second_writer import SecondWriter
 from informers.errors import Forbidden, ServerError, Unauthorized
 from tests.controller.takeover.answers import (

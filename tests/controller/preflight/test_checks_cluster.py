@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from controller.access import Permission, missing_permissions
 from controller.config.settings import Config
 from controller.preflight.checks import StartupError, check
-from controller.preflight.permissions import Permission, missing_permissions, permissions_needed
+from controller.preflight.permissions import permissions_needed
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import load_credentials
 from sandbox.controlplane import ControlPlane

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from controller.access import Permission, missing_permissions
 from controller.config.settings import Config
-from controller.preflight.permissions import Permission, missing_permissions, permissions_needed
+from controller.preflight.permissions import permissions_needed
 
 SETS = "virtualmachineinstancereplicasets"
 POOLS = "virtualmachinepools"

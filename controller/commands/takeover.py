@@ -20,14 +20,14 @@ from msgspec import Struct
 
 from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
 from controller.commands.shared_options import DRY_RUN
+from controller.commands.takeover_options import FORCE, KUBEVIRT_NAMESPACE, LEASE, UNDO
+from controller.commands.takeover_preview import preview
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS
 from controller.runtime.actions import AnyResource
 from controller.takeover import hyperconverged
 from controller.takeover.discovery import Absent, Hidden, find_kubevirt, is_served
 from controller.takeover.hyperconverged import HyperConverged, Unclear, hyperconvergeds, manager_of
-from controller.takeover.options import FORCE, KUBEVIRT_NAMESPACE, LEASE, UNDO
-from controller.takeover.preview import preview
 from controller.takeover.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, take_over, undo_takeover
 from informers.errors import Conflict, Forbidden, NotFound
 from informers.http.client import ApiClient

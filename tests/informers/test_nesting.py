@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from informers.errors import from_response
+from informers.nesting import DEEPEST, TOO_DEEP, cut_deep_values
 from informers.objects import read_meta
-from informers.watch.nesting import DEEPEST, TOO_DEEP, cut_deep_values
 
 MARK = json.loads(TOO_DEEP)
 VALUES = st.recursive(

@@ -1,0 +1,144 @@
+"""Asks the API server which permissions this program has."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping
+
+import msgspec
+import structlog
+from msgspec import Struct
+
+from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
+from informers.errors import ApiError, Forbidden
+
+log = structlog.get_logger()
+
+
+class Permission(Struct, frozen=True, order=True):
+    """The permission for one verb on one resource.
+
+    If `namespace` or `name` is empty, all namespaces or names are allowed.
+    """
+
+    group: str
+    resource: str
+    verb: str
+    namespace: str = ""
+    subresource: str = ""
+    name: str = ""
+
+    @property
+    def subject(self) -> str:
+        """Return the resource and the namespace as text, for example `pods in namespace default`."""
+        plural = f"{self.resource}.{self.group}" if self.group else self.resource
+        named = f' "{self.name}"' if self.name else ""
+        place = f"in namespace {self.namespace}" if self.namespace else "in all namespaces"
+        return f"{plural}{'/' + self.subresource if self.subresource else ''}{named} {place}"
+
+
+class MissingPermission(Struct, frozen=True):
+    """The verbs on one resource that the API server does not allow to this user."""
+
+    verbs: tuple[str, ...]
+    subject: str
+    user: str
+
+    def __str__(self) -> str:
+        return f"missing permission: {', '.join(self.verbs)} {self.subject}; grant it to {self.user} with a role"
+
+
+ASKED_AT_ONCE = 20
+"""The maximum number of questions to the API server at the same time.
+
+Without this limit, many watched namespaces would cause thousands of parallel questions, each with its own connection.
+"""
+
+
+class _Review(Struct, frozen=True):
+    class Status(Struct, frozen=True, rename="camel"):
+        class User(Struct, frozen=True):
+            username: str = ""
+
+        allowed: bool = False
+        user_info: User = User()
+
+    status: Status = Status()
+
+
+_decode_review = msgspec.json.Decoder(_Review).decode
+
+
+async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
+    """Ask the API server for all permissions, at most `ASKED_AT_ONCE` at once, and return the missing permissions.
+
+    The result has one MissingPermission for each resource, with all missing verbs. If the API server does not answer,
+    raise ApiError.
+    """
+    needed = tuple(needed)
+    slots = asyncio.Semaphore(ASKED_AT_ONCE)
+
+    async def ask(permission: Permission) -> bool | ApiError:
+        async with slots:
+            return await _is_allowed(client, permission)
+
+    async with asyncio.TaskGroup() as group:
+        asked = [group.create_task(ask(permission)) for permission in needed]
+    answers = [task.result() for task in asked]
+    for answer in answers:
+        if isinstance(answer, ApiError):
+            raise answer
+    verbs: dict[str, list[str]] = {}
+    for permission, allowed in zip(needed, answers, strict=True):
+        if not allowed:
+            verbs.setdefault(permission.subject, []).append(permission.verb)
+    if not verbs:
+        return ()
+    user = await _whoami(client)
+    return tuple(MissingPermission(tuple(missing), subject, user) for subject, missing in verbs.items())
+
+
+async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiError:
+    """Return True if the controller has the permission.
+
+    Return True also if the controller may not ask for its permissions, because the check is then impossible. An
+    ApiError is returned instead of raised, so that the error does not cancel the concurrent requests.
+    """
+    attributes = {
+        "namespace": permission.namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": permission.resource,
+        "subresource": permission.subresource,
+        "name": permission.name,
+    }
+    try:
+        review = await _review(
+            client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"resourceAttributes": attributes}
+        )
+    except Forbidden as error:
+        # If users have no permission to ask for their own permissions, the check is impossible. The controller starts
+        # anyway.
+        log.warning("cannot check permissions", why=str(error))
+        return True
+    except ApiError as error:
+        return error
+    return review.status.allowed
+
+
+async def _whoami(client: Requests) -> str:
+    """Return the name of the controller's user, or "this user" if the name is unknown.
+
+    The name tells the administrator which user needs the missing permissions.
+    """
+    try:
+        review = await _review(client, "authentication.k8s.io/v1", "SelfSubjectReview", {})
+    except ApiError:
+        return "this user"
+    return review.status.user_info.username or "this user"
+
+
+async def _review(client: Requests, api_version: str, kind: str, spec: Mapping[str, object]) -> _Review:
+    body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
+    path = f"/apis/{api_version}/{kind.lower()}s"
+    return _decode_review(await client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S))
