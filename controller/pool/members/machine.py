@@ -11,7 +11,7 @@ from controller.runtime.members.groups import Members
 from informers.meta import ObjectMeta
 
 
-class Machine(Struct, frozen=True):
+class Machine(Struct, frozen=True, gc=False):
     """A VM that the pool controls.
 
     `vmi` is the VMI that the VM controls, or None. `downtime` is the unready period of this VM, or None (P15).
