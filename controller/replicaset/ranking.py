@@ -19,7 +19,7 @@ from controller.replicas.costs import deletion_cost
 from controller.replicaset.traits import VMIs
 from controller.runtime.members.groups import Members
 
-StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, int]
+StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
 
 
@@ -57,7 +57,9 @@ def _without_last_waiting(active: VMIs, number: int) -> VMIs:
 
 
 def _waits_for_node(vmi: VirtualMachineInstance) -> bool:
-    return node_of(vmi) == "" and not _ranks_as_ready(vmi) and not is_protected(vmi.metadata)
+    if vmi.undecodable or is_protected(vmi.metadata):
+        return False
+    return node_of(vmi) == "" and not _ranks_as_ready(vmi)
 
 
 def _ranks_as_ready(vmi: VirtualMachineInstance) -> bool:
@@ -112,9 +114,11 @@ def _with_state_ranks(group: tuple[VirtualMachineInstance, ...]) -> Iterator[tup
 def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
     """Return the first part of the sort key: in R6, the criteria before "VMIs on the same node".
 
-    The VMI with the smaller key is deleted first.
+    The VMI with the smaller key is deleted first. A VMI with an unreadable field is the last, because it is not deleted
+    (P20).
     """
     return (
+        bool(vmi.undecodable),
         not is_marked(vmi.metadata, REMOVE),
         node_of(vmi) != "",
         is_running(vmi),

@@ -124,12 +124,14 @@ def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) ->
 def count_unavailable(snapshot: Snapshot, members: Iterable[Machine], min_ready_s: int) -> Availability:
     """Count the pool's VMs that should run and are not available.
 
+    A VM with an unreadable field is not available. It may run, because its run strategy is unknown.
+
     A VM is available after it has been ready for `min_ready_s` seconds. If the guest crashed soon after the VM became
     ready, the VM must be ready for at least `STEADY`.
     """
     unavailable, next_times = 0, []
     for each in members:
-        if not should_run(each):
+        if not should_run(each) and not each.vm.undecodable:
             continue
         since = _ready_since(each, snapshot.now)
         if since is not None:

@@ -132,13 +132,13 @@ def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, machine: Machine
     """Return the step of a VM whose spec is outdated, and that keeps its disks.
 
     While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
-    does not wait.
+    does not wait. Each step of a VM with an unreadable field waits, because its spec is unknown.
     """
     vm, vmi = machine.vm, machine.vmi
     current, past = revisions.template, revisions.templates.get(revision_of(vm))
     sizes = _claim_sizes(snapshot, machine, past, current) if past is not None else {}
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
-    reason = delicate_reason(vm, vmi) if changes_vm else ""
+    reason = delicate_reason(vm, vmi) if changes_vm or vm.undecodable else ""
     update = PendingStep(machine=machine, step=Step.UPDATE, reason=reason, sizes=sizes)
     if not proactive or not should_run(machine):
         return update

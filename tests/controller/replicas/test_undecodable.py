@@ -24,10 +24,10 @@ from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodabl
 from controller.replicaset import triggers as set_triggers
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.status import next_status
-from controller.runtime.actions import Create, Delete, Plan, RemoveOwnerReference, ThreeWayMerge
+from controller.runtime.actions import Create, Delete, Patch, Plan, RemoveOwnerReference, ThreeWayMerge
 from informers.store import Store, Updated
 from tests.builders import NOW, replicaset, snapshot, vmi
-from tests.pool_builders import pool, vm, vm_spec, vms
+from tests.pool_builders import LABELS, pool, revision, vm, vm_spec, vms
 from tests.pool_builders import snapshot as pool_snapshot
 from tests.pool_builders import vmi as vmi_of
 
@@ -106,6 +106,41 @@ def test_p12_a_vm_with_an_unreadable_field_is_not_updated():
     members = vms(owner, 0, 1, revision="web-old")
     bad = with_bad_status(members[1], VMS)
     assert "web-1" not in of_kind(plan_pool(pool_snapshot(owner, (members[0], bad))), ThreeWayMerge)
+
+
+def changed(todo: Plan) -> list[str]:
+    return of_kind(todo, ThreeWayMerge) + of_kind(todo, Patch)
+
+
+def test_p12_not_even_the_labels_of_an_unreadable_vm_are_updated():
+    updated = pool(replicas=1, generation=2, labels={**LABELS, "tier": "front"})
+    kept = [revision(pool(replicas=1), "web-1", number=1), revision(updated, "web-2", number=2)]
+    member = vm("web-0", owner=updated, revision="web-1")
+
+    def plan_of(of: Any) -> Plan:
+        return plan_pool(pool_snapshot(updated, (of,), vmis=(vmi_of(member),), revisions=kept))
+
+    assert plan_of(member).actions != ()
+    assert changed(plan_of(with_bad_status(member, VMS))) == []
+
+
+def test_p14_an_unreadable_vm_counts_as_unavailable():
+    owner = pool(replicas=3, maxUnavailable=1, generation=2, spec=vm_spec(image="v2"))
+    kept = [revision(pool(spec=vm_spec(image="v1")), "web-1", number=1), revision(owner, "web-2", number=2)]
+    members = vms(owner, 0, 1, 2, revision="web-1", spec=vm_spec(image="v1"))
+    instances = [vmi_of(each) for each in members]
+    assert len(changed(plan_pool(pool_snapshot(owner, members, vmis=instances, revisions=kept)))) == 1
+    bad = with_bad_status(members[0], VMS)
+    unready = vmi_of(members[0], ready=False)
+    seen = pool_snapshot(owner, (bad, *members[1:]), vmis=(unready, *instances[1:]), revisions=kept)
+    assert changed(plan_pool(seen)) == []
+
+
+def test_r6_unreadable_vmis_do_not_take_the_place_of_others_in_a_scale_in():
+    owner = replicaset(replicas=2)
+    members = [vmi(name, owner=owner) for name in "abcde"]
+    bad = [with_bad_status(each) for each in members[3:]]
+    assert sorted(of_kind(plan_set(snapshot(owner, [*members[:3], *bad])), Delete)) == ["a", "b", "c"]
 
 
 def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
