@@ -35,10 +35,6 @@ class Program:
     def rss_mb(self) -> float:
         return self._status("VmRSS")
 
-    @property
-    def peak_rss_mb(self) -> float:
-        return self._status("VmHWM")
-
     def _status(self, name: str) -> float:
         for line in Path(f"/proc/{self._process.pid}/status").read_text().splitlines():
             if line.startswith(f"{name}:"):
@@ -68,10 +64,3 @@ def running_program(kubeconfig: Path, log: Path, *flags: str) -> Iterator[Progra
     finally:
         process.terminate()
         process.wait(30)
-
-
-def import_rss_mb(*modules: str) -> float:
-    """Return the memory of a Python process that has only imported these modules."""
-    code = f"import {', '.join(modules)}; print(open('/proc/self/status').read())"
-    text = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
-    return next(int(line.split()[1]) for line in text.splitlines() if line.startswith("VmRSS:")) / 1024

@@ -40,6 +40,12 @@ async def until_changed(pools: Pools, name: str) -> None:
     await pools.until_ready(1)
 
 
+async def until_held(pools: Pools, before: dict[str, str]) -> None:
+    """Wait for the Event that the update is held, and check that the VM and its disk stay."""
+    await pools.until_told(NAME, "UpdateHeld")
+    await pools.stays("the same VM and disk", lambda: uids(pools), lambda seen: seen == before)
+
+
 def protected(template: Document) -> Document:
     template["metadata"]["annotations"] = PROTECTED
     return template
@@ -87,8 +93,7 @@ async def disk_growth(pools: Pools) -> None:
 async def disk_kept(pools: Pools) -> None:
     before = await made_with_disk(pools, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     await change_disk(pools, "fresh")
-    await pools.until_told(NAME, "UpdateHeld")
-    await pools.stays("the same VM and disk", lambda: uids(pools), lambda seen: seen == before)
+    await until_held(pools, before)
     await pools.change({"metadata": {"annotations": {"vmherd.dev/most-disruptive-action": "recreate"}}}, NAME)
     await until_changed(pools, "fresh")
 
@@ -104,8 +109,7 @@ async def disk_refused(pools: Pools) -> None:
     before = await made_with_disk(pools)
     async with new_vms_refused(pools):
         await change_disk(pools, "fresh")
-        await pools.until_told(NAME, "UpdateHeld")
-        await pools.stays("the same VM and disk", lambda: uids(pools), lambda seen: seen == before)
+        await until_held(pools, before)
     await until_changed(pools, "fresh")
 
 
@@ -119,8 +123,7 @@ async def disk_refused(pools: Pools) -> None:
 async def disk_protect(pools: Pools) -> None:
     before = await made_with_disk(pools, protected(pools.template(disks=["data"], running=True)))
     await change_disk(pools, "fresh")
-    await pools.until_told(NAME, "UpdateHeld")
-    await pools.stays("the same VM and disk", lambda: uids(pools), lambda seen: seen == before)
+    await until_held(pools, before)
 
 
 @cases.add(

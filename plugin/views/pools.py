@@ -104,11 +104,6 @@ def revision_number(snapshot: Snapshot, name: str) -> str:
     return str(snapshot.owner.metadata.generation or "") if name else ""
 
 
-def restarts_itself(intent: Intent) -> bool:
-    """Return True if the pool restarts VMs with an outdated VMI template."""
-    return intent.update.strategy is Strategy.PROACTIVE
-
-
 def _ordinal(snapshot: Snapshot, machine: Machine) -> int:
     ordinal = snapshot.ordinal_of(machine)
     return PLAIN if ordinal is None else ordinal

@@ -32,7 +32,6 @@ from sandbox.launchers.objects import (
     node_of,
     patch_of,
     phase_of,
-    uid_of_vmi,
 )
 from sandbox.ownership import controlled_by
 from sandbox.step import Change, Create, Delete, Effect, Step
@@ -220,7 +219,3 @@ def _binding(pod: Pod, node: str) -> Create:
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
     body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name}, "target": target}
     return Create(resource, msgspec.json.encode(body))
-
-
-def belongs_to_vmi(pod: Pod) -> bool:
-    return bool(uid_of_vmi(pod))

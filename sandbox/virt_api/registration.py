@@ -18,7 +18,6 @@ HOST: Final = f"{SERVICE}.{NAMESPACE}.svc"
 
 SERVICE_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/services/{SERVICE}"
 API_SERVICE_PATH: Final = f"/apis/apiregistration.k8s.io/v1/apiservices/{VERSION}.{GROUP}"
-OPERATIONS: Final = ["CREATE", "UPDATE"]
 _ADMISSION: Final = "admissionregistration.k8s.io/v1"
 
 
