@@ -35,9 +35,9 @@ $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 demo: $(INSTALLED)  ## run a replica set and a pool on a local control plane, and show them
 	@$(BIN)/vmherd demo $(ARGS)
 
-# Each pytest worker starts its own control planes. Tests with a control plane wait most of the time, so two workers use
-# one core. One worker runs all tests of a group (see tests/groups.py). The groups keep their order: if xdist sorted
-# them by size, the workers would stop and start control planes between the groups.
+# Each pytest worker starts its own control planes. One worker uses one core: with more workers, the programs wait for
+# each other, and short waits fail. One worker runs all tests of a group (see tests/groups.py). The groups keep their
+# order: if xdist sorted them by size, the workers would stop and start control planes between the groups.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
 PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocesses
 
@@ -47,7 +47,7 @@ check: lint  ## run lint, types, and the tests without a control plane; about a 
 
 .PHONY: test
 test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k reflector" selects some
-	@$(PYTEST) $$((2 * $(CORES))) --dist loadgroup --no-loadscope-reorder -m "not e2e" $(if $(filter true,$(CI)),--cov) $(ARGS)
+	@$(PYTEST) $(CORES) --dist loadgroup --no-loadscope-reorder -m "not e2e" $(if $(filter true,$(CI)),--cov) $(ARGS)
 
 .PHONY: e2e
 e2e: $(INSTALLED)  ## test the chart, the image, the monitoring, the demo, and a fleet of 500 VMs

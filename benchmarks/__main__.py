@@ -13,13 +13,12 @@ from pathlib import Path
 from rich.console import Console
 from rich.markdown import Markdown
 
-from benchmarks import page, plots, runner
+from benchmarks import page, runner
 from benchmarks.case import Case, Report
 from benchmarks.cases import CASES
 from benchmarks.profiles import __main__ as profiles
 
 RESULTS = page.ROOT / "benchmarks" / "results" / "bench.json"
-PICTURE = page.ROOT / "docs" / "images" / "performance.svg"
 
 
 def main() -> None:
@@ -39,7 +38,6 @@ def main() -> None:
     print(f"\nall results: {given.json}")
     if given.docs:
         page.write_docs(report)
-        PICTURE.write_text(plots.draw(plots.bars(report)))
 
 
 def _measure(chosen: list[Case], given: argparse.Namespace, report: Report) -> None:

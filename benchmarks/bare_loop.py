@@ -16,19 +16,15 @@ import argparse
 import asyncio
 import json
 import resource
-import ssl
-import tempfile
 import time
-from base64 import b64decode
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import asynccontextmanager, nullcontext
-from pathlib import Path
 
 import aiohttp
 import uvloop
-import yaml
 
-from benchmarks.subject import vm_body, vmi_body
+from benchmarks.objects import vm_body, vmi_body
+from informers.http.configuration import load_credentials
 
 IN_FLIGHT = 50
 VMIS = "virtualmachineinstances"
@@ -36,11 +32,11 @@ BODIES: dict[str, Callable[[str], bytes]] = {VMIS: vmi_body, "virtualmachines": 
 
 
 async def main(kubeconfig: str, namespace: str, count: int, plural: str, *, watch: bool) -> None:
-    url, ssl_context = connection(Path(kubeconfig))
-    collection = f"{url}/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
+    credentials = await load_credentials(kubeconfig)
+    collection = f"{credentials.host}/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
     body_of = BODIES[plural]
     names = [f"bare-{number:05d}" for number in range(count)]
-    connector = aiohttp.TCPConnector(limit=IN_FLIGHT + watch, ssl=ssl_context)
+    connector = aiohttp.TCPConnector(limit=IN_FLIGHT + watch, ssl=credentials.ssl)
     async with aiohttp.ClientSession(connector=connector, trust_env=False) as session:
 
         async def create(name: str) -> None:
@@ -95,24 +91,6 @@ async def timed(act: Callable[[str], Awaitable[None]], names: Iterable[str]) -> 
         "cpu_s": time.process_time() - cpu,
         "rss_kb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
     }
-
-
-def connection(kubeconfig: Path) -> tuple[str, ssl.SSLContext]:
-    """Return the server's URL and a TLS context with the client certificate from the kubeconfig."""
-    config = yaml.safe_load(kubeconfig.read_text())
-    cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-
-    def material(section: dict[str, str], key: str) -> bytes:
-        if f"{key}-data" in section:
-            return b64decode(section[f"{key}-data"])
-        return (kubeconfig.parent / section[key]).read_bytes()
-
-    context = ssl.create_default_context(cadata=material(cluster, "certificate-authority").decode())
-    with tempfile.NamedTemporaryFile() as pair:
-        pair.write(material(user, "client-certificate") + b"\n" + material(user, "client-key"))
-        pair.flush()
-        context.load_cert_chain(pair.name)
-    return cluster["server"], context
 
 
 def arguments() -> argparse.Namespace:

@@ -60,8 +60,7 @@ Round = dict[str, float]
 class Case(Struct, frozen=True):
     """A named benchmark. `sizes` are the sizes that `make bench` measures by default.
 
-    `black_box` is True if the case can measure any controller of these kinds. `needs_cluster` is True if the case needs
-    the programs of a control plane.
+    `black_box` is True if the case can measure any controller of these kinds.
     """
 
     name: str
@@ -72,7 +71,6 @@ class Case(Struct, frozen=True):
     measures: tuple[Measure, ...]
     run: Callable[[Setting], Round]
     black_box: bool = False
-    needs_cluster: bool = True
 
 
 class Result(Struct):

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from benchmarks.controllers import wait_until
 from sandbox.admin import Admin
 from sandbox.audit import AuditRecord, read_records
 from sandbox.binaries import find_binaries
@@ -22,35 +21,43 @@ POLL_S = 0.2
 SETTLE_S = 2.0
 """The wait after the last write, in seconds. In this time, the last Events and the last status are written."""
 
-WRITES = ("create", "update", "patch", "delete", "deletecollection")
-MERGE = "application/merge-patch+json"
 
+class Api:
+    """Sends requests to an API server. Each method raises Rejected or Unanswered."""
 
-class Cluster:
-    """A running control plane with one namespace. The controller has a user of its own."""
-
-    def __init__(self, plane: ControlPlane) -> None:
-        self.plane = plane
-        self.admin = Admin(plane.kubeconfig)
-        self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
-        self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+    def __init__(self, admin: Admin) -> None:
+        self.admin = admin
 
     def create(self, path: str, document: dict[str, Any]) -> None:
         self.admin.send("POST", path, json.dumps(document).encode(), "application/json")
 
     def patch(self, path: str, change: dict[str, Any]) -> None:
-        self.admin.send("PATCH", path, json.dumps(change).encode(), MERGE)
+        self.admin.send("PATCH", path, json.dumps(change).encode(), "application/merge-patch+json")
+
+    def delete(self, path: str, propagation: str = "Background") -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        self.admin.send("DELETE", path, json.dumps(options).encode(), "application/json")
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.admin.get(path)["items"]
+        return found
 
     def count(self, path: str) -> int:
         page = self.admin.get(f"{path}?limit=1")
         return int(len(page["items"]) + page["metadata"].get("remainingItemCount", 0))
 
+
+class Cluster(Api):
+    """A running control plane with one namespace. The controller has a user of its own."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        super().__init__(Admin(plane.kubeconfig))
+        self.plane = plane
+        self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
+        self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
     def until(self, reached: Callable[[], bool], what: str, *, within_s: float) -> None:
-        deadline = time.monotonic() + within_s
-        while not reached():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the controller did not reach this within {within_s:g} s: {what}")
-            time.sleep(POLL_S)
+        wait_until(reached, what, within_s=within_s, poll_s=POLL_S)
 
     def position(self) -> int:
         return self.plane.audit_position()
@@ -70,11 +77,6 @@ def running_cluster(directory: Path) -> Iterator[Cluster]:
         yield Cluster(plane)
     finally:
         plane.stop()
-
-
-def by_kind(records: list[AuditRecord]) -> dict[str, int]:
-    kinds = Counter(f"{r.verb} {r.resource}{'/' + r.subresource if r.subresource else ''}" for r in records)
-    return dict(kinds.most_common())
 
 
 def requests_without_events(records: list[AuditRecord]) -> int:

@@ -7,11 +7,14 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 from benchmarks import process_tree
+
+T = TypeVar("T")
 
 STOPPED_WITHIN_S = 60.0
 SYNC_TIMEOUT = "30m"
@@ -19,7 +22,7 @@ SYNC_TIMEOUT = "30m"
 
 
 class Running:
-    """A running controller. Its figures are those of its process and all children of this process."""
+    """A running program. Its figures are those of its process and all children of this process."""
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.pid = process.pid
@@ -36,42 +39,62 @@ class Running:
         self._check()
         return process_tree.rss_mb(self.pid)
 
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
+
     def signal(self, number: signal.Signals) -> None:
         self._process.send_signal(number)
 
     def wait_for(self, text: str, *, within_s: float) -> None:
-        """Wait until the log contains the text. Raise RuntimeError if the controller ends."""
-        deadline = time.monotonic() + within_s
-        while text not in self._log.read_text():
+        """Wait until the log contains the text. Raise RuntimeError if the program ends."""
+
+        def is_logged() -> bool:
             self._check()
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the controller did not log {text!r} within {within_s:g} s")
-            time.sleep(0.05)
+            return text in self._log.read_text()
+
+        wait_until(is_logged, f"the log has {text!r}", within_s=within_s)
 
     def _check(self) -> None:
-        if self._process.poll() is not None:
-            raise RuntimeError(f"the controller ended:\n{self._log.read_text()[-3000:]}")
+        if self.has_ended:
+            raise RuntimeError(f"the program ended:\n{self._log.read_text()[-3000:]}")
 
 
 @contextmanager
 def running_controller(
-    kubeconfig: Path, log: Path, *, against: str = "", watched: Sequence[str] = ()
+    kubeconfig: Path, log: Path, *, against: str = "", watched: Sequence[str] = (), flags: Sequence[str] = ()
 ) -> Iterator[Running]:
     """Start the controller, and stop it at the end of the block.
 
     `against` is a shell command for another controller. The command finds the kubeconfig in the environment variable
-    KUBECONFIG. `watched` are arguments of `benchmarks.watched`.
+    KUBECONFIG. `watched` are arguments of `benchmarks.watched`, and `flags` are flags of `vmherd run`.
     """
-    environment = {**os.environ, "KUBECONFIG": str(kubeconfig)}
-    command = ["sh", "-c", against] if against else _vmherd(kubeconfig, watched)
+    command = ["sh", "-c", against] if against else [*_vmherd(kubeconfig, watched), *flags]
+    with running_process(command, log, KUBECONFIG=str(kubeconfig)) as running:
+        yield running
+
+
+@contextmanager
+def running_process(command: Sequence[str], log: Path, **environment: str) -> Iterator[Running]:
+    """Run a program with its output in `log`. Stop it and its children at the end of the block."""
     with log.open("wb") as output:
         process = subprocess.Popen(
-            command, stdout=output, stderr=subprocess.STDOUT, env=environment, start_new_session=True
+            command, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **environment}, start_new_session=True
         )
     try:
         yield Running(process, log)
     finally:
         _stop(process)
+
+
+def wait_until(reached: Callable[[], T], what: str, *, within_s: float, poll_s: float = 0.05) -> T:
+    """Call a function until its answer is true, and return the answer. Raises RuntimeError."""
+    deadline = time.monotonic() + within_s
+    while not (answer := reached()):
+        if time.monotonic() > deadline:
+            raise RuntimeError(f"this did not happen within {within_s:g} s: {what}")
+        time.sleep(poll_s)
+    return answer
 
 
 def _vmherd(kubeconfig: Path, watched: Sequence[str]) -> list[str]:
@@ -82,7 +105,6 @@ def _vmherd(kubeconfig: Path, watched: Sequence[str]) -> list[str]:
 
 
 def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop the process and its children, which are one process group."""
     for number in (signal.SIGTERM, signal.SIGKILL):
         try:
             os.killpg(process.pid, number)

@@ -11,7 +11,6 @@ from benchmarks.cases import CASES
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-BEGIN, END = "<!-- begin: figures of `make bench` -->", "<!-- end: figures of `make bench` -->"
 NOT_USABLE = "not usable"
 
 
@@ -60,9 +59,14 @@ def _conditions(result: Result) -> str:
 
 
 def write_docs(report: Report, *, page: Path = PAGE) -> None:
-    """Replace the generated part of the page."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    text = page.read_text()
-    if not pattern.search(text):
+    write_figures(page, "make bench", markdown(report))
+
+
+def write_figures(page: Path, command: str, text: str) -> None:
+    """Replace the part of the page that a command generates. Raises ValueError if the page has no such part."""
+    begin, end = (f"<!-- {word}: figures of `{command}` -->" for word in ("begin", "end"))
+    pattern = re.compile(f"{re.escape(begin)}.*{re.escape(end)}", re.DOTALL)
+    old = page.read_text()
+    if not pattern.search(old):
         raise ValueError(f"{page} has no place for the figures")
-    page.write_text(pattern.sub(lambda _: f"{BEGIN}\n\n{markdown(report)}\n\n{END}", text))
+    page.write_text(pattern.sub(lambda _: f"{begin}\n\n{text}\n\n{end}", old))

@@ -1,15 +1,21 @@
-"""Runs cases, and reads and writes their results as JSON."""
+"""Runs cases, notes how much of the machine other programs used, and reads and writes the results as JSON."""
 
 from __future__ import annotations
 
+import os
+import platform
+import subprocess
 import tempfile
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 from msgspec import Struct, json
 
-from benchmarks.case import Case, Report, Result, Setting
-from benchmarks.conditions import watch_machine
+from benchmarks.case import Case, Conditions, Report, Result, Setting
+from benchmarks.page import ROOT
+from benchmarks.process_tree import cpu_of_machine_s, cpu_s
 
 
 class Options(Struct, frozen=True):
@@ -59,3 +65,28 @@ def read(path: Path) -> Report:
 def write(report: Report, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(json.format(json.encode(report), indent=1) + b"\n")
+
+
+def watch_machine() -> Callable[[], Conditions]:
+    """Return a function that describes the machine from now to the call of the function."""
+    started, machine_s, own_s = time.monotonic(), cpu_of_machine_s(), cpu_s(os.getpid())
+    cores = os.cpu_count() or 1
+
+    def describe() -> Conditions:
+        available_s = (time.monotonic() - started) * cores
+        others_s = (cpu_of_machine_s() - machine_s) - (cpu_s(os.getpid()) - own_s)
+        return Conditions(
+            date=datetime.now(UTC).strftime("%Y-%m-%d"),
+            cores=cores,
+            python=platform.python_version(),
+            revision=_revision(),
+            others=round(min(1.0, max(0.0, others_s / available_s)), 3) if available_s else 0.0,
+        )
+
+    return describe
+
+
+def _revision() -> str:
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() or "unknown"

@@ -1,9 +1,9 @@
 """`vmherd run` with measurements inside the process. The arguments after `--` go to vmherd.
 
-python -m benchmarks.watched [--stalls FILE] [--profile FILE] [--profile-start FILE] -- run --kubeconfig ...
+python -m benchmarks.watched [--stalls FILE] [--profile FILE] [--at-start] -- run --kubeconfig ...
 
 SIGUSR1 writes the longest stall of the event loop to FILE, and starts again from zero. SIGUSR2 starts the profile, and
-a second SIGUSR2 writes the profile to FILE. `--profile-start` starts the profile at once.
+a second SIGUSR2 writes the profile to FILE. `--at-start` starts the profile at once.
 """
 
 from __future__ import annotations
@@ -62,15 +62,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.watched")
     parser.add_argument("--stalls", type=Path)
     parser.add_argument("--profile", type=Path)
-    parser.add_argument("--profile-start", type=Path)
+    parser.add_argument("--at-start", action="store_true")
     parser.add_argument("command", nargs="+")
     given = parser.parse_args()
     if given.stalls:
         _watch_stalls(Stalls(given.stalls))
-    if given.profile or given.profile_start:
+    if given.profile:
         sampler = Sampler()
-        _toggle_on_signal(sampler, given.profile or given.profile_start)
-        if given.profile_start:
+        _toggle_on_signal(sampler, given.profile)
+        if given.at_start:
             sampler.start()
     sys.argv = ["vmherd", *given.command]
     vmherd()

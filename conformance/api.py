@@ -87,8 +87,12 @@ def _document(body: bytes) -> Document:
     return decoded
 
 
+def uids_by_name(documents: Mapping[str, Document]) -> dict[str, str]:
+    return {name: document["metadata"]["uid"] for name, document in documents.items()}
+
+
 def uids_of(documents: Mapping[str, Document]) -> set[str]:
-    return {document["metadata"]["uid"] for document in documents.values()}
+    return {*uids_by_name(documents).values()}
 
 
 def labels_of(document: Mapping[str, Any]) -> dict[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -99,33 +99,32 @@ class Skip(Exception):
 
 
 class Cases(Generic[B]):
-    """The cases of one module, in the order of their definition.
+    """The cases of one module, in the order of their definition. A module can be about both kinds.
 
-    `B` is the type of the argument that each check gets, for example `Pools`.
+    The name of a function and the kind are the id of its case, and the docstring is the title. So `default_replicas` is
+    the case `set-default-replicas`. In a docstring for both kinds, `{kind}` becomes set or pool, and `{member}` becomes
+    VMI or VM. `B` is the type of the argument that each check gets, for example `Pools`.
     """
 
-    def __init__(self, kind: Kind) -> None:
-        self._kind = kind
+    def __init__(self, *kinds: Kind) -> None:
+        self._kinds = kinds
         self._cases: list[Case] = []
 
-    def __iter__(self) -> Iterator[Case]:
-        return iter(self._cases)
+    def of(self, kind: Kind) -> list[Case]:
+        return [case for case in self._cases if case.kind is kind]
 
     def add(
-        self,
-        id: str,
-        title: str,
-        *,
-        rules: str,
-        origin: Origin = Origin.KUBEVIRT,
-        requires: tuple[Requirement, ...] = (),
+        self, *rules: str, origin: Origin = Origin.KUBEVIRT, requires: tuple[Requirement, ...] = ()
     ) -> Callable[[Check[B]], Check[B]]:
-        """Return a decorator that adds a function as a case."""
+        """Return a decorator that adds a function as a case of each kind. `rules` are the rules of each kind."""
 
         def added(check: Check[B]) -> Check[B]:
-            self._cases.append(
-                Case(id=id, title=title, kind=self._kind, rules=rules, origin=origin, requires=requires, check=check)
-            )
+            name, text = getattr(check, "__name__", ""), " ".join((check.__doc__ or "").split()).removesuffix(".")
+            for kind, checked in zip(self._kinds, rules, strict=True):
+                word, member = ("set", "VMI") if kind is Kind.SETS else ("pool", "VM")
+                id, title = f"{word}-{name.replace('_', '-')}", text.format(kind=word, member=member)
+                case = Case(id=id, title=title, kind=kind, rules=checked, origin=origin, requires=requires, check=check)
+                self._cases.append(case)
             return check
 
         return added

@@ -8,7 +8,6 @@ from typing import Final
 
 from conformance.case import Case, Kind
 from conformance.cases import (
-    pool_disk_changes,
     pool_disks,
     pool_healing,
     pool_members,
@@ -18,20 +17,15 @@ from conformance.cases import (
     set_members,
     set_reports,
     set_scaling,
+    shared_reports,
+    shared_scaling,
 )
 
-CASES: Final[tuple[Case, ...]] = (
-    *set_scaling.cases,
-    *set_members.cases,
-    *set_reports.cases,
-    *pool_scaling.cases,
-    *pool_members.cases,
-    *pool_updates.cases,
-    *pool_disks.cases,
-    *pool_disk_changes.cases,
-    *pool_healing.cases,
-    *pool_reports.cases,
+MODULES: Final = (
+    *(shared_scaling, shared_reports, set_scaling, set_members, set_reports),
+    *(pool_scaling, pool_members, pool_updates, pool_disks, pool_healing, pool_reports),
 )
+CASES: Final[tuple[Case, ...]] = tuple(case for kind in Kind for module in MODULES for case in module.cases.of(kind))
 
 
 def select(

@@ -10,8 +10,6 @@ from msgspec import Struct
 from conformance.api import Api, managers_of
 from conformance.case import Document, Kind, Requirement, Unmet
 from conformance.namespace import CaseNamespace, Subject
-from conformance.pools import Pools
-from conformance.replica_sets import ReplicaSets
 
 VMHERD: Final = "vmherd"
 SIMULATOR: Final = "vmherd-simulator"
@@ -71,7 +69,7 @@ async def expands_claims(api: Api) -> bool:
 
 async def probe(space: CaseNamespace) -> tuple[str, bool]:
     """Create one object of the kind. Return the name of its controller and whether a simulator runs its VMI."""
-    await create_probe(space)
+    await space.make(1, name="probe", template=space.template(running=True))
 
     async def look() -> tuple[str, Document | None]:
         writers = managers_of(await space.read("probe"), "status")
@@ -83,11 +81,3 @@ async def probe(space: CaseNamespace) -> tuple[str, bool]:
     except Unmet:
         reconciler, vmi = await look()
     return reconciler, vmi is not None and SIMULATOR in managers_of(vmi)
-
-
-async def create_probe(space: CaseNamespace) -> None:
-    match space:
-        case ReplicaSets():
-            await space.make(1, name="probe")
-        case Pools():
-            await space.make(1, name="probe", template=space.template(running=True))

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 
-from conformance.api import Api, condition_of, controller_of, is_ready, is_terminating
+from conformance.api import Api, condition_of, controller_of, is_terminating
 from conformance.case import Document, Skip, Unmet
+from conformance.expectations import describe, require
 from conformance.templates import HOLD, vmi_spec
 from informers.errors import ApiError, StatusError
 
@@ -29,9 +30,6 @@ BOOT_S = 180.0
 
 QUIET_S = 3.0
 """The observation time for a state that must not change."""
-
-SHOWN = 300
-"""The maximum length of the description of a state."""
 
 
 class Subject(Struct, frozen=True):
@@ -59,8 +57,17 @@ class Conditions(Struct, frozen=True, kw_only=True):
     patience: float = 1.0
 
 
-class CaseNamespace:
-    """One namespace with objects of one kind."""
+class CaseNamespace(ABC):
+    """One namespace with objects of one kind. A method without a name is about the object with the usual name."""
+
+    name = ""
+    """The usual name of an object of the kind."""
+
+    template_field = ""
+    """The field of the spec that has the template of the members."""
+
+    member = ""
+    """The word for a member in the texts of the suite: VM or VMI."""
 
     def __init__(self, api: Api, namespace: str, subject: Subject, conditions: Conditions) -> None:
         self.api = api
@@ -71,6 +78,7 @@ class CaseNamespace:
         kubevirt = f"/apis/kubevirt.io/v1/namespaces/{namespace}"
         self.vmi_path = f"{kubevirt}/virtualmachineinstances"
         self.vm_path = f"{kubevirt}/virtualmachines"
+        self.member_path = self.vmi_path
         self.core = f"/api/v1/namespaces/{namespace}"
         self.volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes"
         self.revision_path = f"/apis/apps/v1/namespaces/{namespace}/controllerrevisions"
@@ -133,47 +141,138 @@ class CaseNamespace:
 
     # The kind under test
 
-    def path(self, name: str, subresource: str = "") -> str:
-        return "/".join(part for part in (self.objects, name, subresource) if part)
+    @abstractmethod
+    def template(self, *, running: bool = False) -> Document:
+        """Return a template of members. With `running`, a member starts."""
 
-    async def read(self, name: str) -> Document:
+    @abstractmethod
+    def vmi_spec_in(self, template: Document) -> Document:
+        """Return the part of the template that is the spec of a VMI."""
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The labels of the members, which the usual selector matches."""
+        return {"app": self.name}
+
+    def document(
+        self,
+        replicas: int | None = 2,
+        *,
+        name: str = "",
+        template: Document | None = None,
+        annotations: Mapping[str, str] | None = None,
+        finalizers: Sequence[str] = (),
+        **spec: Any,
+    ) -> Document:
+        body: Document = {"selector": {"matchLabels": self.labels}, self.template_field: template or self.template()}
+        if replicas is not None:
+            body["replicas"] = replicas
+        return {
+            "apiVersion": self.subject.api_version,
+            "kind": self.subject.kind,
+            "metadata": {
+                "name": name or self.name,
+                "annotations": dict(annotations or {}),
+                "finalizers": list(finalizers),
+            },
+            "spec": body | spec,
+        }
+
+    async def make(self, replicas: int | None = 2, **options: Any) -> Document:
+        return await self.api.create(self.objects, self.document(replicas, **options))
+
+    async def made(self, replicas: int = 2, **options: Any) -> dict[str, Document]:
+        """Create an object and wait for its members. Return the members."""
+        await self.make(replicas, **options)
+        return await self.until_members(replicas)
+
+    async def members(self, name: str = "") -> dict[str, Document]:
+        """Return the active members of an object, by name."""
+        return {key: each for key, each in (await self.all_members()).items() if self.has_active(each, name)}
+
+    async def all_members(self) -> dict[str, Document]:
+        return _by_name(await self.api.items(self.member_path))
+
+    def has_active(self, document: Document, name: str = "") -> bool:
+        owner = controller_of(document)
+        owned = owner is not None and owner["kind"] == self.subject.kind and owner["name"] == (name or self.name)
+        return owned and not is_terminating(document)
+
+    async def until_members(self, number: int, name: str = "") -> dict[str, Document]:
+        """Wait until the object and its status have this number of members. Return the members."""
+        what = f"{number} {self.member}s"
+        await self.until(what, lambda: self.members(name), lambda seen: len(seen) == number, within_s=STOPPED_S)
+        await self.until_replicas(number, name)
+        return await self.members(name)
+
+    async def until_replicas(self, number: int, name: str = "") -> None:
+        what = f"status.replicas {number}"
+        await self.until(what, lambda: self.counts(name), lambda seen: seen[0] == number, within_s=STOPPED_S)
+
+    async def until_ready(self, number: int) -> dict[str, Document]:
+        """Wait until this number of members exists and all are ready. Return the members."""
+        await self.until_equal(f"{number} of {number} ready", self.counts, (number,) * 2, within_s=BOOT_S)
+        return await self.until_members(number)
+
+    def path(self, name: str = "", subresource: str = "") -> str:
+        return "/".join(part for part in (self.objects, name or self.name, subresource) if part)
+
+    async def read(self, name: str = "") -> Document:
         return await self.api.get(self.path(name))
 
-    async def status(self, name: str) -> Document:
+    async def status(self, name: str = "") -> Document:
         return (await self.read(name)).get("status") or {}
 
-    async def condition(self, type_: str, name: str) -> Document | None:
-        return condition_of(await self.read(name), type_)
+    async def condition(self, type_: str) -> Document | None:
+        return condition_of(await self.read(), type_)
 
-    async def change(self, change: Document, name: str) -> Document:
+    async def until_condition(self, type_: str) -> Document:
+        """Wait until a condition has the status True, and return the condition."""
+        found = await self.until(
+            f"the condition {type_}=True",
+            lambda: self.condition(type_),
+            lambda seen: seen and seen["status"] == "True",
+        )
+        return found or {}
+
+    async def change(self, change: Document, name: str = "") -> Document:
         return await self.api.merge(self.path(name), change)
 
-    async def scale(self, replicas: int, name: str) -> None:
+    async def pause(self) -> None:
+        """Pause the object and wait for its condition."""
+        await self.change({"spec": {"paused": True}})
+        await self.until_condition("ReplicaPaused")
+
+    async def resume(self) -> None:
+        await self.change({"spec": {"paused": False}})
+
+    async def scale(self, replicas: int, name: str = "") -> None:
         await self.change({"spec": {"replicas": replicas}}, name)
 
-    async def scale_by_subresource(self, replicas: int, name: str) -> None:
+    async def scale_by_subresource(self, replicas: int) -> None:
         """Scale as `kubectl scale` does."""
-        await self.api.merge(self.path(name, "scale"), {"spec": {"replicas": replicas}})
+        await self.api.merge(self.path(subresource="scale"), {"spec": {"replicas": replicas}})
 
-    async def autoscale(self, replicas: int, name: str) -> None:
+    async def autoscale(self, replicas: int) -> None:
         """Create an autoscaler with this minimum and maximum number of replicas."""
-        reference = {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "name": name}
+        reference = {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "name": self.name}
         body = {
             "apiVersion": "autoscaling/v2",
             "kind": "HorizontalPodAutoscaler",
-            "metadata": {"name": name},
+            "metadata": {"name": self.name},
             "spec": {"minReplicas": replicas, "maxReplicas": replicas, "scaleTargetRef": reference},
         }
         await self.api.create(f"/apis/autoscaling/v2/namespaces/{self.namespace}/horizontalpodautoscalers", body)
 
-    async def counts(self, name: str) -> tuple[int, int]:
+    async def delete(self, propagation: str = "Background") -> None:
+        """Delete the object, and wait until it is gone."""
+        await self.api.delete(self.path(), propagation)
+        await self.until_equal(f"no {self.name}", lambda: self.api.find(self.path()), None, within_s=BOOT_S)
+
+    async def counts(self, name: str = "") -> tuple[int, int]:
         """Return `status.replicas` and `status.readyReplicas`."""
         status = await self.status(name)
         return status.get("replicas", 0), status.get("readyReplicas", 0)
-
-    def owns(self, name: str, document: Document) -> bool:
-        owner = controller_of(document)
-        return owner is not None and owner["kind"] == self.subject.kind and owner["name"] == name
 
     # The objects around it
 
@@ -194,19 +293,19 @@ class CaseNamespace:
         found = _by_name(await self.api.items(self.revision_path))
         return {name: each for name, each in found.items() if not name.startswith("revision-start-vm-")}
 
-    async def reasons(self, name: str) -> set[str]:
-        """Return the reasons of the Events about an object of the kind under test."""
+    async def reasons(self) -> set[str]:
+        """Return the reasons of the Events about the object."""
+        about = (self.subject.kind, self.name)
         events = await self.api.items(f"{self.core}/events")
-        about = [(event, event["involvedObject"]) for event in events]
         return {
             event["reason"]
-            for event, subject in about
-            if subject.get("kind") == self.subject.kind and subject.get("name") == name
+            for event in events
+            if (event["involvedObject"].get("kind"), event["involvedObject"].get("name")) == about
         }
 
-    async def until_told(self, name: str, *reasons: str) -> None:
+    async def until_told(self, *reasons: str) -> None:
         """Wait until there are Events with all these reasons."""
-        await self.until(f"Events {', '.join(reasons)}", lambda: self.reasons(name), lambda seen: seen >= {*reasons})
+        await self.until(f"Events {', '.join(reasons)}", self.reasons, lambda seen: seen >= {*reasons})
 
     async def make_vmi(self, name: str, labels: dict[str, str], owners: Sequence[Document] = ()) -> Document:
         body = {
@@ -239,9 +338,15 @@ class CaseNamespace:
 
         await self.until("the finalizer of the suite is removed", removed, bool)
 
-    async def forbid(self, plural: str, probe: Document, path: str) -> None:
-        """Create a quota that allows no new objects of this resource, and wait until it is in force."""
-        counted = f"count/{plural}.kubevirt.io"
+    def new_member(self, name: str) -> Document:
+        """Return a member that does not run and that no object owns. It has no labels."""
+        kind = "VirtualMachine" if self.member == "VM" else "VirtualMachineInstance"
+        spec = self.template()["spec"]
+        return {"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+    async def forbid(self) -> None:
+        """Create a quota that allows no new members, and wait until it is in force."""
+        counted = f"count/{self.member_path.rpartition('/')[2]}.kubevirt.io"
         body = {
             "apiVersion": "v1",
             "kind": "ResourceQuota",
@@ -255,7 +360,7 @@ class CaseNamespace:
 
         async def refusal() -> str:
             try:
-                await self.api.create(path, probe, dryRun="All")
+                await self.api.create(self.member_path, self.new_member("probe"), dryRun="All")
             except StatusError as error:
                 return str(error)
             return ""
@@ -267,38 +372,6 @@ class CaseNamespace:
     async def allow(self) -> None:
         """Remove the quota that `forbid` created."""
         await self.api.delete(f"{self.core}/resourcequotas/none")
-
-
-def require(expected: str, met: object, seen: object) -> None:
-    """Raise Unmet if `met` is false."""
-    if not met:
-        raise Unmet(expected, describe(seen))
-
-
-def describe(seen: object) -> str:
-    """Return a short text of one line for a value. Objects of the API server are reduced to their names and states."""
-    text = seen if isinstance(seen, str) else msgspec.json.encode(_reduced(seen)).decode()
-    line = " ".join(text.split())
-    return line if len(line) <= SHOWN else f"{line[: SHOWN - 3]}..."
-
-
-def _reduced(seen: Any) -> Any:
-    match seen:
-        case {"metadata": {"name": str(name)}}:
-            status = seen.get("status") or {}
-            state = status.get("phase") or status.get("printableStatus") or ""
-            words = (state, "ready" if is_ready(seen) else "", "terminating" if is_terminating(seen) else "")
-            return " ".join(word for word in (name, *words) if word)
-        case dict() if seen and all(isinstance(value, dict) and "metadata" in value for value in seen.values()):
-            return [_reduced(value) for value in seen.values()]
-        case dict():
-            return {str(key): _reduced(value) for key, value in seen.items()}
-        case set() | frozenset():
-            return sorted(map(str, seen))
-        case list() | tuple():
-            return [_reduced(value) for value in seen]
-        case _:
-            return seen
 
 
 def _by_name(items: Sequence[Document]) -> dict[str, Document]:

@@ -42,7 +42,7 @@ class Namespaces:
             "labels": self._labels,
             "annotations": {"vmherd.dev/conformance-case": case},
         }
-        made = await self._api.create("/api/v1/namespaces", _namespace(metadata))
+        made = await self._api.create("/api/v1/namespaces", {"metadata": metadata})
         return str(made["metadata"]["name"])
 
     async def delete(self, name: str) -> None:
@@ -94,7 +94,3 @@ class Namespaces:
             await self._api.merge(path, {"metadata": {"finalizers": after, "resourceVersion": version}})
         except (NotFound, Conflict):
             return  # the next round reads the object again
-
-
-def _namespace(metadata: Document) -> Document:
-    return {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata}

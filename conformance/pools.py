@@ -2,63 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, Final
 
-from conformance.api import is_terminating
+from conformance.api import Api
 from conformance.case import Document
-from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
+from conformance.namespace import STOPPED_S, CaseNamespace, Conditions, Subject
 from conformance.templates import vm_template
 
 NAME: Final = "pool"
-LABELS: Final = {"app": "pool"}
+LABELS: Final = {"app": NAME}
 
 
 class Pools(CaseNamespace):
-    def template(
-        self,
-        *,
-        labels: Mapping[str, str] | None = None,
-        running: bool = False,
-        annotations: Mapping[str, str] | None = None,
-        volumes: Sequence[Document] = (),
-        disks: Sequence[str] = (),
-    ) -> Document:
-        return vm_template(
-            self.conditions.image,
-            {**LABELS, **(labels or {})},
-            running=running,
-            annotations=annotations,
-            volumes=volumes,
-            disks=disks,
-        )
+    name, template_field, member = NAME, "virtualMachineTemplate", "VM"
 
-    def document(
-        self,
-        replicas: int | None = 2,
-        *,
-        name: str = NAME,
-        template: Document | None = None,
-        annotations: Mapping[str, str] | None = None,
-        finalizers: Sequence[str] = (),
-        **spec: Any,
-    ) -> Document:
-        vm = template or self.template()
-        body: Document = {"selector": {"matchLabels": LABELS}, "virtualMachineTemplate": vm, **spec}
-        if replicas is not None:
-            body["replicas"] = replicas
-        metadata: Document = {"name": name, "finalizers": list(finalizers)}
-        if annotations:
-            metadata["annotations"] = dict(annotations)
-        return {"apiVersion": self.subject.api_version, "kind": self.subject.kind, "metadata": metadata, "spec": body}
+    def __init__(self, api: Api, namespace: str, subject: Subject, conditions: Conditions) -> None:
+        super().__init__(api, namespace, subject, conditions)
+        self.member_path = self.vm_path
 
-    async def make(self, replicas: int | None = 2, **options: Any) -> Document:
-        return await self.api.create(self.objects, self.document(replicas, **options))
+    def template(self, *, labels: Mapping[str, str] | None = None, **options: Any) -> Document:
+        """Return a template of VMs, with the options of `vm_template`."""
+        return vm_template(self.conditions.image, {**LABELS, **(labels or {})}, **options)
 
-    async def members(self, name: str = NAME) -> dict[str, Document]:
-        """Return the VMs of a pool that are not being deleted, by name."""
-        vms = await self.vms()
-        return {key: vm for key, vm in vms.items() if self.owns(name, vm) and not is_terminating(vm)}
+    def vmi_spec_in(self, template: Document) -> Document:
+        spec: Document = template["spec"]["template"]["spec"]
+        return spec
 
     async def until_names(self, *ordinals: int, name: str = NAME) -> dict[str, Document]:
         """Wait until the pool has exactly the VMs with these ordinals. Return the VMs."""
@@ -69,36 +38,33 @@ class Pools(CaseNamespace):
             lambda seen: seen.keys() == wanted,
             within_s=STOPPED_S,
         )
-        await self.until(
-            f"status.replicas {len(wanted)}",
-            lambda: self.counts(name),
-            lambda seen: seen[0] == len(wanted),
-            within_s=STOPPED_S,
-        )
+        await self.until_replicas(len(wanted), name)
         return found
-
-    async def until_ready(self, number: int, name: str = NAME) -> dict[str, Document]:
-        """Wait until this number of VMs exists and all are ready. Return the VMs."""
-        await self.until_equal(f"{number} of {number} ready", lambda: self.counts(name), (number,) * 2, within_s=BOOT_S)
-        return await self.until(f"{number} VMs", lambda: self.members(name), lambda seen: len(seen) == number)
 
     async def made(self, replicas: int = 2, **options: Any) -> dict[str, Document]:
         """Create a pool and wait for its VMs. Return the VMs."""
         await self.make(replicas, **options)
         return await self.until_names(*range(replicas))
 
-    async def relabel_template(self, labels: Mapping[str, str], *, vmi: bool = False, name: str = NAME) -> None:
+    async def relabel_template(self, labels: Mapping[str, str], *, vmi: bool = False) -> None:
         """Add labels to the VM template, or to the VMI template inside the VM template."""
         change: Document = {"metadata": {"labels": dict(labels)}}
         if vmi:
             change = {"spec": {"template": change}}
-        await self.change({"spec": {"virtualMachineTemplate": change}}, name)
+        await self.change({"spec": {"virtualMachineTemplate": change}})
 
     async def vm(self, name: str) -> Document:
         return await self.api.get(f"{self.vm_path}/{name}")
 
-    async def vmi(self, name: str) -> Document:
-        return await self.api.get(f"{self.vmi_path}/{name}")
+    async def until_new(self, name: str, before: Mapping[str, Document], *, within_s: float = STOPPED_S) -> None:
+        """Wait until the pool has a VM of this name that was not there before."""
+        uid = before[name]["metadata"]["uid"]
+        await self.until(
+            f"a new VM {name}",
+            self.members,
+            lambda seen: name in seen and seen[name]["metadata"]["uid"] != uid,
+            within_s=within_s,
+        )
 
     async def delete_vm(self, name: str, propagation: str = "Background") -> None:
         await self.api.delete(f"{self.vm_path}/{name}", propagation)

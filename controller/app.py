@@ -24,11 +24,10 @@ from prometheus_client import CollectorRegistry
 from controller import logs
 from controller.assembly import Assembly, Parts, assemble_kinds
 from controller.config.settings import Config
-from controller.events.announcer import LeaseAnnouncer
-from controller.events.recorder import EventRecorder
+from controller.events.recorder import EventRecorder, LeaseAnnouncer
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
-from controller.leaderelection.namespace import SeveralLeases
+from controller.leaderelection.other_leader import SeveralLeases
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
@@ -39,10 +38,11 @@ from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
 from controller.server.authorization import Reviewer
 from controller.server.certificates import Certificate, FileCertificate, SelfSignedCertificate
+from controller.server.debug import debug_pages
 from controller.server.health import live_checks, ready_checks
-from controller.server.http import BindError, HttpServer, Secure, describe_memory, describe_queues, describe_tasks
+from controller.server.http import BindError, HttpServer, Secure
 from controller.server.loop_lag import LoopMonitor
-from controller.takeover.second_writer_watch import SecondWriterWatch
+from controller.takeover.second_writer import SecondWriterWatch
 from controller.version import PROGRAM, revision, version
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import ConfigurationError, load_credentials
@@ -197,19 +197,15 @@ def _build(
     if client.write_slots is not None:
         metrics.show_writes(client.write_slots)
     clock = asyncio.get_running_loop().time
-    debug = {
-        "tasks": describe_tasks,
-        "queues": lambda: describe_queues(queues, clock()),
-        "memory": describe_memory,
-    }
+    live = live_checks(monitor, informers, queues, clock)
+    ready = ready_checks(informers, optional=optional, second_writer=watch.ready)
     server = HttpServer(
         health=config.health_probe_bind_address,
         metrics=config.metrics_bind_address,
-        live=live_checks(monitor, informers, queues, clock),
-        ready=ready_checks(informers, optional=optional, second_writer=watch.ready),
+        probes={"healthz": live, "livez": live, "readyz": ready},
         page=metrics.page,
         secure=secure,
-        debug=debug if config.debug_endpoints else None,
+        debug=debug_pages(assemblies, informers, recorder, clock) if config.debug_endpoints else None,
     )
     return _Program(parts, informers, assemblies, optional, monitor, watch, server)
 

@@ -11,18 +11,18 @@ from typing import Any, NamedTuple, TypeVar
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
-from controller.events.recorder import EventRecorder
+from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
-from controller.metrics.figures import figures_of
+from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.readiness import ReadyTimer
 from controller.metrics.registry import Metrics
-from controller.runtime.actions import AnyResource
+from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import FirstDeletes
 from controller.runtime.execute.patches import Merge
-from controller.runtime.reconciler import Rules, RulesReconciler, S
+from controller.runtime.reconciler import Rules, RulesReconciler, S, Tools
 from controller.runtime.result import Reconciler
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
@@ -31,7 +31,7 @@ from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import Change, Indexes, Removed, StoreView
 from informers.workqueue import WorkQueue
@@ -98,12 +98,18 @@ class Parts(NamedTuple):
 class Assembly(NamedTuple):
     """The controller of one kind, and the informer of the kind's objects.
 
-    `figures` returns the replica counts of each object of the kind, for the metrics page.
+    `figures` returns the replica counts of each object of the kind, for the metrics page. `expectations` has the writes
+    that the caches do not show yet.
     """
 
     controller: Controller
     owners: SharedInformer[Any]
     figures: Callable[[], Iterable[SetFigures]]
+    expectations: tuple[Expectations, ...] = ()
+
+    def unsettled(self) -> set[ObjectKey]:
+        """Return the keys with writes that the caches do not show yet."""
+        return {key for expected in self.expectations for key in expected.unsettled()}
 
 
 def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
@@ -179,12 +185,13 @@ def assemble(
     `ThreeWayMerge` of the kind.
     """
     reconciler: Reconciler
+    expectations, of_status = _expectations(parts, kind, written), _expectations(parts, kind, [owners])
     if parts.config.observe:
         reconciler = DryRunReconciler(
             kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)
         )
     else:
-        reconciler = _writer(parts, kind, rules, _expectations(parts, kind, written), owners=owners, merge=merge)
+        reconciler = _writer(parts, kind, rules, expectations, of_status, merge=merge)
     controller = Controller(
         kind.name,
         queue,
@@ -196,7 +203,7 @@ def assemble(
     owners.add_handler(_removes_metrics(parts, kind.kind))
     group = rules.resource.group
     figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
-    return Assembly(controller, owners, lambda: figures(owners.store.values()))
+    return Assembly(controller, owners, lambda: figures(owners.store.values()), (expectations, of_status))
 
 
 def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
@@ -214,28 +221,32 @@ def _writer(
     kind: Kind[Any],
     rules: Rules[S],
     expectations: Expectations,
+    of_status: Expectations,
     *,
-    owners: SharedInformer[Any],
     merge: Merge,
 ) -> RulesReconciler[S]:
     parts.metrics.show_unsettled(kind.name, expectations.oldest_s)
+
+    def publish(owner: ObjectMeta, notices: Iterable[Notice]) -> None:
+        parts.recorder.publish(ref_of(rules.resource, owner), notices, component=kind.component)
+
+    executor = Executor(
+        parts.client,
+        expectations,
+        controller=kind.name,
+        instruments=parts.metrics,
+        report=partial(parts.metrics.carried_out, kind.name, kind.kind),
+        merge=merge,
+        judge=rules.judge,
+        check=parts.check,
+    )
+    first_deletes = FirstDeletes(parts.client, parts.stores)
+    status_writer = StatusWriter(parts.client, rules.resource, of_status, parts.check)
     return RulesReconciler(
         kind,
         rules,
-        executor=Executor(
-            parts.client,
-            expectations,
-            controller=kind.name,
-            instruments=parts.metrics,
-            report=partial(parts.metrics.carried_out, kind.name, kind.kind),
-            merge=merge,
-            judge=rules.judge,
-            check=parts.check,
-        ),
-        expectations=expectations,
-        first_deletes=FirstDeletes(parts.client, parts.stores),
-        status_writer=StatusWriter(parts.client, rules.resource, _expectations(parts, kind, [owners]), parts.check),
-        recorder=parts.recorder,
+        Tools(executor, expectations, first_deletes, status_writer),
+        publish=publish,
         now=parts.now,
         instruments=parts.metrics,
         known_status=_known_status(parts, kind),

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import importlib
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import click
 from click.exceptions import NoArgsIsHelpError
 
-from controller.config.messages import complain, describe
+from controller.config.options import complain, describe
 
 OK, INTERRUPTED = 0, 130
 
@@ -59,16 +59,22 @@ class LazyGroup(click.Group):
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name, and return the exit code."""
+    return run_command(vmherd, argv, "vmherd", complain)
+
+
+def run_command(group: click.Group, argv: Sequence[str] | None, program: str, complain: Callable[[str], None]) -> int:
+    """Run the command of the group that the arguments name, and return the exit code.
+
+    `complain` is called with each line of an error message.
+    """
     try:
-        code = vmherd.main(argv, prog_name="vmherd", standalone_mode=False)
+        code = group.main(argv, prog_name=program, standalone_mode=False)
     except NoArgsIsHelpError as error:
         error.show()
         return error.exit_code
-    except click.UsageError as error:
-        complain(describe(error))
-        return error.exit_code
     except click.ClickException as error:
-        for line in error.message.splitlines():
+        message = describe(error) if isinstance(error, click.UsageError) else error.message
+        for line in message.splitlines():
             complain(line)
         return error.exit_code
     except (click.Abort, KeyboardInterrupt):

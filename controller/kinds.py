@@ -16,7 +16,6 @@ from typing import Any, Final, Generic, TypeVar
 
 from msgspec import Struct
 
-from controller.config.modes import Mode
 from controller.kubevirt import resources
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.pool_types import POOL_KIND, Pool
@@ -138,10 +137,6 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     def group_setting(self) -> str:
         """The name of the configuration field with the kind's API group, such as `pool_group` for `--pool-group`."""
         return f"{self.name}_group"
-
-    def group_in(self, mode: str) -> str:
-        """Return the API group of the kind: `own_group` in the mode `alongside`, and `group` in any other mode."""
-        return self.own_group if mode == Mode.ALONGSIDE else self.group
 
     def resource(self, group: str = "", version: str = "") -> Resource[T]:
         """Return a new resource of this kind in an API group and version.

@@ -21,7 +21,7 @@ An informer keeps the same promises as client-go's SharedInformer:
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from random import random  # noqa: TID251 - spreads the watches of many clients; tests pass their own function
 from typing import Generic, TypeVar
 
@@ -106,6 +106,14 @@ class SharedInformer(Generic[T]):
     def waiting_for(self) -> str:
         """The reason why a watch is not open now, as a text for users. The text is "" if no watch has failed."""
         return next((reflector.waiting_for for reflector in self._reflectors if reflector.waiting_for), "")
+
+    @property
+    def seen(self) -> Mapping[str, str]:
+        """For the URL path of each watch, the last resourceVersion whose changes all handlers have received.
+
+        The version is "" before the first list, and while the changes of a list are sent to the handlers.
+        """
+        return {reflector.path: reflector.seen for reflector in self._reflectors}
 
     def silent_s(self, now: float) -> float:
         """Return the seconds since data last arrived. If there are several watches, return the longest time of a watch.

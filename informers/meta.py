@@ -115,6 +115,12 @@ def controller_of(meta: ObjectMeta) -> OwnerReference | None:
     return None
 
 
+def is_controlled_by(meta: ObjectMeta, uid: str) -> bool:
+    """Return True if the controller of an object has this UID."""
+    owner = controller_of(meta)
+    return owner is not None and owner.uid == uid
+
+
 def differs_only_in_version(one: KubeObject, other: KubeObject) -> bool:
     """Return True if both objects have the same type, and are equal except for their resourceVersions."""
     if type(one) is not type(other):
@@ -138,3 +144,9 @@ def version_number(resource_version: str) -> int | None:
     version that is not a number cannot be compared.
     """
     return int(resource_version) if resource_version.isascii() and resource_version.isdigit() else None
+
+
+def is_older(version: str, other: str) -> bool:
+    """Return True if both versions are numbers, and `version` is older than `other`."""
+    number, other_number = version_number(version), version_number(other)
+    return number is not None and other_number is not None and number < other_number

@@ -22,7 +22,7 @@ from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
 
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, differs_only_in_version, version_number
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, differs_only_in_version, is_older, version_number
 
 T = TypeVar("T", bound=KubeObject)
 T_co = TypeVar("T_co", bound=KubeObject, covariant=True)
@@ -187,7 +187,7 @@ class Replacement(Generic[T]):
         if cached is not None and cached.metadata.uid == obj.metadata.uid:
             if cached == obj:
                 obj = cached
-            elif _is_older(obj.metadata, cached.metadata):
+            elif is_older(obj.metadata.resource_version, cached.metadata.resource_version):
                 self._older.add(key)
         self.shard.put(key, obj)
 
@@ -205,7 +205,7 @@ class Replacement(Generic[T]):
         cached, listed = self.old.objects.get(meta.key), self.shard.objects.get(meta.key)
         if cached is None or cached.metadata.uid != meta.uid:
             return
-        if listed is None or _is_older(listed.metadata, cached.metadata):
+        if listed is None or is_older(listed.metadata.resource_version, cached.metadata.resource_version):
             self._older.discard(meta.key)
             self.shard.put(meta.key, cached)
 
@@ -357,12 +357,6 @@ def _difference(old: T | None, new: T) -> Iterator[Change[T]]:
 
 def _is_only_version(difference: tuple[Change[T], ...]) -> bool:
     return isinstance(difference[0], Updated) and difference[0].only_version
-
-
-def _is_older(one: ObjectMeta, other: ObjectMeta) -> bool:
-    """Return True if both versions are numbers, and the version of `one` is older than the version of `other`."""
-    number, other_number = version_number(one.resource_version), version_number(other.resource_version)
-    return number is not None and other_number is not None and number < other_number
 
 
 def _is_newer(new: ObjectMeta, cached: ObjectMeta) -> bool:

@@ -22,9 +22,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping
 from contextlib import suppress
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from informers.instruments import NO_INSTRUMENTS, QueueInstruments
 from informers.ratelimit import RateLimiter, default_rate_limiter
@@ -34,6 +34,16 @@ K = TypeVar("K", bound=Hashable)
 
 class QueueShutDown(Exception):
     """The queue was shut down and has no more keys."""
+
+
+class QueueKeys(NamedTuple, Generic[K]):
+    """The keys of a queue: the keys that wait for a worker, the keys that workers process, and the delayed keys with
+    the seconds until the end of their delays.
+    """
+
+    queued: tuple[K, ...]
+    running: tuple[K, ...]
+    delayed: Mapping[K, float]
 
 
 class WorkQueue(Generic[K]):
@@ -183,6 +193,11 @@ class WorkQueue(Generic[K]):
             self._instruments.depth(self.name, 0)
         while self._getters:
             self._wake_getter()
+
+    def keys(self, now: float) -> QueueKeys[K]:
+        """Return all keys of the queue. A key that is added again while a worker processes it is queued and running."""
+        delayed = {key: max(0.0, timer.when() - now) for key, timer in self._delayed.items()}
+        return QueueKeys(tuple(self._dirty), tuple(self._processing), delayed)
 
     def oldest_waiting_s(self, now: float) -> float:
         """Return the seconds that the oldest waiting key has waited for a run, or 0 if no key waits.

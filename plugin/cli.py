@@ -9,18 +9,34 @@ The module of a command is imported when the command is called, so help and comp
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 
 import click
-from click.exceptions import NoArgsIsHelpError
 
-from controller.cli import INTERRUPTED, OK, LazyCommand, LazyGroup, print_version
+from controller.cli import OK, LazyCommand, LazyGroup, print_version, run_command
 from controller.cli import vmherd as controller_commands
-from controller.config.messages import describe
 from plugin.flags import CONNECTION
-from plugin.imports import without_rich
 from plugin.printing import note
+
+
+@contextmanager
+def without_rich() -> Iterator[None]:
+    """Hide the package rich during the first import of structlog.
+
+    structlog imports rich for the tracebacks of its log lines. The plugin writes no log lines, and this import takes a
+    fifth of the time of a short command.
+    """
+    if "rich" in sys.modules or "structlog" in sys.modules:
+        yield
+        return
+    sys.modules["rich"] = None  # type: ignore[assignment]  # so `import rich` raises ImportError
+    try:
+        yield
+    finally:
+        del sys.modules["rich"]
+
 
 PROGRAM = "kubectl vmherd"
 SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
@@ -30,21 +46,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command that the arguments name, and return the exit code."""
     arguments = verb_first(list(sys.argv[1:] if argv is None else argv))
     try:
-        code = plugin.main(arguments, prog_name=PROGRAM, standalone_mode=False)
-    except NoArgsIsHelpError as error:
-        error.show()
-        return error.exit_code
-    except click.UsageError as error:
-        return _fail(f"error: {describe(error)}", error.exit_code)
-    except click.ClickException as error:
-        return _fail(error.message, error.exit_code)
-    except (click.Abort, KeyboardInterrupt):
-        return INTERRUPTED
+        return run_command(plugin, arguments, PROGRAM, _complain)
     except BrokenPipeError:
         # The reader of the output, such as `head`, has ended. Python must not write the rest at its exit.
         sys.stdout = None
         return OK
-    return code if isinstance(code, int) else OK
 
 
 def verb_first(arguments: list[str]) -> list[str]:
@@ -61,11 +67,9 @@ def verb_first(arguments: list[str]) -> list[str]:
     return arguments + leading if arguments else leading
 
 
-def _fail(message: str, code: int) -> int:
-    for line in message.splitlines():
-        marked = line.startswith(("error: ", "Error from server"))
-        note(line if marked else f"error: {line}")
-    return code
+def _complain(line: str) -> None:
+    marked = line.startswith(("error: ", "Error from server"))
+    note(line if marked else f"error: {line}")
 
 
 def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
@@ -105,16 +109,16 @@ for lazy in (
     Lazy("status", "plugin.commands.rollout_status", "show a rollout until it is finished"),
     Lazy("history", "plugin.commands.rollout_history", "list the templates that an object can return to"),
     Lazy("undo", "plugin.commands.rollout_undo", "return an object to an earlier template"),
-    Lazy("restart", "plugin.commands.rollout_restart", "restart all VMs, as fast as the update limits allow"),
-    Lazy("pause", "plugin.commands.rollout_pause", "stop updates, and also scaling and healing"),
-    Lazy("resume", "plugin.commands.rollout_resume", "end a pause"),
+    Lazy("restart", "plugin.commands.rollout_steering:restart", "restart all VMs, as fast as the update limits allow"),
+    Lazy("pause", "plugin.commands.rollout_steering:pause", "stop updates, and also scaling and healing"),
+    Lazy("resume", "plugin.commands.rollout_steering:resume", "end a pause"),
 ):
     rollout.add_command(lazy)
 
 plugin.add_command(rollout)
 for lazy in (
     Lazy("list", "plugin.commands.listing", "list replica sets and pools with their state"),
-    Lazy("tree", "plugin.commands.tree", "show an object with its VMs, and why each is as it is"),
+    Lazy("tree", "plugin.commands.listing:tree", "show an object with its VMs, and why each is as it is"),
     Lazy("why", "plugin.commands.why", "say why an object is not as its spec asks"),
     Lazy("plan", "plugin.commands.plan", "print what the controller would write next"),
     Lazy("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),

@@ -18,9 +18,8 @@ from typing import Any, Final
 import click
 from msgspec import Struct
 
-from plugin.cli import plugin, verb_first
+from plugin.cli import plugin, verb_first, without_rich
 from plugin.flags import CONNECTION, Flags, flags_of
-from plugin.imports import without_rich
 from plugin.verbs import A_NODE, ARGUMENTS, MEMBERS, OBJECTS, flags_of_verb
 
 NO_SPACE: Final = 2
@@ -71,7 +70,7 @@ def complete(before: Sequence[str], incomplete: str) -> Completions:
     """
     line = read_line(before)
     name, equals, value = incomplete.partition("=")
-    flag = line.flag or (_option(line, name) if equals else None)
+    flag = line.flag or (_option_named(line.verb, name) if equals else None)
     if flag is not None:
         # For `--flag=value`, each shell puts the flag before the values itself.
         return _values(line, flag, value if equals and line.flag is None else incomplete)
@@ -79,7 +78,7 @@ def complete(before: Sequence[str], incomplete: str) -> Completions:
         return _starting(incomplete, ((max(each.opts, key=len), each.help or "") for each in _options(line.verb)))
     if not line.verb:
         commands = line.group.commands.values()
-        shown = ((each.name or "", _help(each)) for each in commands if not each.hidden)
+        shown = ((each.name or "", each.short_help or "") for each in commands if not each.hidden)
         return _starting(incomplete, shown)
     return _names(line, incomplete)
 
@@ -118,16 +117,8 @@ def _value(option: click.Option, text: str) -> object:
     return (text,) if option.multiple else text
 
 
-def _help(command: click.Command) -> str:
-    return command.short_help or ""
-
-
 def _options(verb: str) -> Iterable[click.Option]:
     return (*flags_of_verb(verb), *CONNECTION)
-
-
-def _option(line: Line, name: str) -> click.Option | None:
-    return _option_named(line.verb, name)
 
 
 def _option_named(verb: str, name: str) -> click.Option | None:

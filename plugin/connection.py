@@ -15,15 +15,15 @@ import msgspec
 import yaml
 
 from controller.version import PROGRAM, version
-from informers.errors import ApiError, StatusError
+from informers.errors import ApiError, Forbidden, NotFound
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.http.configuration import DEFAULT_KUBECONFIG
-from plugin.flags import Flags
+from informers.resource import Resource
+from plugin.flags import SERVER, Flags
+from plugin.views.steering import Refused
 
 OVERLAY = "vmherd-command-line"
 """The name of the context that the flags --cluster and --user describe."""
-
-JSON_TYPE = "application/json"
 
 NO_TIMEOUT_S = 24 * 3600.0
 
@@ -32,13 +32,17 @@ class Failed(click.ClickException):
     """An error that ends a command with exit code 1. The message is for the user."""
 
 
-class Session:
-    """A connection for one command: sends requests, with the user's time limit for each request."""
+class Session(ApiClient):
+    """A connection for one command: sends requests, with the user's flags for each request and for each write."""
 
     def __init__(self, client: ApiClient, flags: Flags) -> None:
         self._client = client
         self.flags = flags
-        self.namespace = flags.namespace or client.namespace
+
+    @property
+    def namespace(self) -> str:
+        """The namespace of the user's flag, or of the context."""
+        return self.flags.namespace or self._client.namespace
 
     @property
     def scope(self) -> str:
@@ -50,30 +54,25 @@ class Session:
         """The end of a sentence about missing objects, such as ` in shop namespace`."""
         return f" in {self.scope} namespace" if self.scope else ""
 
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON_TYPE,
-        accept: str = JSON_TYPE,
-        timeout_s: float | None = None,
-    ) -> bytes:
-        return await self._client.request(
-            method,
-            path,
-            params=params,
-            body=body,
-            content_type=content_type,
-            accept=accept,
-            timeout_s=timeout_s or self.flags.request_timeout_s or NO_TIMEOUT_S,
-        )
+    async def request(self, method: str, path: str, *, params: Mapping[str, str] | None = None, **more: Any) -> bytes:
+        """Send a request. A write names the field manager, and is a dry run on the server if the user wants one."""
+        if method != "GET":
+            params = {**(params or {}), "fieldManager": self.flags.field_manager}
+            params |= {"dryRun": "All"} if self.flags.dry_run == SERVER else {}
+        more["timeout_s"] = more.get("timeout_s") or self.flags.request_timeout_s or NO_TIMEOUT_S
+        return await self._client.request(method, path, params=params, **more)
+
+    async def names_of(self, resource: Resource[Any], namespace: str = "") -> list[str]:
+        """Return the names of at most 500 objects, for a suggestion. Return none if the user may not read them."""
+        try:
+            answer = await self.request("GET", resource.path(namespace), params={"limit": "500"})
+        except (Forbidden, NotFound):
+            return []
+        return [each.metadata.name for each in resource.decode_page(answer).items or ()]
 
 
 def carry_out(flags: Flags, work: Callable[[Session], Awaitable[None]]) -> None:
-    """Connect, and call `work`. Raise Failed for each expected failure."""
+    """Connect, and call `work`. Raise Failed for each expected failure, also if an object refuses the change."""
 
     async def connected() -> None:
         async with connect(flags) as session:
@@ -81,15 +80,13 @@ def carry_out(flags: Flags, work: Callable[[Session], Awaitable[None]]) -> None:
 
     try:
         asyncio.run(connected())
-    except StatusError as error:
+    except (ApiError, ConfigurationError, Refused) as error:
         raise Failed(describe(error)) from error
-    except (ApiError, ConfigurationError) as error:
-        raise Failed(f"error: {error}") from error
     except msgspec.DecodeError as error:
         raise Failed(f"error: the API server's answer cannot be read: {error}") from error
 
 
-def describe(error: ApiError) -> str:
+def describe(error: Exception) -> str:
     """Return the error as kubectl prints it."""
     reason = getattr(error, "reason", "")
     return f"Error from server ({reason}): {error}" if reason else f"error: {error}"

@@ -6,13 +6,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
-from click.core import ParameterSource
 from msgspec import Struct
 
+from controller.config.options import chosen, write_sections
 from controller.config.types import duration
 
 NONE, CLIENT, SERVER = "none", "client", "server"
 JSON, YAML, NAME, WIDE = "json", "yaml", "name", "wide"
+FOR_PROGRAMS: Final = (JSON, YAML)
 FIELD_MANAGER: Final = "kubectl-vmherd"
 
 
@@ -110,18 +111,13 @@ class Verb(click.Command):
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         sections = {"Flags": self.own, "Flags of kubectl": CONNECTION, "Other": (self.get_help_option(ctx),)}
-        for title, options in sections.items():
-            records = [record for each in options if each is not None and (record := each.get_help_record(ctx))]
-            if records:
-                with formatter.section(title):
-                    formatter.write_dl(records)
+        write_sections(sections, ctx, formatter)
 
 
 def given(ctx: click.Context, options: Iterable[click.Option]) -> dict[str, Any]:
     """Return the values of these options that the user has given, by the name of the option."""
-    sources = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
-    names = [option.name or "" for option in options]
-    return {name: ctx.params[name] for name in names if ctx.get_parameter_source(name) in sources}
+    names = {option.name for option in options}
+    return {name: value for name, value in chosen(ctx).items() if name in names}
 
 
 def flags_of(values: Mapping[str, Any]) -> Flags:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from controller.apimachinery.names import is_subdomain
 from controller.kubevirt.resources import VMIS, VMS
-from informers.errors import Forbidden, NotFound
+from informers.errors import NotFound
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.connection import Failed, Session
@@ -77,14 +77,6 @@ async def read_member(session: Session, member: MemberName) -> Item:
         except NotFound:
             continue
         return Item(resource, msgspec.json.decode(answer))
-    names = [name for resource in resources for name in await _names(session, resource)]
+    names = [name for resource in resources for name in await session.names_of(resource, session.namespace)]
     found = f'{resources[0].name} "{member.name}" not found{did_you_mean(member.name, names)}'
     raise Failed(f"Error from server (NotFound): {found}")
-
-
-async def _names(session: Session, resource: Resource[Any]) -> list[str]:
-    try:
-        answer = await session.request("GET", resource.path(session.namespace), params={"limit": "500"})
-    except (Forbidden, NotFound):
-        return []
-    return [each.metadata.name for each in resource.decode_page(answer).items or ()]

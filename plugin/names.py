@@ -16,21 +16,26 @@ from informers.resource import Resource
 from plugin import connection
 from plugin.flags import Flags
 
-TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 ANY_VERSION: Final = "0"
 """The resourceVersion of a list that the server answers from its cache. For completion, it need not be the newest."""
 
 
-class _Status(Struct, rename="camel"):
-    printable_status: str | None = None
-    phase: str | None = None
-    replicas: int | None = None
-    ready_replicas: int | None = None
-
-
 class _Named(Struct):
     metadata: ObjectMeta = ObjectMeta()
-    status: _Status | None = None
+
+
+class _Column(Struct):
+    name: str
+
+
+class _Row(Struct):
+    cells: tuple[Any, ...] = ()
+
+
+class _Table(Struct, rename={"columns": "columnDefinitions"}):
+    columns: tuple[_Column, ...] = ()
+    rows: tuple[_Row, ...] = ()
 
 
 NAMESPACES: Final = Resource(_Named, group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
@@ -61,30 +66,12 @@ def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[R
 
 
 async def _read(session: connection.Session, resource: Resource[Any]) -> list[tuple[str, str]]:
-    """Return the names from a table of the server, which is much smaller than the objects.
-
-    A server that makes no tables sends the objects.
-    """
+    """Return the names from a table of the server, which is much smaller than the objects."""
     path, params = resource.path(session.namespace), {"resourceVersion": ANY_VERSION, "includeObject": "None"}
-    answer = msgspec.json.decode(await session.request("GET", path, params=params, accept=TABLE), type=_Answer)
+    answer = msgspec.json.decode(await session.request("GET", path, params=params, accept=TABLE), type=_Table)
     columns = [each.name for each in answer.columns]
     rows = [dict(zip(columns, row.cells, strict=False)) for row in answer.rows]
-    named = [(str(row.get("Name", "")), _state_in(row)) for row in rows]
-    return named or [(each.metadata.name, _state(each.status)) for each in answer.items or ()]
-
-
-class _Column(Struct):
-    name: str
-
-
-class _Row(Struct):
-    cells: tuple[Any, ...] = ()
-
-
-class _Answer(Struct, rename={"columns": "columnDefinitions"}):
-    columns: tuple[_Column, ...] = ()
-    rows: tuple[_Row, ...] = ()
-    items: tuple[_Named, ...] | None = None
+    return [(str(row.get("Name", "")), _state_in(row)) for row in rows]
 
 
 def _state_in(row: Mapping[str, Any]) -> str:
@@ -92,12 +79,3 @@ def _state_in(row: Mapping[str, Any]) -> str:
     if "Desired" not in row:
         return word
     return f"{word} {row.get('Ready') or 0}/{row['Desired']} ready".strip()
-
-
-def _state(status: _Status | None) -> str:
-    if status is None:
-        return ""
-    word = status.printable_status or status.phase or ""
-    if status.replicas is None:
-        return word
-    return f"{word} {status.ready_replicas or 0}/{status.replicas} ready".strip()

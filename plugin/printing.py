@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from plugin.flags import JSON, YAML
-from plugin.views.colours import coloured_column, coloured_topic
+from plugin.views.tables import coloured_column, coloured_topic
 
 
 def clean(line: str) -> str:
@@ -62,6 +62,12 @@ def print_value(value: object, output: str) -> None:
         import yaml  # noqa: PLC0415  only this output needs it
 
         print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False), end="", flush=True)
+
+
+def print_answers(answers: Sequence[object], output: str) -> None:
+    """Print the answers about several objects as JSON or YAML. A single answer is not in a list."""
+    if answers:
+        print_value(answers[0] if len(answers) == 1 else answers, output)
 
 
 def is_terminal() -> bool:

@@ -6,7 +6,7 @@ of one namespace, or of all namespaces.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar
 
 import click
@@ -24,22 +24,19 @@ from controller.pool.members.rosters import own_vmi
 from controller.preflight.versions import served_resource
 from controller.replicas.revisions import hash_of_set_revision
 from controller.runtime.actions import AnyResource
-from controller.runtime.execute.requests import Requests
 from controller.runtime.reconciler import Rules
-from controller.takeover.discovery import Absent, find_kubevirt, is_served
+from controller.takeover.discovery import Absent, find_kubevirt, is_served, raw_items
 from informers.errors import Forbidden, NotFound
 from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource
 from informers.store import Store
 from plugin import clock
-from plugin.connection import Failed
+from plugin.connection import Failed, Session
 from plugin.subjects import Subject, did_you_mean
 from plugin.views.edits import Document
-from plugin.views.partial import visible_members
+from plugin.views.pools import visible_members
 from plugin.views.situation import Member, Situation
 from plugin.views.situations import situation_from_status, situation_of
-
-PAGE = "500"
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -64,6 +61,11 @@ class Target(Struct, frozen=True):
         return document
 
     @property
+    def wanted(self) -> int:
+        """The number of replicas in the spec."""
+        return 1 if self.owner.spec.replicas is None else int(self.owner.spec.replicas)
+
+    @property
     def path(self) -> str:
         """The name of the object in the output of kubectl."""
         return f"{self.kind.singular}.{self.resource.group}/{self.key.name}"
@@ -78,7 +80,7 @@ class Reader:
     With `once`, the VMs of a namespace are read only once, for all objects of the command.
     """
 
-    def __init__(self, client: Requests, namespace: str, *, once: bool = False) -> None:
+    def __init__(self, client: Session, namespace: str, *, once: bool = False) -> None:
         self._client = client
         self._namespace = namespace
         self._once = once
@@ -89,6 +91,10 @@ class Reader:
         """The caches of the last call of `rules`. A cache that the user may not read is empty."""
 
         self.missing: dict[str, str] = {}
+
+    def refusal(self, what: str = "") -> Failed:
+        """Return the error that the user may not read what the command needs. Each line begins with `what`."""
+        return Failed("".join(f"error: {what}{line}\n" for line in self.missing.values()))
 
     async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
         known = self._resources.get((kind.name, group))
@@ -140,7 +146,7 @@ class Reader:
             if subject.name:
                 found.append(await self._get(subject, resource))
             else:
-                async for raw in self.pages(resource, self._namespace, selector):
+                async for raw in raw_items(self._client, resource.path(self._namespace), selector):
                     found.append(Target(subject.kind, resource, resource.decode(raw), raw))
         return found
 
@@ -183,7 +189,7 @@ class Reader:
         """Return the revisions of a set with their data. Return None if the user may not read them. Raise ApiError."""
         found = []
         try:
-            async for raw in self.pages(CONTROLLER_REVISIONS, target.key.namespace):
+            async for raw in raw_items(self._client, CONTROLLER_REVISIONS.path(target.key.namespace)):
                 each = CONTROLLER_REVISIONS.decode(raw)
                 owner = controller_of(each.metadata)
                 if owner is not None and owner.uid == target.owner.metadata.uid and hash_of_set_revision(each.metadata):
@@ -236,7 +242,7 @@ class Reader:
             return self._stores[place]
         store: Store[Any] = Store(indexes=cache.indexes)
         try:
-            async for raw in self.pages(resource, namespace):
+            async for raw in raw_items(self._client, resource.path(namespace)):
                 each = resource.decode(raw)
                 kept = cache.transform(each) if cache.transform else each
                 if kept is not None:
@@ -247,21 +253,6 @@ class Reader:
             self._stores[place] = store
         return store
 
-    async def pages(self, resource: Resource[Any], namespace: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
-        """Yield each object of a resource as JSON. A resource that the cluster does not serve has no objects."""
-        params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
-        while True:
-            try:
-                answer = await self._client.request("GET", resource.path(namespace), params=params)
-            except NotFound:
-                return
-            page = msgspec.json.decode(answer, type=_Page)
-            for item in page.items or ():
-                yield item
-            if not page.metadata.continue_:
-                return
-            params = {**params, "continue": page.metadata.continue_}
-
     async def _get(self, subject: Subject, resource: Resource[Any]) -> Target:
         key = ObjectKey(self._namespace, subject.name)
         try:
@@ -269,25 +260,9 @@ class Reader:
         except NotFound as error:
             if not error.reason:
                 raise Failed(f"error: this cluster has no {subject.plural}") from error
-            names = await self._names(resource)
-            hint = did_you_mean(subject.name, names)
+            hint = did_you_mean(subject.name, await self._client.names_of(resource, self._namespace))
             raise Failed(f"Error from server (NotFound): {error}{hint}") from error
         return Target(subject.kind, resource, resource.decode(raw), raw)
-
-    async def _names(self, resource: Resource[Any]) -> list[str]:
-        try:
-            return [resource.decode(raw).metadata.name async for raw in self.pages(resource, self._namespace)]
-        except Forbidden:
-            return []
-
-
-class _ListMeta(Struct, rename={"continue_": "continue"}):
-    continue_: str | None = None
-
-
-class _Page(Struct):
-    metadata: _ListMeta = msgspec.field(default_factory=_ListMeta)
-    items: tuple[msgspec.Raw, ...] | None = None
 
 
 def snapshot_of(rules: Rules[Any], key: ObjectKey) -> Any:

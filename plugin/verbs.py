@@ -10,8 +10,7 @@ from typing import Final
 
 import click
 
-from controller.commands.expose_options import SERVICE_OPTIONS
-from controller.commands.takeover_options import TAKEOVER_OPTIONS
+from controller.commands.shared_options import SERVICE_OPTIONS, TAKEOVER_OPTIONS
 from controller.config.types import Integer, duration
 from plugin.flags import ALL_NAMESPACES, JSON, NAME, SELECTOR, WIDE, WRITES, YAML, output
 

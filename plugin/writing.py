@@ -1,65 +1,87 @@
-"""Writes the changes of commands, and prints what was changed in the words of kubectl."""
+"""Asks the user, writes the changes of commands, and prints what was changed in the words of kubectl."""
 
 from __future__ import annotations
 
+import asyncio
+import sys
 from collections.abc import Sequence
-from typing import Any, Protocol
+from contextlib import suppress
 
 import msgspec
 
-from informers.meta import ObjectKey
 from informers.objects import PatchType
-from informers.resource import Resource
-from plugin.connection import Session
-from plugin.flags import CLIENT, JSON, NAME, SERVER, YAML, Flags
-from plugin.printing import print_value
+from plugin.connection import Failed, Session
+from plugin.flags import CLIENT, FOR_PROGRAMS, NAME, Flags
+from plugin.members import Item
+from plugin.printing import clean, note, print_value
+from plugin.reading import Target
 from plugin.views.edits import Document, Edit, edited, json_patch
 
 
-class Writable(Protocol):
-    """An object with all its fields, for a command that changes the object."""
-
-    @property
-    def resource(self) -> Resource[Any]: ...
-
-    @property
-    def key(self) -> ObjectKey: ...
-
-    @property
-    def path(self) -> str: ...
-
-    @property
-    def document(self) -> Document: ...
-
-
-async def write(session: Session, target: Writable, edits: Sequence[Edit], done: str) -> None:
+async def write(session: Session, target: Target | Item, edits: Sequence[Edit], done: str) -> None:
     """Change an object and print `done`, for example `restarted`. With --dry-run, change nothing. Raise ApiError."""
     document = await changed(session, target, edits)
     report(session.flags, target.path, document, done)
 
 
-async def changed(session: Session, target: Writable, edits: Sequence[Edit]) -> Document:
+async def changed(session: Session, target: Target | Item, edits: Sequence[Edit]) -> Document:
     """Send the changes of an object, and return the object after them. Raise ApiError."""
     flags = session.flags
     if flags.dry_run == CLIENT or not edits:
         return edited(target.document, edits)
     body = json_patch(target.document, edits)
-    path = target.resource.path(*target.key)
-    answer = await session.request("PATCH", path, params=params_of(flags), body=body, content_type=PatchType.JSON)
+    answer = await session.patch(target.resource, target.key, body, content_type=PatchType.JSON)
     document: Document = msgspec.json.decode(answer)
     return document
 
 
-def params_of(flags: Flags) -> dict[str, str]:
-    """Return the query parameters of a write: the field manager, and the server's dry run if it is asked for."""
-    return {"fieldManager": flags.field_manager, **({"dryRun": "All"} if flags.dry_run == SERVER else {})}
+async def write_replicas(session: Session, target: Target, replicas: int, *, is_exact: bool) -> bytes:
+    """Write the number of replicas through the subresource `scale`, as kubectl does. Raise ApiError.
+
+    If `is_exact` is True, the server refuses the write if the object has changed since it was read.
+    """
+    meta = target.owner.metadata
+    metadata = {"uid": meta.uid, **({"resourceVersion": meta.resource_version} if is_exact else {})}
+    body = msgspec.json.encode({"metadata": metadata, "spec": {"replicas": replicas}})
+    return await session.patch(target.resource, target.key, body, content_type=PatchType.MERGE, subresource="scale")
 
 
 def report(flags: Flags, path: str, document: object, done: str) -> None:
     """Print the line about a change, or the changed object with -o."""
     if flags.output == NAME:
         print(path, flush=True)
-    elif flags.output in (JSON, YAML):
+    elif flags.output in FOR_PROGRAMS:
         print_value(document, flags.output)
     else:
         print(f"{path} {done}{flags.dry_run_suffix}", flush=True)
+
+
+async def confirm(what: str, *, yes: bool) -> None:
+    """Return if the user agrees. `what` is a sentence about what is lost. `yes` is the flag --yes.
+
+    Raise Failed if the user does not agree, or if stdin is no terminal.
+    """
+    if yes:
+        note(f"Warning: {what}")
+        return
+    if not is_interactive():
+        raise Failed(f"error: {what}; --yes allows this")
+    print(clean(f"Warning: {what}"), "Continue? [y/N] ", sep="\n", end="", file=sys.stderr, flush=True)
+    if (await read_answer()).strip().lower() not in ("y", "yes"):
+        raise Failed("error: nothing was changed")
+
+
+def is_interactive() -> bool:
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+async def read_answer() -> str:
+    """Return a line from the terminal. Ctrl-C ends the wait."""
+    loop, there = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_reader(sys.stdin, there.set)
+    try:
+        await there.wait()
+    finally:
+        with suppress(OSError, ValueError):
+            loop.remove_reader(sys.stdin)
+    return sys.stdin.readline()

@@ -7,23 +7,24 @@ from __future__ import annotations
 
 import json
 import ssl
-import time
-import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
-from http.client import HTTPException, HTTPResponse, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 import yaml
 from msgspec import Struct
+from urllib3 import BaseHTTPResponse, PoolManager, Retry
+from urllib3.exceptions import HTTPError, ProtocolError
 
 TIMEOUT_S = 30.0
 """The default timeout of a network operation in seconds."""
 
 BUSY_ANSWERS = 10
 """The number of answers "429 Too Many Requests" after which a request fails. client-go has the same limit."""
+
+CONNECTIONS = 32
+"""The maximum number of idle connections."""
+
+APPLY = "application/apply-patch+yaml"
 
 
 class Unanswered(Exception):
@@ -50,6 +51,23 @@ class Answer(Struct, frozen=True):
     warnings: tuple[str, ...] = ()
 
 
+class _Patience(Retry):
+    """While a server is busy or starting, it answers 429 with the header Retry-After. The request is then repeated."""
+
+    RETRY_AFTER_STATUS_CODES = frozenset({429})
+
+
+_PATIENCE = _Patience(
+    BUSY_ANSWERS - 1,
+    allowed_methods=None,  # a server that answers 429 has not done anything
+    connect=False,
+    read=False,
+    other=0,
+    redirect=False,
+    raise_on_status=False,
+)
+
+
 class Admin:
     """An HTTP client that uses the client certificate in the kubeconfig of a sandbox.
 
@@ -60,11 +78,10 @@ class Admin:
     def __init__(self, kubeconfig: Path) -> None:
         config = yaml.safe_load(kubeconfig.read_text())
         cluster, user = config["clusters"][0]["cluster"], config["users"][0]["user"]
-        self._host = urlsplit(cluster["server"]).netloc
-        self._context = ssl.create_default_context(cafile=cluster["certificate-authority"])
-        self._context.load_cert_chain(user["client-certificate"], user["client-key"])
-        self._idle: list[HTTPSConnection] = []
-        weakref.finalize(self, _close_all, self._idle)
+        self._server = cluster["server"]
+        context = ssl.create_default_context(cafile=cluster["certificate-authority"])
+        context.load_cert_chain(user["client-certificate"], user["client-key"])
+        self._pool = PoolManager(ssl_context=context, maxsize=CONNECTIONS, retries=_PATIENCE)
 
     def send(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
@@ -75,79 +92,33 @@ class Admin:
     def get(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         return json.loads(self.send("GET", path, timeout_s=timeout_s))
 
+    def apply(self, path: str, document: dict[str, Any]) -> None:
+        """Apply an object with server-side apply. A second call changes nothing. Raises Unanswered or Rejected."""
+        self.send("PATCH", f"{path}?fieldManager=vmherd-sandbox&force=true", json.dumps(document).encode(), APPLY)
+
     def ask(
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> Answer:
-        """Send one request and return the response. Raises Unanswered or Rejected.
-
-        While a server is busy or starting, it answers 429 with the header Retry-After. The request is then repeated.
-        """
+        """Send one request and return the response. Raises Unanswered or Rejected."""
         headers = {"Content-Type": content_type} if content_type else {}
-        for _ in range(BUSY_ANSWERS):
-            response, content = self._once(method, path, body, headers, timeout_s)
-            pause = response.headers.get("Retry-After", "")
-            if response.status != 429 or not pause.isdigit():
-                break
-            time.sleep(int(pause))
-        if response.status >= 400:
-            raise _rejection(response.status, content, response.reason)
-        return Answer(content, tuple(response.headers.get_all("Warning") or ()))
 
-    def _once(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
-    ) -> tuple[HTTPResponse, bytes]:
-        """Send the request once. Return the response and its body. Raises Unanswered."""
+        def once() -> BaseHTTPResponse:
+            return self._pool.request(method, self._server + path, body=body, headers=headers, timeout=timeout_s)
+
         try:
-            connection, response = self._response(method, path, body, headers, timeout_s)
-            with _closed_on_failure(connection):
-                content = response.read()
-        except (OSError, HTTPException) as error:
-            raise Unanswered(str(error)) from error
-        if response.will_close:
-            connection.close()
-        else:
-            self._idle.append(connection)
-        return response, content
-
-    def _response(
-        self, method: str, path: str, body: bytes | None, headers: dict[str, str], timeout_s: float
-    ) -> tuple[HTTPSConnection, HTTPResponse]:
-        """Send the request and return the connection and the response. The caller must read the body of the response.
-
-        Raises OSError or HTTPException if the server does not answer.
-        """
-        while self._idle:
-            connection = self._idle.pop()
-            connection.sock.settimeout(timeout_s)
             try:
-                return connection, _exchange(connection, method, path, body, headers)
-            except (RemoteDisconnected, ConnectionResetError, BrokenPipeError, ssl.SSLEOFError):
-                # The server closed this idle connection, for example because the server was restarted.
-                continue
-        connection = HTTPSConnection(self._host, timeout=timeout_s, context=self._context)
-        return connection, _exchange(connection, method, path, body, headers)
-
-
-def _exchange(
-    connection: HTTPSConnection, method: str, path: str, body: bytes | None, headers: dict[str, str]
-) -> HTTPResponse:
-    with _closed_on_failure(connection):
-        connection.request(method, path, body, headers)
-        return connection.getresponse()
-
-
-@contextmanager
-def _closed_on_failure(connection: HTTPSConnection) -> Iterator[None]:
-    try:
-        yield
-    except BaseException:
-        connection.close()
-        raise
-
-
-def _close_all(connections: list[HTTPSConnection]) -> None:
-    for connection in connections:
-        connection.close()
+                response = once()
+            except ProtocolError:
+                # The server closed an idle connection in this moment, for example because the server was restarted. A
+                # POST may have created its object, so only the caller can decide about a second one.
+                if method == "POST":
+                    raise
+                response = once()
+        except HTTPError as error:
+            raise Unanswered(str(error)) from error
+        if response.status >= 400:
+            raise _rejection(response.status, response.data, response.reason or "")
+        return Answer(response.data, tuple(response.headers.getlist("Warning")))
 
 
 def _rejection(status: int, content: bytes, reason: str) -> Rejected:

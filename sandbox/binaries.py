@@ -21,8 +21,7 @@ from msgspec import Struct
 
 from sandbox import gobuild
 from sandbox.gobuild import BuildError
-from sandbox.progress import print_line
-from sandbox.provide import is_program, locked, new_item
+from sandbox.provide import is_program, locked, new_item, print_line
 from sandbox.releases import KUBERNETES, OFFICIAL, DownloadError, Releases
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")

@@ -1,18 +1,16 @@
-"""This module defines the fields of a PersistentVolumeClaim (PVC) that the simulator reads, and builds its patches."""
+"""This module defines the fields of PersistentVolumeClaims (PVCs) and PersistentVolumes that the simulator reads."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import Final
 
-import msgspec
 from msgspec import Struct
 
-from informers.meta import ObjectMeta, annotations_of
+from controller.apimachinery.conditions import Condition
+from informers.meta import ObjectKey, ObjectMeta, annotations_of
 from informers.resource import Resource
-from sandbox.conditions import Condition
-from sandbox.step import Patch
-from sandbox.vmis import FINAL_PHASES, SimulatedVMI, phase_of
+from sandbox.vmis import SimulatedVMI
 
 PROTECTION: Final = "kubernetes.io/pvc-protection"
 """The name of the finalizer that the API server adds to every PVC."""
@@ -28,7 +26,11 @@ Its PVC has the annotation too. The value is one of `WAITING`.
 
 BLOCK: Final = "Block"
 
-_encode: Final = msgspec.json.Encoder().encode
+DRIVER: Final = "sim.vmherd.dev"
+"""The name of the simulated CSI driver."""
+
+DEFAULT_SIZE: Final = "1Gi"
+"""The size of a volume without a requested size."""
 
 
 class Requests(Struct, frozen=True):
@@ -51,6 +53,14 @@ class ClaimSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     volume_mode: str | None = None
     volume_name: str | None = None
 
+    @property
+    def requests(self) -> Requests | None:
+        return self.resources.requests if self.resources is not None else None
+
+    @property
+    def size(self) -> str | int | float | None:
+        return self.requests.storage if self.requests is not None else None
+
 
 class ClaimStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     phase: str | None = None
@@ -65,23 +75,64 @@ class SimulatedClaim(Struct, frozen=True):
     spec: ClaimSpec | None = None
     status: ClaimStatus | None = None
 
+    @property
+    def wanted(self) -> ClaimSpec:
+        return self.spec or ClaimSpec()
+
+    @property
+    def told(self) -> ClaimStatus:
+        return self.status or ClaimStatus()
+
+    @property
+    def is_bound(self) -> bool:
+        return self.told.phase == "Bound"
+
+    @property
+    def volume_key(self) -> ObjectKey:
+        """Return the key of the PVC's volume. The key has no name if the PVC does not name a volume yet."""
+        return ObjectKey("", self.wanted.volume_name or "")
+
+
+class _Driver(Struct, frozen=True):
+    driver: str = ""
+
+
+class ClaimRef(Struct, frozen=True):
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
+
+
+class _VolumeSpec(Struct, frozen=True, rename="camel"):
+    capacity: Requests | None = None
+    claim_ref: ClaimRef | None = None
+    csi: _Driver | None = None
+
+
+class _VolumeStatus(Struct, frozen=True):
+    phase: str | None = None
+
+
+class PersistentVolume(Struct, frozen=True):
+    metadata: ObjectMeta = ObjectMeta()
+    spec: _VolumeSpec = _VolumeSpec()
+    status: _VolumeStatus | None = None
+
+    @property
+    def claim(self) -> ClaimRef:
+        return self.spec.claim_ref or ClaimRef()
+
+    @property
+    def claim_key(self) -> ObjectKey:
+        return ObjectKey(self.claim.namespace, self.claim.name)
+
 
 CLAIMS: Final = Resource(
     SimulatedClaim, group="", version="v1", plural="persistentvolumeclaims", kind="PersistentVolumeClaim"
 )
-
-
-def is_bound(claim: SimulatedClaim) -> bool:
-    return claim.status is not None and claim.status.phase == "Bound"
-
-
-def spec_of(claim: SimulatedClaim) -> ClaimSpec:
-    return claim.spec or ClaimSpec()
-
-
-def requested_size(spec: ClaimSpec) -> str | int | float | None:
-    requests = spec.resources.requests if spec.resources is not None else None
-    return requests.storage if requests is not None else None
+PERSISTENT_VOLUMES: Final = Resource(
+    PersistentVolume, group="", version="v1", plural="persistentvolumes", kind="PersistentVolume", namespaced=False
+)
 
 
 def waiting_phase(meta: ObjectMeta) -> str:
@@ -90,42 +141,5 @@ def waiting_phase(meta: ObjectMeta) -> str:
     return phase if phase in WAITING else ""
 
 
-def is_awaiting_user(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> bool:
-    """Return True if the PVC is bound only when a VMI uses it, and no VMI does."""
-    return bool(waiting_phase(claim.metadata)) and not _is_used(users)
-
-
-def released_patch(claim: SimulatedClaim, users: Iterable[SimulatedVMI]) -> Patch | None:
-    """Return the patch that removes the protection finalizer of a deleted PVC, or None if a VMI uses the PVC."""
-    finalizers = claim.metadata.finalizers or ()
-    if PROTECTION not in finalizers or _is_used(users):
-        return None
-    return claim_patch(claim, {"finalizers": [name for name in finalizers if name != PROTECTION]})
-
-
-def named_patch(claim: SimulatedClaim) -> Patch:
-    """Return the patch with the name of the PVC's volume. The binder writes it before the status."""
-    return claim_patch(claim, spec={"volumeName": f"pvc-{claim.metadata.uid}"})
-
-
-def bound_patch(claim: SimulatedClaim) -> Patch:
-    spec = spec_of(claim)
-    requests = spec.resources.requests if spec.resources is not None else None
-    return claim_patch(claim, status=ClaimStatus(phase="Bound", access_modes=spec.access_modes, capacity=requests))
-
-
-def claim_patch(
-    claim: SimulatedClaim, metadata: Mapping[str, Any] | None = None, *, spec: Any = None, status: Any = None
-) -> Patch:
-    """Return a merge patch of the PVC. The API server rejects the patch if the PVC has changed in the meantime."""
-    meta = claim.metadata
-    body: dict[str, Any] = {"metadata": {"uid": meta.uid, "resourceVersion": meta.resource_version, **(metadata or {})}}
-    if spec is not None:
-        body["spec"] = spec
-    if status is not None:
-        body["status"] = status
-    return Patch(_encode(body), "status" if status is not None else "")
-
-
-def _is_used(users: Iterable[SimulatedVMI]) -> bool:
-    return any(phase_of(vmi) not in FINAL_PHASES for vmi in users)
+def is_used(users: Iterable[SimulatedVMI]) -> bool:
+    return any(not vmi.is_final for vmi in users)

@@ -26,7 +26,7 @@ from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
 from sandbox.home import Home, HomeError
 from sandbox.running import SandboxError, Simulate, interruptible, run_sandbox
-from sandbox.settings import DEFAULT, DETAILS, Detail, SimulationSettings, scale_of
+from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
 
 OK, INTERRUPTED = 0, 130
 
@@ -45,13 +45,6 @@ DIRECTORY = click.option(
 )
 
 
-def _scale(text: str) -> float:
-    scale = scale_of(text)
-    if scale is None:
-        raise click.BadParameter("expected a number from 0 to 1")
-    return scale
-
-
 @click.group("sandbox")
 def command() -> None:
     """A local control plane, with simulated virtual machines in it."""
@@ -60,21 +53,7 @@ def command() -> None:
 @command.command("up", short_help="start a sandbox, and stop it at Ctrl-C")
 @click.option("--detach", is_flag=True, help="return when the sandbox is ready, and let it run in the background")
 @click.option("--simulator/--no-simulator", default=True, help="simulate virtual machines", show_default=True)
-@click.option(
-    "--time-scale",
-    type=_scale,
-    metavar="FLOAT",
-    default=DEFAULT.time_scale,
-    help="factor of KubeVirt's waiting times, from 0 to 1",
-    show_default=True,
-)
-@click.option(
-    "--detail",
-    type=click.Choice(DETAILS),
-    default=DEFAULT.detail,
-    help="full: show each write of KubeVirt; short: leave out states that do not last",
-    show_default=True,
-)
+@simulation_options
 @DIRECTORY
 def up(*, directory: Path, detach: bool, simulator: bool, time_scale: float, detail: Detail) -> int:
     """Start a local control plane, and run it until Ctrl-C or SIGTERM.
@@ -90,7 +69,16 @@ def up(*, directory: Path, detach: bool, simulator: bool, time_scale: float, det
 @DIRECTORY
 def down(*, directory: Path) -> None:
     """Stop the sandbox of a directory, and keep its logs."""
-    sandbox_down(directory)
+    home = Home(directory)
+    try:
+        stopped = home.evict()
+    except HomeError as error:
+        raise click.ClickException(str(error)) from error
+    if stopped is None:
+        print(f"no sandbox runs in {home.directory}")
+    else:
+        parts = ", ".join(stopped.parts) or "only the program that was starting the sandbox"
+        print(f"stopped the sandbox in {home.directory} ({parts}); its logs are in {home.logs}")
 
 
 command.add_command(conformance.command)
@@ -126,20 +114,6 @@ def sandbox_up(directory: Path, *, detach: bool = False, settings: SimulationSet
     except KeyboardInterrupt:
         return OK if was_ready else INTERRUPTED
     return OK
-
-
-def sandbox_down(directory: Path) -> None:
-    """Stop the sandbox of a directory and print the names of the stopped components. Raises click.ClickException."""
-    home = Home(directory)
-    try:
-        stopped = home.evict()
-    except HomeError as error:
-        raise click.ClickException(str(error)) from error
-    if stopped is None:
-        print(f"no sandbox runs in {home.directory}")
-    else:
-        parts = ", ".join(stopped.parts) or "only the program that was starting the sandbox"
-        print(f"stopped the sandbox in {home.directory} ({parts}); its logs are in {home.logs}")
 
 
 def _run_in_background(home: Home, settings: SimulationSettings | None) -> None:

@@ -1,31 +1,19 @@
-"""This module defines the conditions of VMs, VMIs and DataVolumes.
+"""This module changes conditions, and decides about owners, in the same way as KubeVirt and CDI.
 
-It changes lists of conditions in the same way as KubeVirt.
+A time that is not known is left out of a condition. KubeVirt stores `null` instead.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from typing import Any, TypeAlias
 
-from msgspec import Struct
+from controller.apimachinery.conditions import Condition, find_condition
+from controller.apimachinery.owner_references import adoption_patch, controller_reference
+from informers.meta import ObjectMeta, controller_of
+from informers.resource import Resource
+from sandbox.step import Change, Patch
 
-
-class Condition(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """One condition. A time that is not known is left out. KubeVirt stores `null` instead."""
-
-    type: str = ""
-    status: str = ""
-    reason: str | None = None
-    message: str | None = None
-    last_probe_time: datetime | None = None
-    last_transition_time: datetime | None = None
-
-
-Conditions = tuple[Condition, ...]
-
-
-def find(conditions: Conditions | None, type_: str) -> Condition | None:
-    return next((condition for condition in conditions or () if condition.type == type_), None)
+Conditions: TypeAlias = tuple[Condition, ...]
 
 
 def updated(conditions: Conditions, new: Condition) -> Conditions:
@@ -35,7 +23,7 @@ def updated(conditions: Conditions, new: Condition) -> Conditions:
     new condition replaces the old condition. Otherwise the list does not change, even if the message has changed.
     KubeVirt's `UpdateCondition` does the same.
     """
-    present = find(conditions, new.type)
+    present = find_condition(conditions, new.type)
     if present is None:
         return (*conditions, new)
     if present.status == new.status and (present.reason or "") == (new.reason or ""):
@@ -43,5 +31,26 @@ def updated(conditions: Conditions, new: Condition) -> Conditions:
     return tuple(new if condition.type == new.type else condition for condition in conditions)
 
 
-def without(conditions: Conditions, type_: str) -> Conditions:
-    return tuple(condition for condition in conditions if condition.type != type_)
+def without(conditions: Conditions, *types: str) -> Conditions:
+    return tuple(condition for condition in conditions if condition.type not in types)
+
+
+def is_controlled_by(meta: ObjectMeta, owner: ObjectMeta) -> bool:
+    reference = controller_of(meta)
+    return reference is not None and reference.uid == owner.uid
+
+
+def can_be_adopted(meta: ObjectMeta) -> bool:
+    """Return True if the object has no controller and is not being deleted."""
+    return controller_of(meta) is None and meta.deletion_timestamp is None
+
+
+def adoption(
+    child: Resource[Any], meta: ObjectMeta, resource: Resource[Any], owner: ObjectMeta, *, checked: bool = False
+) -> Change:
+    """Return the change that makes `owner`, of the kind `resource`, the controller of an object of the kind `child`.
+
+    If `checked` is True, the owner is read from the API server before.
+    """
+    patch = Patch(adoption_patch(meta, controller_reference(resource, owner)))
+    return Change(child, meta.name, patch, adopts=checked)

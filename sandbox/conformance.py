@@ -10,10 +10,9 @@ import json
 import signal
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,19 +21,16 @@ import click
 from controller.config.modes import Mode
 from controller.kinds import KINDS
 from sandbox.admin import Admin, Rejected, Unanswered
-from sandbox.binaries import BinariesUnavailable, find_binaries
+from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlane, ControlPlaneError
 from sandbox.crds import PATH as DEFINITIONS
-from sandbox.crds import CrdError
-from sandbox.processes import Child, Spawner, free_ports
-from sandbox.running import SIGNALS, interruptible
+from sandbox.crds import CrdError, name_of, wait_until_served
+from sandbox.running import interruptible, start_controller, temporary_plane
 
 MODES: Final = (Mode.STANDALONE, Mode.TAKEOVER, Mode.ALONGSIDE)
 NO_CONTROLLER: Final = "none"
 """The choice for `--mode` that starts no controller. Then the suite fails, so users can see how it reports failures."""
 
-SERVED_S: Final = 30.0
-POLL_S: Final = 0.1
 PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, Unanswered)
 
 
@@ -54,15 +50,12 @@ def command(*, mode: str, arguments: tuple[str, ...]) -> int:
     """Start a sandbox and the controller, and run `vmherd conformance` on it with the other arguments."""
     if {"--help", "-h", "--list"} & {*arguments}:
         return _suite(arguments)
+    groups = Mode.STANDALONE if mode == NO_CONTROLLER else mode
     try:
         with interruptible(), _running_cluster(mode) as kubeconfig:
-            return _suite(("--kubeconfig", str(kubeconfig), "--mode", _groups_of(mode), *arguments))
+            return _suite(("--kubeconfig", str(kubeconfig), "--mode", groups, *arguments))
     except PROBLEMS as error:
         raise click.ClickException(str(error)) from error
-
-
-def _groups_of(mode: str) -> str:
-    return Mode.STANDALONE if mode == NO_CONTROLLER else mode
 
 
 def _suite(arguments: Sequence[str]) -> int:
@@ -82,46 +75,15 @@ def _suite(arguments: Sequence[str]) -> int:
 @contextmanager
 def _running_cluster(mode: str) -> Iterator[Path]:
     """Start the sandbox and the controller, and stop them when the block ends. Yield the path of the kubeconfig."""
-    with ExitStack() as stack:
-        directory = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="vmherd-conformance-")))
-        began = time.monotonic()
-        plane = ControlPlane(directory, find_binaries())
-        stack.callback(plane.stop)
-        plane.start()
-        spawner = Spawner()
-        stack.callback(spawner.close)
+    began = time.monotonic()
+    with temporary_plane("conformance") as plane:
         prepare(plane, mode)
-        _start(stack, spawner, plane, "simulator", "sandbox.simulator")
+        plane.start_program("simulator", "sandbox.simulator")
         if mode != NO_CONTROLLER:
-            metrics, health = free_ports(2)
-            _start(
-                stack,
-                spawner,
-                plane,
-                "controller",
-                "controller",
-                "run",
-                f"--mode={mode}",
-                f"--metrics-bind-address=127.0.0.1:{metrics}",
-                f"--health-probe-bind-address=127.0.0.1:{health}",
-                "--no-second-writer-check",  # no virt-controller runs in a sandbox
-                "--no-leader-elect",
-                "--log-format=json",
-            )
+            # No virt-controller runs in a sandbox.
+            start_controller(plane, f"--mode={mode}", "--no-second-writer-check", "--no-leader-elect")
         print(f"a sandbox with mode {mode} is up after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
-        try:
-            yield plane.kubeconfig
-        finally:
-            # Ignore signals during the cleanup, because a second Ctrl-C must not interrupt the removal of files.
-            for number in SIGNALS:
-                signal.signal(number, signal.SIG_IGN)
-
-
-def _start(stack: ExitStack, spawner: Spawner, plane: ControlPlane, name: str, module: str, *flags: str) -> Child:
-    line = [sys.executable, "-m", module, *flags, f"--kubeconfig={plane.kubeconfig}"]
-    child = spawner.start(name, line, plane.logs / f"{name}.log")
-    stack.callback(child.stop)
-    return child
+        yield plane.kubeconfig
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
@@ -131,13 +93,17 @@ def prepare(plane: ControlPlane, mode: str) -> None:
     CRDs keep only KubeVirt's status fields. The API server then removes all other status fields.
     """
     admin = Admin(plane.kubeconfig)
+    added = []
     for kind in KINDS:
-        definition = admin.get(f"{DEFINITIONS}/{kind.plural}.{kind.group}")
+        path = f"{DEFINITIONS}/{kind.plural}.{kind.group}"
+        definition = admin.get(path)
         if mode == Mode.ALONGSIDE:
-            _send(admin, "POST", DEFINITIONS, under_own_group(definition, kind.own_group, kind.own_short_names))
-            _wait_until_served(admin, f"/apis/{kind.own_group}/{kind.version}/{kind.plural}")
+            added.append(under_own_group(definition, kind.own_group, kind.own_short_names))
+            admin.apply(f"{DEFINITIONS}/{name_of(added[-1])}", added[-1])
         elif mode == Mode.TAKEOVER and kind.known_status is not None:
-            _send(admin, "PUT", f"{DEFINITIONS}/{kind.plural}.{kind.group}", with_status(definition, kind.known_status))
+            changed = with_status(definition, kind.known_status)
+            admin.send("PUT", path, json.dumps(changed).encode(), "application/json")
+    wait_until_served(admin, added)
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:
@@ -160,21 +126,3 @@ def with_status(definition: dict[str, Any], known: frozenset[str]) -> dict[str, 
         for field in status["properties"].keys() - known:
             del status["properties"][field]
     return changed
-
-
-def _send(admin: Admin, method: str, path: str, document: dict[str, Any]) -> None:
-    admin.send(method, path, json.dumps(document).encode(), "application/json")
-
-
-def _wait_until_served(admin: Admin, path: str) -> None:
-    """Wait until a list of the resource succeeds. Raises CrdError."""
-    deadline = time.monotonic() + SERVED_S
-    while True:
-        try:
-            admin.get(path)
-        except Rejected as error:
-            if time.monotonic() > deadline:
-                raise CrdError(f"{path} is not served: {error}") from error
-            time.sleep(POLL_S)
-        else:
-            return

@@ -14,17 +14,19 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
-from msgspec import structs
 
-from sandbox import audit, crds, flags, storage_classes
+from sandbox import audit, crds, flags
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
+from sandbox.claims import DRIVER
 from sandbox.pki import ADMIN_GROUP, Identity, Pki
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
@@ -38,8 +40,6 @@ PORT_TAKEN = "address already in use"
 """The text in a component's log if another process uses the port."""
 
 APISERVER, MANAGER, ETCD = "kube-apiserver", "kube-controller-manager", "etcd"
-SECOND_APISERVER = f"{APISERVER}-2"
-FAST_AUTOSCALING = flags.Autoscaling()
 NOT_NEEDED_FOR_CRDS = (
     "poststarthook/rbac/bootstrap-roles",
     "poststarthook/scheduling/bootstrap-system-priority-classes",
@@ -69,7 +69,6 @@ class ControlPlane:
         binaries: Binaries,
         *,
         crd_directories: Iterable[Path] = crds.CRD_DIRECTORIES,
-        autoscaling: flags.Autoscaling = FAST_AUTOSCALING,
         admission_plugins: Iterable[str] = (),
         audit_level: AuditLevel = "Metadata",
         ports: Callable[[int], list[int]] = free_ports,
@@ -78,10 +77,8 @@ class ControlPlane:
         self.logs = self.directory / "logs"
         self.audit_log = self.logs / "audit.jsonl"
         self.kubeconfig = self.directory / "kubeconfig"
-        self.crds: list[str] = []
         self._binaries = binaries
         self._crd_directories = tuple(crd_directories)
-        self._autoscaling = autoscaling
         self._admission_plugins = tuple(admission_plugins)
         self._audit_level = audit_level
         self._find_ports = ports
@@ -130,7 +127,7 @@ class ControlPlane:
 
     @property
     def etcd_data(self) -> Path:
-        return self._files.data
+        return self.directory / "etcd"
 
     def stop_component(self, name: str) -> None:
         """Stop one component only. The other components keep running."""
@@ -138,28 +135,22 @@ class ControlPlane:
 
     def start_component(self, name: str) -> None:
         """Start a component again on its previous port, without waiting."""
-        arguments = {
-            ETCD: lambda: flags.etcd(self._files, self._ports),
-            APISERVER: lambda: flags.apiserver(self._files, self._ports, self._admission_plugins),
-            MANAGER: lambda: flags.manager(self._files, self._ports, self._autoscaling),
-        }
-        self._run(name, arguments[name]())
+        match name:
+            case "etcd":
+                arguments = flags.etcd(self.directory, self._ports)
+            case "kube-apiserver":
+                arguments = self._apiserver_flags(self._ports, self.audit_log)
+            case _:
+                arguments = flags.manager(self.directory, self._ports)
+        self._run(name, arguments)
 
-    def start_second_apiserver(self, etcd_port: int) -> str:
-        """Start another API server that finds etcd on `etcd_port`. Return the URL when that server is ready.
+    def _apiserver_flags(self, ports: flags.Ports, audit_log: Path) -> list[str]:
+        return flags.apiserver(self.directory, ports, self._admission_plugins, audit_log)
 
-        The second API server accepts the certificates and the tokens of the first one. The methods for a component know
-        the second API server as `SECOND_APISERVER`.
-        """
-        ports = structs.replace(self._ports, api=self._find_ports(1)[0], etcd=etcd_port)
-        files = structs.replace(self._files, audit_log=self.logs / "audit-2.jsonl")
-        command = [*flags.apiserver(files, ports, self._admission_plugins), f"--service-account-issuer={self.url}/"]
-        self._run(SECOND_APISERVER, command)
-        url = f"https://127.0.0.1:{ports.api}"
-        kubeconfig = self.directory / f"{SECOND_APISERVER}.kubeconfig"
-        self._write_kubeconfig(kubeconfig, _certificate(self._admin), "admin", url)
-        self._wait_for(SECOND_APISERVER, "/readyz", kubeconfig)
-        return url
+    def start_program(self, name: str, module: str, *options: str) -> None:
+        """Start a Python module that works on the cluster. It counts as a component, so `stop` stops it first."""
+        command = [sys.executable, "-m", module, *options, f"--kubeconfig={self.kubeconfig}"]
+        self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
     def stop_apiserver(self) -> None:
         """Stop the API server only. The other components keep running."""
@@ -214,35 +205,24 @@ class ControlPlane:
         self._pki = Pki(self.directory / "pki")
         self._admin = self._pki.client("vmherd-sandbox-admin", ADMIN_GROUP, file="admin")
         self._manager = self._pki.client("system:kube-controller-manager", file=MANAGER)
-        key, public = self._pki.service_account_keys()
-        self._files = flags.Files(
-            data=self.directory / "etcd",
-            certificates=self._pki.directory,
-            ca=self._pki.ca,
-            server=self._pki.server(),
-            front_proxy_ca=self._pki.front_proxy_ca,
-            front_proxy=self._pki.front_proxy(),
-            account_key=key,
-            account_public_key=public,
-            audit_policy=self.directory / "audit-policy.yaml",
-            audit_log=self.audit_log,
-            manager_kubeconfig=self.directory / f"{MANAGER}.kubeconfig",
-        )
+        self._pki.server()
+        self._pki.front_proxy()
+        self._pki.service_account_keys()
 
     def _start_components(self) -> None:
         self._spawner = Spawner()
         self._ports = flags.Ports(*self._find_ports(len(flags.Ports.__struct_fields__)))
-        shutil.rmtree(self._files.data, ignore_errors=True)
+        shutil.rmtree(self.etcd_data, ignore_errors=True)
         self._write_kubeconfig(self.kubeconfig, _certificate(self._admin), "admin")
-        self._write_kubeconfig(self._files.manager_kubeconfig, _certificate(self._manager), MANAGER)
+        self._write_kubeconfig(self.directory / f"{MANAGER}.kubeconfig", _certificate(self._manager), MANAGER)
         self.start_component(ETCD)
         self.start_component(APISERVER)
         # Install the CRDs while the API server still creates its roles.
         self._wait_for(APISERVER, READY_FOR_CRDS)
-        self.crds = crds.install(self.kubeconfig, self._crd_directories)
+        crds.install(self.kubeconfig, self._crd_directories)
         self._wait_for(APISERVER, "/readyz")
         try:
-            storage_classes.install(self.kubeconfig)
+            install_storage_classes(self.kubeconfig)
         except (Unanswered, Rejected) as error:
             raise ControlPlaneError(f"{APISERVER} does not store the StorageClasses: {error}") from error
         # Start the controller manager after the CRDs, because the garbage collector looks for new kinds only every 30
@@ -253,12 +233,11 @@ class ControlPlane:
         self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
     def _run(self, name: str, arguments: list[str]) -> None:
-        program = APISERVER if name == SECOND_APISERVER else name
-        command = [str(self._binaries.path(program)), *arguments]
+        command = [str(self._binaries.path(name)), *arguments]
         self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
-    def _wait_for(self, name: str, path: str, kubeconfig: Path | None = None) -> None:
-        admin = Admin(kubeconfig or self.kubeconfig)
+    def _wait_for(self, name: str, path: str) -> None:
+        admin = Admin(self.kubeconfig)
         deadline = time.monotonic() + READY_WITHIN_S
         while time.monotonic() < deadline:
             if failure := self.failed():
@@ -272,12 +251,12 @@ class ControlPlane:
         log_tail = self._children[name].log_tail()
         raise ControlPlaneError(f"{name} is not ready after {READY_WITHIN_S:g} s:\n{log_tail}")
 
-    def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str, url: str = "") -> Path:
+    def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str) -> Path:
         config = {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [
-                {"name": "sandbox", "cluster": {"server": url or self.url, "certificate-authority": str(self._pki.ca)}}
+                {"name": "sandbox", "cluster": {"server": self.url, "certificate-authority": str(self._pki.ca)}}
             ],
             "users": [{"name": user, "user": dict(credentials)}],
             "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user}}],
@@ -291,3 +270,35 @@ class ControlPlane:
 
 def _certificate(identity: Identity) -> dict[str, str]:
     return {"client-certificate": str(identity.certificate), "client-key": str(identity.key)}
+
+
+STANDARD: Final = "standard"
+"""The default StorageClass. Its PVCs can grow."""
+
+FIXED_SIZE: Final = "fixed-size"
+"""A StorageClass whose PVCs cannot grow."""
+
+STORAGE_CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+
+
+def install_storage_classes(kubeconfig: Path) -> None:
+    """Apply the StorageClasses. Raises Unanswered or Rejected. A second call changes nothing.
+
+    The admission plugin DefaultStorageClass of the API server gives the default class to each PVC without a class. The
+    plugin PersistentVolumeClaimResize allows a bound PVC to grow only if its class has `allowVolumeExpansion: true`.
+    """
+    admin = Admin(kubeconfig)
+    for name in (STANDARD, FIXED_SIZE):
+        admin.apply(f"{STORAGE_CLASSES}/{name}", _storage_class(name))
+
+
+def _storage_class(name: str) -> dict[str, Any]:
+    is_default = name == STANDARD
+    marks = {"storageclass.kubernetes.io/is-default-class": "true"} if is_default else {}
+    return {
+        "apiVersion": "storage.k8s.io/v1",
+        "kind": "StorageClass",
+        "metadata": {"name": name, "annotations": marks},
+        "provisioner": DRIVER,
+        "allowVolumeExpansion": is_default,
+    }

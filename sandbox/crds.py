@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -19,6 +19,9 @@ CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds
 SERVED_TIMEOUT_S = 30.0
 """The maximum wait in seconds until discovery lists the installed kinds."""
 
+CHECKED = ("Established", "NamesAccepted", "NonStructuralSchema")
+"""The conditions of a CRD that tell why the API server does not serve it."""
+
 PATH = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 
 
@@ -29,28 +32,22 @@ class CrdError(Exception):
     """
 
 
-class _Served(NamedTuple):
-    """One version of a resource that the API server serves or should serve."""
-
-    group_version: str
-    plural: str
-
-
-def install(kubeconfig: Path, directories: Iterable[Path]) -> list[str]:
+def install(kubeconfig: Path, directories: Iterable[Path]) -> None:
     """Apply every CRD in these directories.
 
-    Wait until discovery lists all kinds, and return the names of the CRDs. Raises CrdError. A second call with the same
-    CRDs changes nothing. A directory that does not exist is skipped.
+    Return when discovery lists all kinds. Raises CrdError. A second call with the same CRDs changes nothing. A
+    directory that does not exist is skipped.
     """
     admin = Admin(kubeconfig)
     definitions = [definition for directory in directories for definition in _definitions(directory)]
     try:
         for definition in definitions:
-            _apply(admin, definition)
-        _wait_until_served(admin, {served for definition in definitions for served in _served_versions(definition)})
+            admin.apply(f"{PATH}/{name_of(definition)}", definition)
+        wait_until_served(admin, definitions)
+    except Rejected as error:
+        raise CrdError(f"{name_of(definition)}: {error}") from error
     except Unanswered as error:
         raise CrdError(f"the API server does not answer: {error}") from error
-    return [_name(definition) for definition in definitions]
 
 
 def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
@@ -64,44 +61,35 @@ def _definitions(directory: Path) -> Iterator[dict[str, Any]]:
                 yield document
 
 
-def _apply(admin: Admin, definition: dict[str, Any]) -> None:
-    """Apply one CRD with server-side apply. A second call with the same CRD changes nothing."""
-    path = f"{PATH}/{_name(definition)}?fieldManager=vmherd-sandbox&force=true"
-    try:
-        admin.send("PATCH", path, json.dumps(definition).encode(), "application/apply-patch+yaml")
-    except Rejected as error:
-        raise CrdError(f"{_name(definition)}: {error}") from error
-
-
-def _served_versions(definition: dict[str, Any]) -> Iterator[_Served]:
-    spec = definition["spec"]
-    for version in spec["versions"]:
-        if version["served"]:
-            yield _Served(f"{spec['group']}/{version['name']}", spec["names"]["plural"])
-
-
-def _wait_until_served(admin: Admin, wanted: set[_Served]) -> None:
-    """Wait until discovery lists all wanted resources.
+def wait_until_served(admin: Admin, definitions: Iterable[dict[str, Any]]) -> None:
+    """Wait until discovery lists all kinds of these CRDs.
 
     Raises CrdError after SERVED_TIMEOUT_S seconds. Discovery lists a kind shortly after its CRD has the condition
     Established.
     """
+    missing = {served for definition in definitions for served in _served_versions(definition)}
     deadline = time.monotonic() + SERVED_TIMEOUT_S
-    while missing := wanted - _discovered(admin, {served.group_version for served in wanted}):
+    while missing := missing - _discovered(admin, {group_version for group_version, _ in missing}):
         if time.monotonic() > deadline:
             names = ", ".join(sorted(f"{plural} ({version})" for version, plural in missing))
             raise CrdError(f"not served after {SERVED_TIMEOUT_S:g} s: {names}; {_failure_reason(admin)}")
         time.sleep(0.05)
 
 
-def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[_Served]:
-    discovered: set[_Served] = set()
+def _served_versions(definition: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the group with its version, and the plural, of each version that the API server should serve."""
+    spec = definition["spec"]
+    for version in spec["versions"]:
+        if version["served"]:
+            yield f"{spec['group']}/{version['name']}", spec["names"]["plural"]
+
+
+def _discovered(admin: Admin, group_versions: Iterable[str]) -> set[tuple[str, str]]:
+    discovered: set[tuple[str, str]] = set()
     for group_version in group_versions:
-        try:
+        with suppress(Rejected):
             resources = admin.get(f"/apis/{group_version}")["resources"]
-        except Rejected:
-            continue
-        discovered.update(_Served(group_version, resource["name"]) for resource in resources)
+            discovered.update((group_version, resource["name"]) for resource in resources)
     return discovered
 
 
@@ -110,14 +98,10 @@ def _failure_reason(admin: Admin) -> str:
     for definition in admin.get(PATH)["items"]:
         for condition in definition.get("status", {}).get("conditions", ()):
             bad = "True" if condition["type"] == "NonStructuralSchema" else "False"
-            if condition["status"] == bad and condition["type"] in (
-                "Established",
-                "NamesAccepted",
-                "NonStructuralSchema",
-            ):
-                return f"{_name(definition)}: {condition.get('message', condition['type'])}"
+            if condition["status"] == bad and condition["type"] in CHECKED:
+                return f"{name_of(definition)}: {condition.get('message', condition['type'])}"
     return "the API server gives no reason"
 
 
-def _name(definition: dict[str, Any]) -> str:
+def name_of(definition: dict[str, Any]) -> str:
     return str(definition["metadata"]["name"])

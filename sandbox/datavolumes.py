@@ -21,36 +21,33 @@ succeeded. The owners of the DataVolume then own its PVC.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime
 from math import ceil
 from typing import Final
 
-import msgspec
-from msgspec import UNSET, Struct, UnsetType
+from msgspec import Struct
 
+from controller.apimachinery.conditions import Condition
+from controller.apimachinery.owner_references import controller_reference
 from controller.apimachinery.quantities import parse_quantity
-from informers.meta import ObjectMeta, OwnerReference, annotations_of
+from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
 from sandbox.behavior import SHORTEST_VISIBLE_S, creation_time
 from sandbox.claims import (
     BLOCK,
     CLAIMS,
+    DEFAULT_SIZE,
     WAITING,
     WAITING_PHASE,
     ClaimSpec,
     Requests,
     Resources,
     SimulatedClaim,
-    is_bound,
-    requested_size,
     waiting_phase,
 )
-from sandbox.conditions import Condition
-from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
-from sandbox.persistent_volumes import DEFAULT_SIZE
+from sandbox.conditions import adoption, can_be_adopted, is_controlled_by
 from sandbox.settings import RESIZE, RESIZE_AFTER, SimulationSettings, read_settings
-from sandbox.step import Change, Create, Delete, Patch, Step
+from sandbox.step import Change, Create, Delete, Patch, Step, creation, patch_of
 
 SUCCEEDED: Final = "Succeeded"
 FAILED: Final = "Failed"
@@ -92,34 +89,6 @@ DATA_VOLUMES: Final = Resource(
 )
 
 
-class _NewMeta(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    name: str
-    labels: Mapping[str, str] | None = None
-    annotations: Mapping[str, str] | None = None
-    owner_references: tuple[OwnerReference, ...] = ()
-
-
-class _New(Struct, frozen=True, rename="camel"):
-    api_version: str
-    kind: str
-    metadata: _NewMeta
-    spec: ClaimSpec
-
-
-class _Meta(Struct, frozen=True, kw_only=True, rename="camel"):
-    uid: str
-    resource_version: str
-    owner_references: tuple[OwnerReference, ...] | UnsetType = UNSET
-
-
-class _Body(Struct, frozen=True):
-    metadata: _Meta
-    status: DataVolumeStatus | UnsetType = UNSET
-
-
-_encode: Final = msgspec.json.Encoder().encode
-
-
 def phase_of_volume(volume: SimulatedDataVolume) -> str:
     return (volume.status.phase or "") if volume.status is not None else ""
 
@@ -143,39 +112,35 @@ def volume_step(volume: SimulatedDataVolume, claim: SimulatedClaim | None, now: 
         return Step()
     settings = read_settings(annotations_of(meta))
     if claim is None:
-        return Step(effects=(Create(CLAIMS, _new_claim(volume)),), warnings=settings.warnings)
+        return Step(effects=(_new_claim(volume),))
     if can_be_adopted(claim.metadata):
-        owner = controlled_by(DATA_VOLUMES, meta)
-        return Step(
-            effects=(Change(CLAIMS, meta.name, adoption_patch(claim.metadata, owner)),), warnings=settings.warnings
-        )
+        return Step(effects=(adoption(CLAIMS, claim.metadata, DATA_VOLUMES, meta),))
     phase = phase_of_volume(volume)
     if phase == SUCCEEDED and annotations_of(meta).get(DELETE_AFTER_COMPLETION) == "true":
         return Step(effects=_collect(volume, claim))
     if phase in (SUCCEEDED, FAILED):
-        return Step(warnings=settings.warnings)
+        return Step()
     waiting = waiting_phase(meta)
-    if waiting and not is_bound(claim):
+    if waiting and not claim.is_bound:
         write = _volume_status_patch(volume, waiting, now) if phase != waiting else None
-        return Step(write=write, warnings=settings.warnings)
-    usable = is_bound(claim) and is_controlled_by(claim.metadata, meta)
+        return Step(write=write)
+    usable = claim.is_bound and is_controlled_by(claim.metadata, meta)
     left_s = settings.ready_after_s - (now - creation_time(meta, first_seen)).total_seconds()
     wanted = _phase(settings, usable=usable, left_s=left_s)
     # Do not write a very short phase. Pending is written only after the duration `ready-after`. The PVC may be bound
     # before that.
     is_visible = left_s <= 0 or (usable and settings.ready_after_s >= SHORTEST_VISIBLE_S * 2)
     if wanted != phase and is_visible:
-        return Step(write=_volume_status_patch(volume, wanted, now), warnings=settings.warnings)
-    return Step(after_s=left_s if left_s > 0 else None, warnings=settings.warnings)
+        return Step(write=_volume_status_patch(volume, wanted, now))
+    return Step(after_s=left_s if left_s > 0 else None)
 
 
 def _collect(volume: SimulatedDataVolume, claim: SimulatedClaim) -> tuple[Change, Delete]:
     """Return two effects: the owners of the DataVolume become owners of the PVC, and the DataVolume is deleted."""
     others = tuple(owner for owner in claim.metadata.owner_references or () if owner.uid != volume.metadata.uid)
     owners = (*others, *(volume.metadata.owner_references or ()))
-    meta = claim.metadata
-    patch = _Meta(uid=meta.uid, resource_version=meta.resource_version, owner_references=owners)
-    hand_over = Change(CLAIMS, meta.name, Patch(_encode(_Body(patch))))
+    patch = patch_of(claim.metadata, versioned=True, metadata={"ownerReferences": owners})
+    hand_over = Change(CLAIMS, claim.metadata.name, patch)
     return hand_over, Delete(DATA_VOLUMES, volume.metadata.name, volume.metadata.uid)
 
 
@@ -187,28 +152,26 @@ def _phase(settings: SimulationSettings, *, usable: bool, left_s: float) -> str:
     return FAILED if settings.behavior == "fail" else SUCCEEDED
 
 
-def _new_claim(volume: SimulatedDataVolume) -> bytes:
-    spec = volume.spec or DataVolumeSpec()
+def _new_claim(volume: SimulatedDataVolume) -> Create:
+    spec, meta = volume.spec or DataVolumeSpec(), volume.metadata
     requested = spec.pvc or spec.storage or ClaimSpec()
     volume_mode = requested.volume_mode or (BLOCK if spec.pvc is None else None)
-    size = requested_size(requested) or DEFAULT_SIZE
-    annotations = {
-        name: value for name, value in annotations_of(volume.metadata).items() if name in _ANNOTATIONS_OF_CLAIM
+    size = requested.size or DEFAULT_SIZE
+    annotations = annotations_of(meta)
+    metadata = {
+        "name": meta.name,
+        "labels": meta.labels,
+        "annotations": {name: annotations[name] for name in _ANNOTATIONS_OF_CLAIM if name in annotations},
+        "ownerReferences": [controller_reference(DATA_VOLUMES, meta)],
     }
-    meta = _NewMeta(
-        name=volume.metadata.name,
-        labels=volume.metadata.labels,
-        annotations=annotations or None,
-        owner_references=(controlled_by(DATA_VOLUMES, volume.metadata),),
-    )
     spec_of_claim = ClaimSpec(
         access_modes=requested.access_modes or ("ReadWriteOnce",),
         resources=Resources(Requests(size if spec.pvc is not None or volume_mode == BLOCK else with_overhead(size))),
         storage_class_name=requested.storage_class_name,
         volume_mode=volume_mode,
-        volume_name=f"pvc-{volume.metadata.uid}",
+        volume_name=f"pvc-{meta.uid}",
     )
-    return _encode(_New(CLAIMS.api_version, CLAIMS.kind, meta, spec_of_claim))
+    return creation(CLAIMS, metadata, spec=spec_of_claim)
 
 
 def with_overhead(size: str | int | float) -> str | int | float:
@@ -235,8 +198,7 @@ def _volume_status_patch(volume: SimulatedDataVolume, phase: str, now: datetime)
     status = DataVolumeStatus(
         phase=phase, claim_name=meta.name, progress="100.0%" if done else "N/A", conditions=conditions
     )
-    meta_patch = _Meta(uid=meta.uid, resource_version=meta.resource_version)
-    return Patch(_encode(_Body(meta_patch, status)), "status")
+    return patch_of(meta, "status", versioned=True, status=status)
 
 
 def _condition(type_: str, is_true: bool, reason: str, now: datetime) -> Condition:

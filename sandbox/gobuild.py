@@ -17,7 +17,7 @@ from contextlib import closing
 from pathlib import Path
 
 from sandbox.processes import with_death_signal
-from sandbox.progress import progress_display
+from sandbox.provide import progress_display
 
 GO = (1, 26)
 """The Go release (major, minor) for this version of Kubernetes.

@@ -22,13 +22,14 @@ from msgspec import Struct
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, TransportError
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
-from informers.meta import KubeObject, ObjectKey, version_number
+from informers.meta import KubeObject, ObjectKey, annotations_of, version_number
 from informers.objects import PatchType
 from informers.ratelimit import ItemBackoff
 from informers.resource import Resource
 from informers.store import Added, Change, Removed, Updated
 from informers.workqueue import WorkQueue
 from sandbox import step as steps
+from sandbox.settings import read_settings
 from sandbox.step import NextStep, Step
 
 log = structlog.get_logger()
@@ -64,15 +65,24 @@ class KindSimulator(Generic[T]):
     """The simulator of all objects of one kind.
 
     The function `behavior` returns the next step of an object. `informers` must contain an informer for each kind that
-    these steps write.
+    these steps write. If `warns` is True, the simulator logs why it ignores an annotation of an object.
     """
 
-    def __init__(self, resource: Resource[T], behavior: NextStep[T], client: ApiClient, informers: Informers) -> None:
+    def __init__(
+        self,
+        resource: Resource[T],
+        behavior: NextStep[T],
+        client: ApiClient,
+        informers: Informers,
+        *,
+        warns: bool = False,
+    ) -> None:
         self.name = resource.plural
         self._resource = resource
         self._behavior = behavior
         self._client = client
         self._informers = informers
+        self._warns = warns
         self._store = informers[resource].store
         informers[resource].add_handler(self._on_change)
         self._queue: WorkQueue[ObjectKey] = WorkQueue(
@@ -149,8 +159,8 @@ class KindSimulator(Generic[T]):
             return
         now = datetime.now(UTC)
         step = self._behavior(obj, now, self._first_seen.get(key, now))
-        for warning in step.warnings:
-            self._log_warning_once(key, warning)
+        if self._warns:
+            self._log_warnings(key, read_settings(annotations_of(obj.metadata)).warnings)
         if step.effects or step.write is not None:
             await self._apply(key, step)
         elif step.after_s is not None:
@@ -225,10 +235,13 @@ class KindSimulator(Generic[T]):
         if version is not None and self._store.get(key) is not None:
             self._written.setdefault(key, {})[resource] = version
 
-    def _log_warning_once(self, key: ObjectKey, warning: str) -> None:
-        if warning not in self._logged_warnings:
-            self._logged_warnings.add(warning)
-            log.warning("annotation ignored", resource=self.name, namespace=key.namespace, name=key.name, why=warning)
+    def _log_warnings(self, key: ObjectKey, warnings: Iterable[str]) -> None:
+        for warning in warnings:
+            if warning not in self._logged_warnings:
+                self._logged_warnings.add(warning)
+                log.warning(
+                    "annotation ignored", resource=self.name, namespace=key.namespace, name=key.name, why=warning
+                )
 
     def _log_failure(self, key: ObjectKey, error: Exception) -> None:
         """Log the failure, unless the last attempt for the object failed too.
@@ -246,3 +259,10 @@ class KindSimulator(Generic[T]):
             line.warning("the API server rejected a simulated change", why=str(error))
         else:
             line.error("the simulator failed to process an object", exc_info=error)
+
+
+def subject_of(change: Change[T]) -> T:
+    """Return the object of a change: the new object, or the object that was removed."""
+    match change:
+        case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
+            return subject

@@ -17,9 +17,9 @@ from msgspec import Struct
 
 from controller.apimachinery.quantities import parse_quantity
 from controller.kubevirt.normal_form import VMI_SPEC, is_same
-from sandbox.step import Patch
+from sandbox.step import Patch, patch_of
 from sandbox.vmi_status import is_migratable
-from sandbox.vmis import SimulatedVMI, condition_of, domain_of, is_terminating, status_of
+from sandbox.vmis import SimulatedVMI
 
 Fields: TypeAlias = dict[str, Any]
 
@@ -41,7 +41,6 @@ SMALLEST_PLUGGABLE: Final = 1024**3
 """The minimum memory of a guest in bytes for memory hotplug."""
 
 _PLACEMENT: Final = ("nodeSelector", "affinity", "tolerations")
-_encode: Final = msgspec.json.Encoder().encode
 
 
 class Update(Struct, frozen=True):
@@ -62,7 +61,7 @@ def update_for(started: Fields, current: Fields, vmi: SimulatedVMI) -> Update:
     """
     if not _is_live_updatable(started, current, vmi):
         return Update(OTHER_FIELD)
-    if is_terminating(vmi):
+    if vmi.is_terminating:
         return Update()
     spec = _template_spec(current)
     return _cpu_update(spec, vmi) or _placement_update(spec, vmi) or _memory_update(spec, vmi) or Update()
@@ -115,20 +114,20 @@ def _without_volumes(spec: Fields, names: set[str]) -> Fields:
 
 
 def _cpu_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
-    wanted, has = _nested(spec, "domain", "cpu", "sockets"), domain_of(vmi).cpu
+    wanted, has = _nested(spec, "domain", "cpu", "sockets"), vmi.domain.cpu
     if not isinstance(wanted, int) or has is None or wanted == (has.sockets or 0):
         return None
-    change = condition_of(vmi, "HotVCPUChange")
+    change = vmi.condition("HotVCPUChange")
     if change is not None and change.status == "True":
         why = "Error encountered while handling CPU change request: another CPU hotplug is in progress"
         return Update(failure=("HotPlugCPUError", why))
-    topology = status_of(vmi).current_cpu_topology
+    topology = vmi.told.current_cpu_topology
     at_boot = topology.sockets if topology is not None else has.sockets or 1
     if wanted > (has.max_sockets or MAX_HOTPLUG_RATIO * at_boot):
         return Update(TOO_MANY_SOCKETS)
     if wanted < (has.sockets or 0):
         return Update(FEWER_SOCKETS)
-    return Update(patch=_spec_patch(vmi, {"domain": {"cpu": {"sockets": wanted}}}))
+    return Update(patch=patch_of(vmi.metadata, spec={"domain": {"cpu": {"sockets": wanted}}}))
 
 
 def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
@@ -138,12 +137,12 @@ def _placement_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
     present = {"nodeSelector": has.node_selector, "affinity": has.affinity, "tolerations": has.tolerations}
     wanted = {name: spec.get(name) for name in _PLACEMENT}
     changes = merge_patch_for({k: v for k, v in present.items() if v}, {k: v for k, v in wanted.items() if v})
-    return Update(patch=_spec_patch(vmi, changes)) if changes else None
+    return Update(patch=patch_of(vmi.metadata, spec=changes)) if changes else None
 
 
 def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
-    wanted, has = _nested(spec, "domain", "memory", "guest"), domain_of(vmi).memory
-    told = status_of(vmi).memory
+    wanted, has = _nested(spec, "domain", "memory", "guest"), vmi.domain.memory
+    told = vmi.told.memory
     if wanted is None or has is None or has.guest is None or told is None or told.guest_current is None:
         return None
     new, now = parse_quantity(wanted), parse_quantity(has.guest)
@@ -157,7 +156,7 @@ def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
         most = at_boot * MAX_HOTPLUG_RATIO
     if most is None:
         return Update(NO_HOTPLUG)
-    change = condition_of(vmi, "HotMemoryChange")
+    change = vmi.condition("HotMemoryChange")
     if change is not None and change.status == "True":
         why = "error encountered while handling memory hotplug requests: another memory hotplug is in progress"
         return Update(failure=("HotPlugMemoryError", why))
@@ -165,7 +164,7 @@ def _memory_update(spec: Fields, vmi: SimulatedVMI) -> Update | None:
         return Update(LESS_MEMORY)
     if new > most:
         return Update(TOO_MUCH_MEMORY)
-    return Update(patch=_spec_patch(vmi, {"domain": {"memory": {"guest": wanted}}}))
+    return Update(patch=patch_of(vmi.metadata, spec={"domain": {"memory": {"guest": wanted}}}))
 
 
 def merge_patch_for(old: Fields, new: Fields) -> Fields:
@@ -179,10 +178,6 @@ def merge_patch_for(old: Fields, new: Fields) -> Fields:
         elif before != value:
             patch[name] = value
     return patch
-
-
-def _spec_patch(vmi: SimulatedVMI, changes: Fields) -> Patch:
-    return Patch(_encode({"metadata": {"uid": vmi.metadata.uid}, "spec": changes}))
 
 
 def _template_spec(vm_spec: Fields) -> Fields:

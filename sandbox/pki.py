@@ -42,7 +42,7 @@ class Pki:
         self._ca = trustme.CA(organization_name="vmherd sandbox")
         self._front_proxy = trustme.CA(organization_name="vmherd sandbox front proxy")
         self.ca = self._write("ca.crt", self._ca.cert_pem.bytes())
-        self.front_proxy_ca = self._write("front-proxy-ca.crt", self._front_proxy.cert_pem.bytes())
+        self._write("front-proxy-ca.crt", self._front_proxy.cert_pem.bytes())
 
     def server(self) -> Identity:
         """Create the serving certificate of kube-apiserver.
@@ -63,16 +63,19 @@ class Pki:
         """Create the client certificate that the API server presents to aggregated API servers."""
         return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
 
-    def service_account_keys(self) -> tuple[Path, Path]:
-        """Create the key pair for service account tokens. Return the paths of the private key and the public key."""
+    def service_account_keys(self) -> None:
+        """Create the key pair for service account tokens: `sa.key` and `sa.pub`."""
         key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        self._write(
+            "sa.key",
+            key.private_bytes(
+                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+            ),
         )
-        public = key.public_key().public_bytes(
-            serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo
+        self._write(
+            "sa.pub",
+            key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
         )
-        return self._write("sa.key", private), self._write("sa.pub", public)
 
     def _issue(self, ca: trustme.CA, file: str, user: str, group: str, names: tuple[str, ...]) -> Identity:
         issued = ca.issue_cert(

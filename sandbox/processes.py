@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import os
 import random
-import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -25,6 +25,7 @@ _BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT, _HIGHEST_PORT = 20000, 32767
 _ENOUGH_PORTS = 1000
+_POLL_S = 0.02
 
 
 class ProcessRef(Struct, frozen=True):
@@ -149,29 +150,23 @@ def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
     The process need not be a child of the caller. Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises
     PermissionError if the process belongs to another user.
     """
-    try:
-        handle = os.pidfd_open(ref.pid)
-    except ProcessLookupError:
+    if not ref.alive:
         return False
-    try:
-        # Check the start time after the pidfd is open. A pidfd refers to the same process even if the pid is reused.
-        if not ref.alive:
-            return False
-        for number in (signal.SIGTERM, signal.SIGKILL):
-            signal.pidfd_send_signal(handle, number)
-            if _wait_for_exit(handle, grace_s):
-                break
-    except ProcessLookupError:
-        pass
-    finally:
-        os.close(handle)
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with suppress(ProcessLookupError):
+            os.kill(ref.pid, number)
+        if _has_ended(ref, grace_s):
+            break
     return True
 
 
-def _wait_for_exit(handle: int, within_s: float) -> bool:
-    poll = select.poll()
-    poll.register(handle, select.POLLIN)
-    return bool(poll.poll(within_s * 1000))
+def _has_ended(ref: ProcessRef, within_s: float) -> bool:
+    give_up = time.monotonic() + within_s
+    while ref.alive:
+        if time.monotonic() > give_up:
+            return False
+        time.sleep(_POLL_S)
+    return True
 
 
 def free_ports(count: int) -> list[int]:

@@ -16,11 +16,12 @@ import urllib.request
 from collections.abc import Iterable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlsplit
 
 from msgspec import Struct
 
-from sandbox.progress import progress_display
+from sandbox.provide import progress_display
 
 KUBERNETES = "1.37.1"
 ETCD = "3.7.3"
@@ -58,6 +59,8 @@ class Releases(Struct, frozen=True):
                 url = f"{self.kubernetes}/bin/linux/{arch}/{program}"
                 _save(url, target, _first_word(_read(f"{url}.sha256")))
         except (OSError, HTTPException, tarfile.TarError, ValueError, LookupError) as error:
+            if isinstance(error, HTTPError):
+                error.close()  # the error has the open answer
             raise DownloadError(_reason(error)) from error
 
     def _fetch_etcd(self, arch: str, target: Path) -> None:

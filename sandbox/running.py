@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import tempfile
 import traceback
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
@@ -20,7 +21,7 @@ from typing import Any, TypeAlias
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.home import Home, State
-from sandbox.processes import reference
+from sandbox.processes import free_ports, reference
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HANDLED = (*SIGNALS, signal.SIGALRM)
@@ -91,6 +92,35 @@ def run_sandbox(
         if plane is not None:
             plane.stop()
         home.tidy()
+
+
+@contextmanager
+def temporary_plane(purpose: str) -> Iterator[ControlPlane]:
+    """Run a control plane in a temporary directory while the block runs.
+
+    Raises BinariesUnavailable, ControlPlaneError or CrdError.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"vmherd-{purpose}-") as directory:
+        plane = ControlPlane(Path(directory), find_binaries())
+        try:
+            plane.start()
+            yield plane
+        finally:
+            ignore_signals()  # a second Ctrl-C must not interrupt the removal of files
+            plane.stop()
+
+
+def start_controller(plane: ControlPlane, *options: str) -> int:
+    """Start the controller on a control plane, and return the port of its metrics."""
+    metrics, health = free_ports(2)
+    addresses = f"--metrics-bind-address=127.0.0.1:{metrics}", f"--health-probe-bind-address=127.0.0.1:{health}"
+    plane.start_program("controller", "controller", "run", *addresses, "--log-format=json", *options)
+    return metrics
+
+
+def ignore_signals() -> None:
+    for number in SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""This module reads the settings of the simulation from the annotations `sim.vmherd.dev/...` of an object.
+"""This module reads the settings of the simulation from options, and from annotations `sim.vmherd.dev/...` of objects.
 
 A VMI gets the annotations from its template. DataVolumes and PVCs can have the annotations too. A DataVolume with the
 behavior `fail` fails. A DataVolume with the behavior `never-ready` stays in progress. A PVC with the behavior
@@ -14,15 +14,14 @@ If the value of an annotation cannot be parsed, the default is used and a warnin
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
-from typing import Final, Literal, TypeAlias, TypeVar, get_args
+from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args
 
-from msgspec import Struct
+import click
+from msgspec import Struct, structs
 
 from controller.config.types import seconds_in
-
-T = TypeVar("T")
 
 READY_AFTER: Final = "sim.vmherd.dev/ready-after"
 """The annotation with the duration from the creation of a VMI to the condition Ready.
@@ -115,7 +114,6 @@ class SimulationSettings(Struct, frozen=True, kw_only=True):
 
 
 DEFAULT: Final = SimulationSettings()
-NAMES: Final = (READY_AFTER, BEHAVIOR, SHUTDOWN_AFTER, TIME_SCALE, DETAIL, RESIZE, RESIZE_AFTER)
 
 
 def read_settings(
@@ -126,27 +124,8 @@ def read_settings(
     `grace_s` is the termination grace period of the object in seconds, or 0 if the object has no grace period.
     `defaults` are the settings of an object without annotations.
     """
-    texts = tuple(annotations.get(name) for name in NAMES)
-    return defaults if texts == (None,) * len(NAMES) else _parse(texts, grace_s, defaults)
-
-
-@lru_cache(maxsize=256)
-def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSettings) -> SimulationSettings:
-    ready_after, behavior, shutdown_after, time_scale, detail, resize, resize_after = texts
-    warnings: list[str] = []
-    kind = _one_of(BEHAVIORS, BEHAVIOR, behavior, defaults.behavior, warnings)
-    slow_s = min(SLOW_SHUTDOWN_S, grace_s) if grace_s > 0 else SLOW_SHUTDOWN_S
-    shutdown_s = slow_s if kind == "slow-shutdown" else defaults.shutdown_after_s
-    return SimulationSettings(
-        behavior=kind,
-        ready_after_s=_duration(READY_AFTER, ready_after, defaults.ready_after_s, warnings),
-        shutdown_after_s=_duration(SHUTDOWN_AFTER, shutdown_after, shutdown_s, warnings),
-        time_scale=_scale(time_scale, defaults.time_scale, warnings),
-        detail=_one_of(DETAILS, DETAIL, detail, defaults.detail, warnings),
-        resize=_one_of(RESIZES, RESIZE, resize, defaults.resize, warnings),
-        resize_after_s=_duration(RESIZE_AFTER, resize_after, defaults.resize_after_s, warnings),
-        warnings=tuple(warnings),
-    )
+    texts = tuple(annotations.get(name) for name in _ANNOTATIONS)
+    return _parse(texts, grace_s, defaults) if any(text is not None for text in texts) else defaults
 
 
 def scale_of(text: str) -> float | None:
@@ -158,38 +137,76 @@ def scale_of(text: str) -> float | None:
     return scale if 0 <= scale <= 1 else None
 
 
-def _one_of(known: tuple[T, ...], annotation: str, text: str | None, default: T, warnings: list[str]) -> T:
-    for each in known:
-        if text == each:
-            return each
-    if text is not None:
-        warnings.append(f"annotation {annotation} is {_quoted(text)}: allowed are {', '.join(map(str, known))}")
-    return default
-
-
-def _scale(text: str | None, default: float, warnings: list[str]) -> float:
-    scale = default if text is None else scale_of(text)
-    if scale is None:
-        warnings.append(
-            f"annotation {TIME_SCALE} is {_quoted(str(text))}: expected a number from 0 to 1; "
-            f"{default:g} is used instead"
-        )
-        return default
-    return scale
-
-
-def _duration(annotation: str, text: str | None, default_s: float, warnings: list[str]) -> float:
-    if text is None:
-        return default_s
+def _duration(text: str) -> float | None:
     seconds = seconds_in(text)
-    if seconds is None or seconds > LONGEST_S:
-        warnings.append(
-            f"annotation {annotation} is {_quoted(text)}: expected a duration of at most 24h, such as 300ms, 2s or "
-            f"1m30s; {default_s:g}s is used instead"
-        )
-        return default_s
-    return seconds
+    return seconds if seconds is not None and seconds <= LONGEST_S else None
+
+
+def _one_of(known: Sequence[str]) -> tuple[Callable[[str], str | None], str]:
+    """Return the function that parses one of these words, and the text about a wrong word."""
+    return lambda text: text if text in known else None, f"allowed are {', '.join(known)}"
+
+
+_A_DURATION: Final = (
+    _duration,
+    "expected a duration of at most 24h, such as 300ms, 2s or 1m30s; {:g}s is used instead",
+)
+_A_SCALE: Final = (scale_of, "expected a number from 0 to 1; {:g} is used instead")
+_ANNOTATIONS: Final[Mapping[str, tuple[str, tuple[Callable[[str], Any], str]]]] = {
+    BEHAVIOR: ("behavior", _one_of(BEHAVIORS)),
+    READY_AFTER: ("ready_after_s", _A_DURATION),
+    SHUTDOWN_AFTER: ("shutdown_after_s", _A_DURATION),
+    TIME_SCALE: ("time_scale", _A_SCALE),
+    DETAIL: ("detail", _one_of(DETAILS)),
+    RESIZE: ("resize", _one_of(RESIZES)),
+    RESIZE_AFTER: ("resize_after_s", _A_DURATION),
+}
+"""For each annotation, its setting, the function that parses the value, and the text about a wrong value."""
+
+
+@lru_cache(maxsize=256)
+def _parse(texts: tuple[str | None, ...], grace_s: int, defaults: SimulationSettings) -> SimulationSettings:
+    settings, warnings = structs.asdict(defaults), []
+    for (annotation, (name, (parse, wrong))), text in zip(_ANNOTATIONS.items(), texts, strict=True):
+        value = None if text is None else parse(text)
+        if value is not None:
+            settings[name] = value
+        elif text is not None:
+            warnings.append(f"annotation {annotation} is {_quoted(text)}: {wrong.format(settings[name])}")
+        if name == "behavior" and settings[name] == "slow-shutdown":
+            settings["shutdown_after_s"] = min(SLOW_SHUTDOWN_S, grace_s) if grace_s > 0 else SLOW_SHUTDOWN_S
+    return SimulationSettings(**{**settings, "warnings": tuple(warnings)})
 
 
 def _quoted(text: str) -> str:
     return f'"{text}"' if len(text) <= _QUOTED_LENGTH else f'"{text[:_QUOTED_LENGTH]}..."'
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _scale(text: str) -> float:
+    scale = scale_of(text)
+    if scale is None:
+        raise click.BadParameter("expected a number from 0 to 1")
+    return scale
+
+
+def simulation_options(command: F) -> F:
+    """Add the options `--time-scale` and `--detail` to a command: the settings of objects without annotations."""
+    detail = click.option(
+        "--detail",
+        type=click.Choice(DETAILS),
+        default=DEFAULT.detail,
+        help="full: show each write of KubeVirt; short: leave out states that do not last",
+        show_default=True,
+    )
+    time_scale = click.option(
+        "--time-scale",
+        type=_scale,
+        metavar="FLOAT",
+        default=DEFAULT.time_scale,
+        help="factor of KubeVirt's waiting times, from 0 to 1",
+        show_default=True,
+    )
+    return time_scale(detail(command))

@@ -11,40 +11,39 @@ CRD of a kind is installed later, the simulation of the kind starts then.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import signal
 import sys
-from collections.abc import Coroutine, Iterable, Iterator
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import AsyncExitStack, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 
+import click
 import msgspec
 
+from controller.apimachinery.indexes import by_owner_uid
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
-from informers.meta import ObjectKey
+from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-from informers.store import ALL_NAMESPACES, Added, Change, Removed, Updated
+from informers.store import ALL_NAMESPACES, Change, Removed
 from sandbox import behavior, vm_behavior
-from sandbox.behavior import Obstacle
-from sandbox.claim_behavior import claim_step, is_growing
-from sandbox.claims import CLAIMS, SimulatedClaim, is_bound, waiting_phase
+from sandbox.claim_behavior import claim_step, persistent_volume_step
+from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PersistentVolume, SimulatedClaim, waiting_phase
+from sandbox.conditions import is_controlled_by
 from sandbox.datavolumes import DATA_VOLUMES, SUCCEEDED, SimulatedDataVolume, phase_of_volume, volume_step
-from sandbox.kind_simulator import KindSimulator
+from sandbox.kind_simulator import KindSimulator, subject_of
 from sandbox.launchers.simulator import LauncherSimulator
-from sandbox.ownership import is_controlled_by
-from sandbox.persistent_volumes import PERSISTENT_VOLUMES, PersistentVolume, key_of, persistent_volume_step
-from sandbox.settings import DEFAULT, DETAILS, SimulationSettings, scale_of
-from sandbox.step import Step
+from sandbox.settings import DEFAULT, Detail, SimulationSettings, simulation_options
+from sandbox.step import NextStep, Step
 from sandbox.virt_api import server
-from sandbox.virt_api.account import create_token, kubeconfig_with
+from sandbox.virt_api.account import create_token
 from sandbox.vm_revisions import REVISIONS, SimulatedRevision
 from sandbox.vm_status import RelatedObjects
-from sandbox.vmis import PVC_NOT_FOUND, VMIS, SimulatedVMI, claims_of
-from sandbox.vms import VMS, SimulatedVM, storage_of
+from sandbox.vmis import VMIS, Reason, SimulatedVMI
+from sandbox.vms import VMS, SimulatedVM
 
 USER_AGENT = "vmherd-simulator"
 WORKERS = 16
@@ -55,6 +54,8 @@ The number is small, because many workers slow down the controller under test.
 
 STARTING_POLL_S = 0.05
 """The seconds between two checks of the caches during the start."""
+
+T = TypeVar("T", bound=KubeObject)
 
 _STORAGE = "storage"
 _OWNER = "owner"
@@ -85,8 +86,7 @@ async def run(
         client = await stack.enter_async_context(open_client(credentials, user_agent=USER_AGENT, max_inflight=None))
         writer = client
         if virt_api and webhooks:
-            path = stack.enter_context(kubeconfig_with(await create_token(client), kubeconfig))
-            own = await load_credentials(str(path))
+            own = await load_credentials(os.fspath(kubeconfig), token=await create_token(client))
             writer = await stack.enter_async_context(open_client(own, user_agent=USER_AGENT, max_inflight=None))
         group = await stack.enter_async_context(asyncio.TaskGroup())
         if virt_api:
@@ -108,39 +108,33 @@ class _Cluster:
             watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
             return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=_no_jitter)
 
-        self._vms: SharedInformer[SimulatedVM] = informer_of(VMS, storage=_storage_keys_of_vm)
-        self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys_of_vmi)
+        self._vms: SharedInformer[SimulatedVM] = informer_of(VMS, storage=_storage_keys)
+        self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys)
         self._volumes: SharedInformer[SimulatedDataVolume] = informer_of(DATA_VOLUMES)
         self._claims: SharedInformer[SimulatedClaim] = informer_of(CLAIMS)
         self._disks: SharedInformer[PersistentVolume] = informer_of(PERSISTENT_VOLUMES)
-        self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=_owner_keys_of)
-        informers: dict[Resource[Any], SharedInformer[Any]] = {
-            VMS: self._vms,
-            VMIS: self._vmis,
-            DATA_VOLUMES: self._volumes,
-            CLAIMS: self._claims,
-            PERSISTENT_VOLUMES: self._disks,
-            REVISIONS: self._revisions,
-        }
-        self._launchers = LauncherSimulator(client, informer_of) if launchers else None
-        self._informers = (*informers.values(), *(self._launchers.informers if self._launchers else ()))
-        self._vm_simulator = KindSimulator(VMS, self._vm_step, client, informers)
-        self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
-        self._volume_simulator = KindSimulator(DATA_VOLUMES, self._volume_step, client, informers)
-        self._claim_simulator = KindSimulator(CLAIMS, self._claim_step, client, informers)
-        self._disk_simulator = KindSimulator(PERSISTENT_VOLUMES, self._disk_step, client, informers)
-        self._simulators: tuple[KindSimulator[Any], ...] = (
-            self._vm_simulator,
-            self._vmi_simulator,
-            self._volume_simulator,
-            self._claim_simulator,
-            self._disk_simulator,
-        )
-        self._vms.add_handler(self._on_vm_change)
-        self._vmis.add_handler(self._on_vmi_change)
-        self._volumes.add_handler(self._on_volume_change)
-        self._claims.add_handler(self._on_claim_change)
-        self._disks.add_handler(self._on_disk_change)
+        self._revisions: SharedInformer[SimulatedRevision] = informer_of(REVISIONS, owner=by_owner_uid)
+        watched = (self._vms, self._vmis, self._volumes, self._claims, self._disks, self._revisions)
+        self._informers: dict[Resource[Any], SharedInformer[Any]] = {each.resource: each for each in watched}
+        self._simulators: list[KindSimulator[Any]] = []
+
+        def simulator_of(
+            resource: Resource[Any], step: NextStep[Any], on_change: Callable[[Any], None]
+        ) -> KindSimulator[Any]:
+            self._informers[resource].add_handler(on_change)
+            warns = resource in (VMIS, DATA_VOLUMES, CLAIMS)  # a VM hands its annotations on to its VMI
+            self._simulators.append(KindSimulator(resource, step, client, self._informers, warns=warns))
+            return self._simulators[-1]
+
+        self._vm_simulator = simulator_of(VMS, self._vm_step, self._on_vm_change)
+        self._vmi_simulator = simulator_of(VMIS, self._vmi_step, self._on_vmi_change)
+        self._volume_simulator = simulator_of(DATA_VOLUMES, self._volume_step, self._on_volume_change)
+        self._claim_simulator = simulator_of(CLAIMS, self._claim_step, self._on_claim_change)
+        self._disk_simulator = simulator_of(PERSISTENT_VOLUMES, self._disk_step, self._on_disk_change)
+        self._launchers: LauncherSimulator | None = None
+        if launchers:
+            self._launchers = LauncherSimulator(client, informer_of, self._informers, self._vmi_simulator)
+            self._simulators += self._launchers.simulators
 
     async def run(self, workers: int) -> None:
         """Run all informers and simulators until the task is cancelled.
@@ -148,60 +142,57 @@ class _Cluster:
         The simulators start after the informers have listed all existing objects.
         """
         async with asyncio.TaskGroup() as group:
-            for informer in self._informers:
+            informers = self._informers.values()
+            for informer in informers:
                 group.create_task(informer.run(), name=f"simulator-{informer.resource.plural}-informer")
             # Poll, because no event reports a missing definition.
-            while not all(informer.synced.is_set() or informer.missing for informer in self._informers):  # noqa: ASYNC110
+            while not all(informer.synced.is_set() or informer.missing for informer in informers):  # noqa: ASYNC110
                 await asyncio.sleep(STARTING_POLL_S)
-            for simulator in self._simulators:
-                group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
             if self._launchers is not None:
                 await self._launchers.create_nodes()
-                for each in self._launchers.simulators:
-                    group.create_task(each.run(workers), name=f"simulator-launcher-{each.name}")
+            for simulator in self._simulators:
+                group.create_task(simulator.run(workers), name=f"simulator-{simulator.name}")
             # VMs may wait for DataVolumes, if the definition of DataVolumes was installed late.
             await self._volumes.synced.wait()
             self._vm_simulator.enqueue_all()
 
     def _vm_step(self, vm: SimulatedVM, now: datetime, _: datetime) -> Step:
-        key = vm.metadata.key
-        names = {name: ObjectKey(key.namespace, name) for name in storage_of(vm)}
-        volumes = {name: self._volumes.store.get(target) for name, target in names.items()}
-        claims = {name: self._claims.store.get(target) for name, target in names.items()}
         related = RelatedObjects(
-            vmi=self._vmis.store.get(key),
-            volumes={name: volume for name, volume in volumes.items() if volume is not None},
-            claims={name: claim for name, claim in claims.items() if claim is not None},
+            vmi=self._vmis.store.get(vm.metadata.key),
+            volumes=_storage_of(vm, self._volumes),
+            claims=_storage_of(vm, self._claims),
             revisions={each.metadata.name: each for each in self._revisions.store.by_index(_OWNER, vm.metadata.uid)},
             serves_data_volumes=self._volumes.synced.is_set() and not self._volumes.missing,
         )
         return vm_behavior.next_step(vm, related, now, defaults=self._defaults)
 
     def _vmi_step(self, vmi: SimulatedVMI, now: datetime, first_seen: datetime) -> Step:
-        claims = [self._claims.store.get(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi)]
-        obstacle = None
-        if any(claim is None for claim in claims):
-            obstacle = Obstacle(PVC_NOT_FOUND)
-        elif any(claim is not None and not is_bound(claim) for claim in claims) or self._is_populating(vmi):
-            obstacle = Obstacle()
         if self._launchers is not None:
+            step = self._launchers.vmi_step(vmi, now)
+            if step != Step():
+                return step
             vmi = msgspec.structs.replace(vmi, placement=self._launchers.node_for(vmi.metadata), has_pod=True)
+        claims = _storage_of(vmi, self._claims)
+        obstacle: str | None = None
+        if len(claims) < len(vmi.storage):
+            obstacle = Reason.PVC_NOT_FOUND
+        elif not all(claim.is_bound for claim in claims.values()) or self._is_populating(vmi):
+            obstacle = ""
         vm = self._vms.store.get(vmi.metadata.key)
         vm_exists = vm is not None and is_controlled_by(vmi.metadata, vm.metadata)
         return behavior.next_step(vmi, now, first_seen, obstacle, vm_exists=vm_exists, defaults=self._defaults)
 
     def _is_populating(self, vmi: SimulatedVMI) -> bool:
         """Return True if a DataVolume of the VMI has the annotation `waiting-phase` and is not ready yet."""
-        volumes = [self._volumes.store.get(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi)]
-        waited = [volume for volume in volumes if volume is not None and waiting_phase(volume.metadata)]
-        return any(phase_of_volume(volume) != SUCCEEDED for volume in waited)
+        volumes = _storage_of(vmi, self._volumes).values()
+        return any(waiting_phase(volume.metadata) and phase_of_volume(volume) != SUCCEEDED for volume in volumes)
 
     def _volume_step(self, volume: SimulatedDataVolume, now: datetime, first_seen: datetime) -> Step:
         return volume_step(volume, self._claims.store.get(volume.metadata.key), now, first_seen)
 
     def _claim_step(self, claim: SimulatedClaim, now: datetime, _: datetime) -> Step:
         users = self._vmis.store.by_index(_STORAGE, str(claim.metadata.key))
-        return claim_step(claim, self._disks.store.get(key_of(claim)), users, now)
+        return claim_step(claim, self._disks.store.get(claim.volume_key), users, now)
 
     def _disk_step(self, disk: PersistentVolume, _now: datetime, _first_seen: datetime) -> Step:
         if ALL_NAMESPACES not in self._namespaces and disk.claim.namespace not in self._namespaces:
@@ -213,54 +204,39 @@ class _Cluster:
             self._vmi_simulator.enqueue([change.last_known.metadata.key])
 
     def _on_vmi_change(self, change: Change[SimulatedVMI]) -> None:
-        vmi = _subject(change)
+        vmi = subject_of(change)
         key = vmi.metadata.key
         self._vm_simulator.enqueue([key])
-        self._claim_simulator.enqueue(
-            target
-            for target in (ObjectKey(key.namespace, name) for name in claims_of(vmi))
-            if (claim := self._claims.store.get(target)) is not None
-            and (claim.metadata.deletion_timestamp is not None or not is_bound(claim) or is_growing(claim))
-        )
+        self._claim_simulator.enqueue(ObjectKey(key.namespace, name) for name in vmi.storage)
 
     def _on_volume_change(self, change: Change[SimulatedDataVolume]) -> None:
-        key = _subject(change).metadata.key
-        self._enqueue_users(self._vm_simulator, self._vms, key)
-        self._enqueue_users(self._vmi_simulator, self._vmis, key)
+        self._enqueue_users(subject_of(change).metadata.key)
 
     def _on_claim_change(self, change: Change[SimulatedClaim]) -> None:
-        claim = _subject(change)
+        claim = subject_of(change)
         key = claim.metadata.key
         self._volume_simulator.enqueue([key])
-        self._disk_simulator.enqueue([key_of(claim)])
-        self._enqueue_users(self._vm_simulator, self._vms, key)
-        self._enqueue_users(self._vmi_simulator, self._vmis, key)
+        self._disk_simulator.enqueue([claim.volume_key])
+        self._enqueue_users(key)
 
     def _on_disk_change(self, change: Change[PersistentVolume]) -> None:
-        self._claim_simulator.enqueue([_subject(change).claim_key])
+        self._claim_simulator.enqueue([subject_of(change).claim_key])
 
-    @staticmethod
-    def _enqueue_users(simulator: KindSimulator[Any], informer: SharedInformer[Any], storage: ObjectKey) -> None:
-        simulator.enqueue(user.metadata.key for user in informer.store.by_index(_STORAGE, str(storage)))
-
-
-def _subject(change: Change[Any]) -> Any:
-    match change:
-        case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
-            return subject
+    def _enqueue_users(self, storage: ObjectKey) -> None:
+        """Enqueue the VMs and VMIs that use the PVC or DataVolume with this key."""
+        for simulator, informer in ((self._vm_simulator, self._vms), (self._vmi_simulator, self._vmis)):
+            simulator.enqueue(user.metadata.key for user in informer.store.by_index(_STORAGE, str(storage)))
 
 
-def _storage_keys_of_vm(vm: SimulatedVM) -> Iterator[str]:
-    """Return the index keys of a VM: the key of each DataVolume and PVC that the VM uses."""
-    return (str(ObjectKey(vm.metadata.namespace, name)) for name in storage_of(vm))
+def _storage_of(user: SimulatedVM | SimulatedVMI, informer: SharedInformer[T]) -> dict[str, T]:
+    """Return the DataVolumes or PVCs that a VM or VMI uses, by name. Objects that do not exist are left out."""
+    found = {name: informer.store.get(ObjectKey(user.metadata.namespace, name)) for name in user.storage}
+    return {name: obj for name, obj in found.items() if obj is not None}
 
 
-def _storage_keys_of_vmi(vmi: SimulatedVMI) -> Iterator[str]:
-    return (str(ObjectKey(vmi.metadata.namespace, name)) for name in claims_of(vmi))
-
-
-def _owner_keys_of(revision: SimulatedRevision) -> Iterator[str]:
-    return (owner.uid for owner in revision.metadata.owner_references or ())
+def _storage_keys(user: SimulatedVM | SimulatedVMI) -> Iterator[str]:
+    """Return the index keys of a VM or VMI: the key of each DataVolume and PVC that it uses."""
+    return (str(ObjectKey(user.metadata.namespace, name)) for name in user.storage)
 
 
 def _no_jitter() -> float:
@@ -271,88 +247,38 @@ def _no_jitter() -> float:
     return 0.0
 
 
-def _scale(text: str) -> float:
-    scale = scale_of(text)
-    if scale is None:
-        raise argparse.ArgumentTypeError("expected a number from 0 to 1")
-    return scale
+async def _until_terminated(simulation: Coroutine[Any, Any, None]) -> None:
+    """Run the simulation. SIGTERM cancels it, so that it can remove its webhook configurations and its APIService."""
+    if task := asyncio.current_task():
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    await simulation
 
 
-async def _run_until_signal(simulation: Coroutine[Any, Any, None]) -> None:
-    """Run the simulation until SIGTERM or Ctrl-C.
-
-    SIGTERM cancels the simulation, so that it can remove its webhook configurations and its APIService.
-    """
-    task = asyncio.current_task()
-    was_terminated = False
-
-    def terminate() -> None:
-        nonlocal was_terminated
-        was_terminated = True
-        if task is not None:
-            task.cancel()
-
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, terminate)
-    try:
-        await simulation
-    except asyncio.CancelledError:
-        if not was_terminated:
-            raise
-
-
-def main() -> None:
-    """Run the simulator as a separate program until Ctrl-C or SIGTERM."""
+@click.command("python -m sandbox.simulator")
+@click.option(
+    "--kubeconfig", required=True, help="kubeconfig of the cluster; its user must be allowed to write these objects"
+)
+@simulation_options
+@click.option(
+    "--virt-api/--no-virt-api", default=True, help="serve start, stop and restart of VMs (subresources.kubevirt.io)"
+)
+@click.option(
+    "--webhooks/--no-webhooks", help="serve KubeVirt's webhooks too: they fill in defaults, and reject wrong objects"
+)
+@click.option("--launchers/--no-launchers", help="simulate virt-launcher Pods, their nodes, and migrations")
+@click.option(
+    "--log-level", default="info", type=click.Choice(("debug", "info", "warning", "error")), show_default=True
+)
+def main(*, kubeconfig: str, time_scale: float, detail: Detail, log_level: str, **services: Any) -> None:
+    """Simulate KubeVirt's virtual machines on a cluster, until Ctrl-C or SIGTERM."""
     # Configure logging only here, because other callers of `run` have their own configuration.
     from controller.logs import configure  # noqa: PLC0415
 
-    parser = argparse.ArgumentParser(
-        prog="python -m sandbox.simulator", description="Simulate KubeVirt's virtual machines on a cluster."
-    )
-    parser.add_argument(
-        "--kubeconfig", required=True, help="kubeconfig of the cluster; its user must be allowed to write these objects"
-    )
-    parser.add_argument(
-        "--time-scale",
-        type=_scale,
-        default=DEFAULT.time_scale,
-        help="factor of KubeVirt's waiting times, from 0 to 1 (default %(default)s)",
-    )
-    parser.add_argument(
-        "--detail",
-        choices=DETAILS,
-        default=DEFAULT.detail,
-        help="full: show each write of KubeVirt; short: leave out states that do not last (default %(default)s)",
-    )
-    parser.add_argument(
-        "--virt-api",
-        default=True,
-        action=argparse.BooleanOptionalAction,
-        help="serve start, stop and restart of VMs (subresources.kubevirt.io)",
-    )
-    parser.add_argument(
-        "--webhooks",
-        default=False,
-        action=argparse.BooleanOptionalAction,
-        help="serve KubeVirt's webhooks too: they fill in defaults, and reject wrong objects",
-    )
-    parser.add_argument(
-        "--launchers",
-        default=False,
-        action=argparse.BooleanOptionalAction,
-        help="simulate virt-launcher Pods, their nodes, and migrations",
-    )
-    parser.add_argument("--log-level", default="info", choices=("debug", "info", "warning", "error"))
-    arguments = parser.parse_args()
-    configure(arguments.log_level, "auto")
+    configure(log_level, "auto")
+    settings = SimulationSettings(time_scale=time_scale, detail=detail)
     try:
-        simulation = run(
-            arguments.kubeconfig,
-            defaults=SimulationSettings(time_scale=arguments.time_scale, detail=arguments.detail),
-            virt_api=arguments.virt_api,
-            webhooks=arguments.webhooks,
-            launchers=arguments.launchers,
-        )
-        asyncio.run(_run_until_signal(simulation))
+        with suppress(asyncio.CancelledError):  # SIGTERM
+            asyncio.run(_until_terminated(run(kubeconfig, defaults=settings, **services)))
     except ConfigurationError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(2)

@@ -9,13 +9,14 @@ of the cluster.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar
 
+import msgspec
 from msgspec import Struct
 
-from informers.meta import KubeObject
+from informers.meta import KubeObject, ObjectMeta
 from informers.resource import Resource
 
 T = TypeVar("T", bound=KubeObject)
@@ -31,11 +32,37 @@ class Patch(Struct, frozen=True):
     subresource: str = ""
 
 
+def patch_of(
+    meta: ObjectMeta,
+    subresource: str = "",
+    *,
+    versioned: bool = False,
+    metadata: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Patch:
+    """Return the patch of the object with the metadata `meta`. `metadata` and `fields` are the changes.
+
+    A merge patch replaces a list as a whole. If `versioned` is True, the API server rejects the patch if the object has
+    changed in the meantime.
+    """
+    version = {"resourceVersion": meta.resource_version} if versioned else {}
+    return Patch(
+        msgspec.json.encode({"metadata": {"uid": meta.uid, **version, **(metadata or {})}, **fields}), subresource
+    )
+
+
 class Create(Struct, frozen=True):
     """The creation of another object in the same namespace. If the other object already exists, nothing is done."""
 
     resource: Resource[Any]
     body: bytes
+
+
+def creation(resource: Resource[Any], metadata: Mapping[str, Any], **fields: Any) -> Create:
+    """Return the creation of an object of this kind. Empty metadata is left out."""
+    meta = {name: value for name, value in metadata.items() if value}
+    document = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": meta, **fields}
+    return Create(resource, msgspec.json.encode(document))
 
 
 class Change(Struct, frozen=True):
@@ -72,13 +99,12 @@ class Step(Struct, frozen=True, kw_only=True):
     """The next action for one object. `effects` change other objects, and `write` then patches the object itself.
 
     `after_s` is the number of seconds until the next call of the behavior. With None, the next call waits for a change.
-    `after_s` is used only in steps without `effects` and `write`. `warnings` are texts about ignored annotations.
+    `after_s` is used only in steps without `effects` and `write`.
     """
 
     effects: tuple[Effect, ...] = ()
     write: Patch | None = None
     after_s: float | None = None
-    warnings: tuple[str, ...] = ()
 
 
 NextStep: TypeAlias = Callable[[T, datetime, datetime], Step]

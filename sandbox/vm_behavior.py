@@ -27,11 +27,11 @@ import msgspec
 
 from controller.kubevirt.normal_form import VMI_TEMPLATE, is_same
 from informers.meta import annotations_of
+from sandbox.conditions import adoption, can_be_adopted
 from sandbox.datavolumes import DATA_VOLUMES, is_handed_over, phase_of_volume
 from sandbox.live_update import Update, update_for
-from sandbox.ownership import adoption_patch, can_be_adopted, controlled_by, is_controlled_by
 from sandbox.settings import BEHAVIOR, DEFAULT, SimulationSettings, read_settings
-from sandbox.step import Change, Create, Delete, Effect, Step
+from sandbox.step import Change, Delete, Effect, Step, patch_of
 from sandbox.vm_revisions import record_start, spec_in, start_revision
 from sandbox.vm_status import (
     PROVISIONED,
@@ -39,39 +39,14 @@ from sandbox.vm_status import (
     STOP,
     Pass,
     RelatedObjects,
+    Situation,
     asks_for,
-    lacks_data_volumes,
     must_rerun,
     next_status,
 )
-from sandbox.vmi_status import finalizers_patch, generation_patch
-from sandbox.vmis import (
-    CONTROLLER_FINALIZER,
-    VMIS,
-    SimulatedVMI,
-    finalizers_of,
-    is_final,
-    is_observed,
-    is_terminating,
-)
-from sandbox.vmis import has_finalizer as vmi_has_finalizer
-from sandbox.vms import (
-    GENERATION,
-    VMS,
-    SimulatedVM,
-    annotations_of_template,
-    data_volume_templates_of,
-    finalizer_patch,
-    generation_of,
-    has_finalizer,
-    manifest,
-    observed_patch,
-    start,
-    status_of,
-    status_patch,
-    strategy_of,
-    template_of,
-)
+from sandbox.vmi_status import vmi_patch
+from sandbox.vmis import CONTROLLER_FINALIZER, OBSERVED_VERSIONS, VMIS, SimulatedVMI, is_observed
+from sandbox.vms import GENERATION, VMS, SimulatedVM, create, finalizer_patch, start, status_patch
 
 NO_DATA_VOLUMES: Final = (
     "FailedCreate",
@@ -86,36 +61,29 @@ def next_step(
     vm: SimulatedVM, related: RelatedObjects, now: datetime, *, defaults: SimulationSettings = DEFAULT
 ) -> Step:
     """Return the next step for this VM: change other objects, or write the status, or both, or wait."""
-    vmi = related.vmi
-    own_vmi = vmi if vmi is not None and is_controlled_by(vmi.metadata, vm.metadata) else None
-    settings = read_settings(annotations_of_template(template_of(vm)), defaults=defaults)
+    settings = read_settings(vm.template.annotations, defaults=defaults)
     if settings.detail == "full" and not is_observed(vm.metadata):
-        return Step(write=observed_patch(vm))
+        return Step(write=patch_of(vm.metadata, metadata={"annotations": OBSERVED_VERSIONS}))
     if vm.metadata.deletion_timestamp is not None:
-        return _delete(vm, own_vmi, related, now, settings)
-    if not has_finalizer(vm):
+        return _delete(Situation(vm, related, now, settings))
+    if not vm.has_finalizer:
         return Step(write=finalizer_patch(vm, finalizer=True))
     storage = (*_adopt(vm, related), *_missing_data_volumes(vm, related, settings))
     if storage:
         return Step(effects=storage)
-    return _run(vm, own_vmi, related, now, settings)
+    return _run(Situation(vm, related, now, settings))
 
 
-def _run(
-    vm: SimulatedVM,
-    own_vmi: SimulatedVMI | None,
-    related: RelatedObjects,
-    now: datetime,
-    settings: SimulationSettings,
-) -> Step:
+def _run(situation: Situation) -> Step:
     """Return the next step for a VM that is not being deleted.
 
     The step contains the effects of the run strategy and of a changed spec, and the new status.
     """
+    vm, own_vmi, related, now = situation.vm, situation.own_vmi, situation.related, situation.now
     bumped = _generation_bump(vm, own_vmi, related)
     effects: list[Effect] = [bumped] if bumped is not None else []
-    is_provisioned = strategy_of(vm) == "Halted" or _provisioned(vm, related)
-    stops = own_vmi is not None and not is_terminating(own_vmi) and is_provisioned and _must_stop(vm, own_vmi)
+    is_provisioned = vm.strategy == "Halted" or _provisioned(vm, related)
+    stops = own_vmi is not None and not own_vmi.is_terminating and is_provisioned and _must_stop(vm, own_vmi)
     starts = related.vmi is None and is_provisioned and _must_start(vm, now)
     if own_vmi is not None and stops:
         effects.append(_stop(own_vmi))
@@ -127,32 +95,24 @@ def _run(
     done = Pass(
         starts=starts,
         stops=stops,
-        generation=None if own_vmi is None else _generation_in(own_vmi) if bumped is None else generation_of(vm),
+        generation=None if own_vmi is None else _generation_in(own_vmi) if bumped is None else vm.generation,
         restart_message=None if update is None else update.restart_message,
-        failure=NO_DATA_VOLUMES if lacks_data_volumes(vm, related) else update.failure if update is not None else None,
-        time_scale=settings.time_scale,
+        failure=NO_DATA_VOLUMES if situation.lacks_data_volumes else update.failure if update is not None else None,
     )
-    if starts and settings.detail == "short":
+    if starts and situation.settings.detail == "short":
         return Step(effects=tuple(effects))
     wait_s = _backoff_s(vm, now) if own_vmi is None else None
-    return _with_status(vm, own_vmi, related, now, done, effects=tuple(effects)) or Step(after_s=wait_s)
+    return _with_status(situation, done, tuple(effects)) or Step(after_s=wait_s)
 
 
-def _with_status(
-    vm: SimulatedVM,
-    own_vmi: SimulatedVMI | None,
-    related: RelatedObjects,
-    now: datetime,
-    done: Pass,
-    *,
-    effects: tuple[Effect, ...],
-) -> Step | None:
+def _with_status(situation: Situation, done: Pass, effects: tuple[Effect, ...] = ()) -> Step | None:
     """Return the step with these effects and the new status, or None if there is nothing to do.
 
     If the status already contains the result of an ended VMI, the step removes the VMI's finalizer.
     """
-    status = next_status(vm, own_vmi, related, now, done)
-    if status != status_of(vm):
+    vm, own_vmi = situation.vm, situation.own_vmi
+    status = next_status(situation, done)
+    if status != vm.told:
         return Step(effects=effects, write=status_patch(vm, status))
     if not effects and own_vmi is not None and _is_releasable(own_vmi):
         effects = (_release(own_vmi),)
@@ -160,41 +120,35 @@ def _with_status(
 
 
 def _is_releasable(own_vmi: SimulatedVMI) -> bool:
-    return is_final(own_vmi) and vmi_has_finalizer(own_vmi, CONTROLLER_FINALIZER)
+    return own_vmi.is_final and CONTROLLER_FINALIZER in own_vmi.finalizers
 
 
 def _release(own_vmi: SimulatedVMI) -> Change:
     """Return the patch that removes the VM controller's finalizer from the VMI."""
-    left = tuple(name for name in finalizers_of(own_vmi) if name != CONTROLLER_FINALIZER)
-    return Change(VMIS, own_vmi.metadata.name, finalizers_patch(own_vmi, left))
+    left = tuple(name for name in own_vmi.finalizers if name != CONTROLLER_FINALIZER)
+    return Change(VMIS, own_vmi.metadata.name, vmi_patch(own_vmi, finalizers=left))
 
 
-def _delete(
-    vm: SimulatedVM,
-    own_vmi: SimulatedVMI | None,
-    related: RelatedObjects,
-    now: datetime,
-    settings: SimulationSettings,
-) -> Step:
+def _delete(situation: Situation) -> Step:
     """Return the next step for a VM that is being deleted.
 
     KubeVirt's finalizer of the VM is removed when the VMI no longer exists. If the VM has the finalizer `orphan`,
     KubeVirt's finalizer is removed at once and the VMI is kept. If the VM has another finalizer too, the VM stays. Then
     the VM's status shows that the VMI is gone.
     """
+    vm, own_vmi = situation.vm, situation.own_vmi
     orphans = ORPHAN in (vm.metadata.finalizers or ())
-    if (own_vmi is None or orphans) and has_finalizer(vm):
+    if (own_vmi is None or orphans) and vm.has_finalizer:
         return Step(write=finalizer_patch(vm, finalizer=False))
     if orphans:
         return Step()
     if own_vmi is None:
-        return _with_status(vm, None, related, now, Pass(time_scale=settings.time_scale), effects=()) or Step()
-    stops = not is_terminating(own_vmi)
-    if settings.detail == "short" and not stops and _is_releasable(own_vmi):
+        return _with_status(situation, Pass()) or Step()
+    stops = not own_vmi.is_terminating
+    if situation.settings.detail == "short" and not stops and _is_releasable(own_vmi):
         return Step(effects=(_release(own_vmi),))
-    done = Pass(stops=stops, generation=_generation_in(own_vmi), time_scale=settings.time_scale)
-    effects = (_stop(own_vmi),) if stops else ()
-    return _with_status(vm, own_vmi, related, now, done, effects=effects) or Step()
+    done = Pass(stops=stops, generation=_generation_in(own_vmi))
+    return _with_status(situation, done, (_stop(own_vmi),) if stops else ()) or Step()
 
 
 def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjects) -> Change | None:
@@ -203,16 +157,15 @@ def _generation_bump(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: Rel
     The annotation says that the VMI runs the template of this generation. The result is None if the annotation is up to
     date, or if the template has changed since the start of the VMI.
     """
-    if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(generation_of(vm)):
+    if own_vmi is None or annotations_of(own_vmi.metadata).get(GENERATION) == str(vm.generation):
         return None
-    name = own_vmi.status.virtual_machine_revision_name if own_vmi.status is not None else None
-    revision = related.revisions.get(name or "")
+    revision = related.revisions.get(own_vmi.told.virtual_machine_revision_name or "")
     if revision is None:
         return None
     current = msgspec.json.decode(vm.spec)
     if not is_same(spec_in(revision).get("template"), current.get("template"), VMI_TEMPLATE):
         return None
-    return Change(VMIS, vm.metadata.name, generation_patch(own_vmi, GENERATION, generation_of(vm)))
+    return Change(VMIS, vm.metadata.name, vmi_patch(own_vmi, annotations={GENERATION: str(vm.generation)}))
 
 
 def _generation_in(own_vmi: SimulatedVMI) -> int | None:
@@ -227,7 +180,7 @@ def _update(vm: SimulatedVM, own_vmi: SimulatedVMI | None, related: RelatedObjec
     started = start_revision(vm, related.revisions)
     if started is None:
         return None
-    if started.revision == generation_of(vm):
+    if started.revision == vm.generation:
         return Update()
     return update_for(spec_in(started), msgspec.json.decode(vm.spec), own_vmi)
 
@@ -237,13 +190,12 @@ def _adopt(vm: SimulatedVM, related: RelatedObjects) -> Iterator[Effect]:
 
     Terminating objects and objects with another controller are not patched.
     """
-    controller = controlled_by(VMS, vm.metadata)
     if related.vmi is not None and can_be_adopted(related.vmi.metadata):
-        yield Change(VMIS, vm.metadata.name, adoption_patch(related.vmi.metadata, controller), adopts=True)
-    for name in data_volume_templates_of(vm):
+        yield adoption(VMIS, related.vmi.metadata, VMS, vm.metadata, checked=True)
+    for name in vm.data_volume_templates:
         volume = related.volumes.get(name)
         if volume is not None and can_be_adopted(volume.metadata):
-            yield Change(DATA_VOLUMES, name, adoption_patch(volume.metadata, controller), adopts=True)
+            yield adoption(DATA_VOLUMES, volume.metadata, VMS, vm.metadata, checked=True)
 
 
 def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: SimulationSettings) -> Iterator[Effect]:
@@ -251,20 +203,17 @@ def _missing_data_volumes(vm: SimulatedVM, related: RelatedObjects, settings: Si
     if not related.serves_data_volumes:
         return
     failing = {BEHAVIOR: "fail"} if settings.behavior == "datavolume-error" else {}
-    for name, template in data_volume_templates_of(vm).items():
+    for name, template in vm.data_volume_templates.items():
         if name not in related.volumes and not is_handed_over(related.claims.get(name), vm.metadata):
-            annotations = {**failing, **annotations_of_template(template)}
-            yield Create(
-                DATA_VOLUMES, manifest(DATA_VOLUMES, name, template, annotations, controlled_by(VMS, vm.metadata))
-            )
+            yield create(DATA_VOLUMES, name, vm, template, {**failing, **template.annotations})
 
 
 def _must_stop(vm: SimulatedVM, own_vmi: SimulatedVMI) -> bool:
-    match strategy_of(vm):
+    match vm.strategy:
         case "Halted":
             return True
         case "Always" | "RerunOnFailure":
-            return is_final(own_vmi) or asks_for(vm, STOP, own_vmi.metadata.uid)
+            return own_vmi.is_final or asks_for(vm, STOP, own_vmi.metadata.uid)
         case "Manual":
             return asks_for(vm, STOP, own_vmi.metadata.uid)
         case _:
@@ -272,7 +221,7 @@ def _must_stop(vm: SimulatedVM, own_vmi: SimulatedVMI) -> bool:
 
 
 def _must_start(vm: SimulatedVM, now: datetime) -> bool:
-    match strategy_of(vm):
+    match vm.strategy:
         case "Always":
             return _backoff_s(vm, now) is None
         case "RerunOnFailure":
@@ -289,7 +238,7 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
     """Return True if the VM's DataVolumes are ready. A DataVolume also counts as ready after CDI has deleted it."""
     names = [
         name
-        for name in data_volume_templates_of(vm)
+        for name in vm.data_volume_templates
         if name in related.volumes or not is_handed_over(related.claims.get(name), vm.metadata)
     ]
     return all(name in related.volumes and phase_of_volume(related.volumes[name]) in PROVISIONED for name in names)
@@ -297,7 +246,7 @@ def _provisioned(vm: SimulatedVM, related: RelatedObjects) -> bool:
 
 def _backoff_s(vm: SimulatedVM, now: datetime) -> float | None:
     """Return the remaining seconds of the backoff, or None if the VM may be started now."""
-    failure = status_of(vm).start_failure
+    failure = vm.told.start_failure
     if failure is None or failure.retry_after_timestamp is None:
         return None
     left_s = (failure.retry_after_timestamp - now).total_seconds()

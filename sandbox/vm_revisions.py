@@ -12,15 +12,11 @@ from typing import Any, Final
 import msgspec
 from msgspec import Raw, Struct
 
-from informers.meta import ObjectMeta, OwnerReference
+from controller.apimachinery.owner_references import controller_reference
+from informers.meta import ObjectMeta
 from informers.resource import Resource
-from sandbox.ownership import controlled_by
-from sandbox.step import Create, Delete, Effect
-from sandbox.vms import VMS, SimulatedVM, revision_name
-
-
-class _Data(Struct, frozen=True):
-    spec: Raw = Raw(b"{}")
+from sandbox.step import Delete, Effect, creation
+from sandbox.vms import VMS, SimulatedVM
 
 
 class SimulatedRevision(Struct, frozen=True):
@@ -34,38 +30,18 @@ REVISIONS: Final = Resource(
 )
 
 
-class _NewMeta(Struct, frozen=True, rename="camel"):
-    name: str
-    owner_references: tuple[OwnerReference, ...]
-
-
-class _New(Struct, frozen=True, rename="camel"):
-    api_version: str
-    kind: str
-    metadata: _NewMeta
-    data: _Data
-    revision: int
-
-
-_encode: Final = msgspec.json.Encoder().encode
-_decode_data: Final = msgspec.json.Decoder(_Data).decode
-
-
 def record_start(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> Iterator[Effect]:
     """Yield the effects that record a start of the VM.
 
     The effects create the ControllerRevision for the VM's generation and delete the revisions of earlier starts.
     """
-    name = revision_name(vm)
+    name = vm.revision_name
     for other in _of_starts(vm, revisions.values()):
         if other.metadata.name != name:
             yield Delete(REVISIONS, other.metadata.name, other.metadata.uid)
     if name not in revisions:
-        meta = _NewMeta(name, (controlled_by(VMS, vm.metadata),))
-        yield Create(
-            REVISIONS,
-            _encode(_New(REVISIONS.api_version, REVISIONS.kind, meta, _Data(vm.spec), vm.metadata.generation or 0)),
-        )
+        meta = {"name": name, "ownerReferences": [controller_reference(VMS, vm.metadata)]}
+        yield creation(REVISIONS, meta, data={"spec": vm.spec}, revision=vm.generation)
 
 
 def start_revision(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) -> SimulatedRevision | None:
@@ -74,7 +50,7 @@ def start_revision(vm: SimulatedVM, revisions: Mapping[str, SimulatedRevision]) 
 
 
 def spec_in(revision: SimulatedRevision) -> dict[str, Any]:
-    spec: dict[str, Any] = msgspec.json.decode(_decode_data(revision.data).spec)
+    spec: dict[str, Any] = msgspec.json.decode(revision.data).get("spec") or {}
     return spec
 
 

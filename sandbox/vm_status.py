@@ -14,37 +14,14 @@ from zlib import crc32
 import msgspec
 from msgspec import Struct
 
-from sandbox.claims import SimulatedClaim, is_bound
-from sandbox.conditions import Condition, Conditions, updated, without
+from controller.apimachinery.conditions import Condition
+from sandbox.claims import SimulatedClaim
+from sandbox.conditions import Conditions, is_controlled_by, updated, without
 from sandbox.datavolumes import FAILED, SUCCEEDED, SimulatedDataVolume, phase_of_volume
+from sandbox.settings import SimulationSettings
 from sandbox.vm_revisions import SimulatedRevision
-from sandbox.vmis import (
-    ERR_IMAGE_PULL,
-    IMAGE_PULL_BACK_OFF,
-    PVC_NOT_FOUND,
-    UNSCHEDULABLE,
-    UNSCHEDULED_PHASES,
-    SimulatedVMI,
-    condition_of,
-    conditions_of,
-    has_run,
-    is_final,
-    is_paused,
-    is_terminating,
-    phase_of,
-    problem_of,
-)
-from sandbox.vms import (
-    ChangeRequest,
-    SimulatedVM,
-    StartFailure,
-    VMStatus,
-    data_volume_templates_of,
-    generation_of,
-    status_of,
-    strategy_of,
-    volumes_of,
-)
+from sandbox.vmis import UNSCHEDULED_PHASES, Reason, SimulatedVMI
+from sandbox.vms import ChangeRequest, SimulatedVM, StartFailure, VMStatus
 
 BACKOFF_S: Final = 10
 LONGEST_BACKOFF_S: Final = 300
@@ -65,11 +42,6 @@ _RESTARTING: Final = frozenset({"Always", "RerunOnFailure", "Once"})
 _OWN_CONDITIONS: Final = frozenset({"Ready", "Failure", RESTART_REQUIRED})
 """The VM's own conditions. All other conditions are copies of the VMI's conditions."""
 
-_PROBLEM_STATUSES: Final = {
-    ERR_IMAGE_PULL: "ErrImagePull",
-    IMAGE_PULL_BACK_OFF: "ImagePullBackOff",
-}
-
 
 class RelatedObjects(Struct, frozen=True, kw_only=True):
     """The existing objects that are related to a VM.
@@ -86,14 +58,33 @@ class RelatedObjects(Struct, frozen=True, kw_only=True):
     serves_data_volumes: bool = True
 
 
+class Situation(Struct, frozen=True):
+    """A VM, its related objects, the current time, and the settings of its simulation."""
+
+    vm: SimulatedVM
+    related: RelatedObjects
+    now: datetime
+    settings: SimulationSettings
+
+    @property
+    def own_vmi(self) -> SimulatedVMI | None:
+        """Return the VMI that the VM controls, or None."""
+        vmi = self.related.vmi
+        return vmi if vmi is not None and is_controlled_by(vmi.metadata, self.vm.metadata) else None
+
+    @property
+    def lacks_data_volumes(self) -> bool:
+        """Return True if the VM needs DataVolumes and their CRD is not installed."""
+        return not self.related.serves_data_volumes and bool(self.vm.data_volume_templates)
+
+
 class Pass(Struct, frozen=True, kw_only=True):
     """The actions and findings of one run of the VM controller, before the run writes the VM's status.
 
     The field `starts` is True if the run creates the VMI. The field `stops` is True if the run deletes the VMI.
     `generation` is the VM generation in the VMI's annotation, or None if the VM has no VMI. `restart_message` is the
     message of the condition RestartRequired. The value "" means that no restart is needed. The value None leaves the
-    condition unchanged. `failure` is the reason and the message of the condition Failure. `time_scale` shortens the
-    backoff after a failed start.
+    condition unchanged. `failure` is the reason and the message of the condition Failure.
     """
 
     starts: bool = False
@@ -101,28 +92,26 @@ class Pass(Struct, frozen=True, kw_only=True):
     generation: int | None = None
     restart_message: str | None = None
     failure: tuple[str, str] | None = None
-    time_scale: float = 1.0
 
 
-def next_status(
-    vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, now: datetime, done: Pass
-) -> VMStatus:
-    """Return the new status of the VM. `vmi` is the VMI that the VM controls, or None."""
-    before = status_of(vm)
-    ready = condition_of(vmi, "Ready") if vmi is not None else None
+def next_status(situation: Situation, done: Pass) -> VMStatus:
+    """Return the new status of the VM."""
+    vm, vmi, now = situation.vm, situation.own_vmi, situation.now
+    before = vm.told
+    ready = vmi.condition("Ready") if vmi is not None else None
     requests = _requests(vm, vmi)
     started = before.run_strategy is not None or vmi is not None
-    failure = _start_failure(vm, vmi, now, done.time_scale)
+    failure = _start_failure(situation)
     return VMStatus(
         created=True if vmi is not None else None,
         ready=True if ready is not None and ready.status == "True" else None,
-        printable_status=_printable(vm, vmi, related, failure, done),
-        run_strategy=strategy_of(vm) if started else None,
+        printable_status=_printable(situation, failure, done),
+        run_strategy=vm.strategy if started else None,
         start_failure=failure,
         conditions=_conditions(vm, vmi, now, done),
         state_change_requests=requests or None,
         observed_generation=before.observed_generation if done.generation is None else done.generation,
-        desired_generation=before.desired_generation if done.generation is None else generation_of(vm),
+        desired_generation=before.desired_generation if done.generation is None else vm.generation,
     )
 
 
@@ -131,18 +120,13 @@ def asks_for(vm: SimulatedVM, action: str, uid: str | None = None) -> bool:
 
     With `uid` None, every UID matches. Later requests are ignored, because KubeVirt handles one request at a time.
     """
-    requests = status_of(vm).state_change_requests or ()
+    requests = vm.told.state_change_requests or ()
     return bool(requests) and requests[0].action == action and (uid is None or requests[0].uid == uid)
 
 
 def must_rerun(vm: SimulatedVM) -> bool:
     """Return True if a VM with the strategy RerunOnFailure and without a VMI must be started."""
-    return asks_for(vm, START) or status_of(vm).run_strategy != strategy_of(vm)
-
-
-def lacks_data_volumes(vm: SimulatedVM, related: RelatedObjects) -> bool:
-    """Return True if the VM needs DataVolumes and their CRD is not installed."""
-    return not related.serves_data_volumes and bool(data_volume_templates_of(vm))
+    return asks_for(vm, START) or vm.told.run_strategy != vm.strategy
 
 
 def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest, ...]:
@@ -150,10 +134,10 @@ def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest,
 
     With the strategy RerunOnFailure, a failed VMI causes a new start request if no other request is left.
     """
-    requests = status_of(vm).state_change_requests or ()
+    requests = vm.told.state_change_requests or ()
     if requests and _fulfilled(requests[0], vmi):
         requests = requests[1:]
-    rerun = strategy_of(vm) == "RerunOnFailure" and vmi is not None and phase_of(vmi) == "Failed"
+    rerun = vm.strategy == "RerunOnFailure" and vmi is not None and vmi.phase == "Failed"
     if rerun and not requests:
         requests = (ChangeRequest(START),)
     return requests
@@ -162,24 +146,26 @@ def _requests(vm: SimulatedVM, vmi: SimulatedVMI | None) -> tuple[ChangeRequest,
 def _fulfilled(request: ChangeRequest, vmi: SimulatedVMI | None) -> bool:
     if request.action == STOP:
         return vmi is None or request.uid != vmi.metadata.uid
-    return vmi is not None and not is_terminating(vmi) and not is_final(vmi)
+    return vmi is not None and not vmi.is_terminating and not vmi.is_final
 
 
-def _start_failure(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, time_scale: float) -> StartFailure | None:
+def _start_failure(situation: Situation) -> StartFailure | None:
     """Return the number of consecutive failed starts and the time of the next attempt, or None if no start failed.
 
     A start has failed if the VMI ended before the phase Running. A VMI in the phase Running resets the number to 0.
     """
-    before = status_of(vm).start_failure
-    if strategy_of(vm) not in _RESTARTING or (vmi is not None and has_run(vmi)):
+    vm, vmi = situation.vm, situation.own_vmi
+    before = vm.told.start_failure
+    if vm.strategy not in _RESTARTING or (vmi is not None and vmi.has_run):
         return None
-    if vmi is None or not is_final(vmi) or (before is not None and before.last_failed_vmi_uid == vmi.metadata.uid):
+    if vmi is None or not vmi.is_final or (before is not None and before.last_failed_vmi_uid == vmi.metadata.uid):
         return before
     count = (before.consecutive_fail_count if before is not None else 0) + 1
+    wait_s = backoff_s(count, vmi.metadata.uid) * situation.settings.time_scale
     return StartFailure(
         consecutive_fail_count=count,
         last_failed_vmi_uid=vmi.metadata.uid,
-        retry_after_timestamp=now + timedelta(seconds=backoff_s(count, vmi.metadata.uid) * time_scale),
+        retry_after_timestamp=situation.now + timedelta(seconds=wait_s),
     )
 
 
@@ -192,48 +178,47 @@ def backoff_s(failures: int, uid: str) -> int:
     return min(LONGEST_BACKOFF_S, delay + crc32(uid.encode()) % (delay // 2 + 1))
 
 
-def _printable(
-    vm: SimulatedVM, vmi: SimulatedVMI | None, related: RelatedObjects, failure: StartFailure | None, done: Pass
-) -> str:
+def _printable(situation: Situation, failure: StartFailure | None, done: Pass) -> str:
     """Return the printableStatus. If several statuses apply, return the first of them in KubeVirt's order."""
+    vm, vmi, related = situation.vm, situation.own_vmi, situation.related
     if vm.metadata.deletion_timestamp is not None:
         return "Terminating"
-    problem = problem_of(vmi) if vmi is not None else ""
-    if vmi is not None and not is_final(vmi):
-        if is_terminating(vmi) or done.stops:
+    problem = vmi.problem if vmi is not None else ""
+    if vmi is not None and not vmi.is_final:
+        if vmi.is_terminating or done.stops:
             return "Stopping"
-        if phase_of(vmi) == "Running":
-            return "Paused" if is_paused(vmi) else "Running"
-    if problem == PVC_NOT_FOUND:
+        if vmi.phase == "Running":
+            return "Paused" if vmi.has("Paused") else "Running"
+    if problem == Reason.PVC_NOT_FOUND:
         return "ErrorPvcNotFound"
-    volumes = [related.volumes.get(volume.data_volume.name or "") for volume in volumes_of(vm) if volume.data_volume]
+    volumes = [related.volumes.get(volume.data_volume.name or "") for volume in vm.volumes if volume.data_volume]
     phases = {phase_of_volume(volume) for volume in volumes if volume is not None}
     if FAILED in phases:
         return "DataVolumeError"
-    if problem == UNSCHEDULABLE:
+    if problem == Reason.UNSCHEDULABLE:
         return "ErrorUnschedulable"
     if phases - PROVISIONED:
         return "Provisioning"
-    claims = [related.claims.get(volume.claim) for volume in volumes_of(vm)]
-    if _should_start(vm, vmi) and any(claim is not None and not is_bound(claim) for claim in claims):
+    claims = [related.claims.get(volume.claim) for volume in vm.volumes]
+    if _should_start(vm, vmi) and any(claim is not None and not claim.is_bound for claim in claims):
         return "WaitingForVolumeBinding"
-    if problem in _PROBLEM_STATUSES:
-        return _PROBLEM_STATUSES[problem]
-    if done.starts or (vmi is not None and (phase_of(vmi) in UNSCHEDULED_PHASES or phase_of(vmi) == "Scheduled")):
+    if problem in (Reason.ERR_IMAGE_PULL, Reason.IMAGE_PULL_BACK_OFF):
+        return problem
+    if done.starts or (vmi is not None and (vmi.phase in UNSCHEDULED_PHASES or vmi.phase == "Scheduled")):
         return "Starting"
-    if failure is not None and strategy_of(vm) in _RESTARTING and (vmi is None or is_final(vmi)):
+    if failure is not None and vm.strategy in _RESTARTING and (vmi is None or vmi.is_final):
         return "CrashLoopBackOff"
-    return "Stopped" if vmi is None or is_final(vmi) else "Unknown"
+    return "Stopped" if vmi is None or vmi.is_final else "Unknown"
 
 
 def _should_start(vm: SimulatedVM, vmi: SimulatedVMI | None) -> bool:
-    match strategy_of(vm):
+    match vm.strategy:
         case "Always":
             return True
         case "Manual":
             return asks_for(vm, START) if vmi is None else not asks_for(vm, STOP, vmi.metadata.uid)
         case "RerunOnFailure":
-            return must_rerun(vm) if vmi is None else phase_of(vmi) != "Succeeded"
+            return must_rerun(vm) if vmi is None else vmi.phase != "Succeeded"
         case "Once":
             return vmi is None
         case _:
@@ -245,7 +230,7 @@ def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: 
 
     The copies keep their times. After the end of the VMI, the copies stay until the next VMI exists.
     """
-    conditions = _with_restart_required(status_of(vm).conditions or (), now, done)
+    conditions = _with_restart_required(vm.told.conditions or (), now, done)
     conditions = updated(conditions, _ready(vmi, now))
     if done.failure is not None:
         reason, message = done.failure
@@ -254,7 +239,7 @@ def _conditions(vm: SimulatedVM, vmi: SimulatedVMI | None, now: datetime, done: 
         conditions = without(conditions, "Failure")
     if vmi is None:
         return conditions
-    copied = [condition for condition in conditions_of(vmi) if condition.type not in _OWN_CONDITIONS]
+    copied = [condition for condition in vmi.conditions if condition.type not in _OWN_CONDITIONS]
     for condition in copied:
         conditions = updated(conditions, condition)
     kept = _OWN_CONDITIONS | {condition.type for condition in copied}
@@ -272,7 +257,7 @@ def _ready(vmi: SimulatedVMI | None, now: datetime) -> Condition:
     if vmi is None:
         absent = Condition(type="Ready", status="False", reason="VMINotExists", message="VMI does not exist")
     else:
-        ready = condition_of(vmi, "Ready")
+        ready = vmi.condition("Ready")
         if ready is not None:
             return ready
         message = "VMI is missing the Ready condition"

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
+from enum import StrEnum
 from typing import Any, Final
 from zlib import crc32
 
 import msgspec
 from msgspec import Raw, Struct
 
+from controller.apimachinery.conditions import Condition, find_condition
 from informers.meta import ObjectMeta, annotations_of
 from informers.resource import Resource
-from sandbox.conditions import Condition, find
 
 FINALIZER: Final = "kubevirt.io/foregroundDeleteVirtualMachine"
 """The finalizer of every VMI. The finalizer of a deleted VMI is removed after the VMI's Pod has gone."""
@@ -34,20 +35,26 @@ UNSCHEDULED_PHASES: Final = frozenset({"", "Pending", "Scheduling"})
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
-CONDITION_MISSING: Final = "VMIConditionMissing"
-"""The `unready_reason` in the state of a VMI that has a phase but no condition Ready."""
 
-POD_NOT_EXISTS: Final = "PodNotExists"
-GUEST_NOT_RUNNING: Final = "GuestNotRunning"
-CONTAINERS_NOT_READY: Final = "ContainersNotReady"
-POD_TERMINATING: Final = "PodTerminating"
-ERR_IMAGE_PULL: Final = "ErrImagePull"
-IMAGE_PULL_BACK_OFF: Final = "ImagePullBackOff"
-PVC_NOT_FOUND: Final = "FailedPvcNotFound"
-UNSCHEDULABLE: Final = "Unschedulable"
-READINESS_GATES_NOT_READY: Final = "ReadinessGatesNotReady"
-PAUSED_BY_USER: Final = "PausedByUser"
-PAUSED_IO_ERROR: Final = "PausedIOError"
+class Reason(StrEnum):
+    """The reasons in the conditions of a VMI.
+
+    `CONDITION_MISSING` is no condition's reason. It is the `unready_reason` of a VMI that has a phase but no condition
+    Ready.
+    """
+
+    CONDITION_MISSING = "VMIConditionMissing"
+    POD_NOT_EXISTS = "PodNotExists"
+    GUEST_NOT_RUNNING = "GuestNotRunning"
+    CONTAINERS_NOT_READY = "ContainersNotReady"
+    POD_TERMINATING = "PodTerminating"
+    ERR_IMAGE_PULL = "ErrImagePull"
+    IMAGE_PULL_BACK_OFF = "ImagePullBackOff"
+    PVC_NOT_FOUND = "FailedPvcNotFound"
+    UNSCHEDULABLE = "Unschedulable"
+    READINESS_GATES_NOT_READY = "ReadinessGatesNotReady"
+    PAUSED_BY_USER = "PausedByUser"
+    PAUSED_IO_ERROR = "PausedIOError"
 
 
 class PhaseTransition(Struct, frozen=True, rename="camel"):
@@ -55,10 +62,22 @@ class PhaseTransition(Struct, frozen=True, rename="camel"):
     phase_transition_timestamp: datetime | None = None
 
 
+class Cpu(Struct, frozen=True, rename="camel"):
+    cores: int | None = None
+    sockets: int | None = None
+    threads: int | None = None
+    max_sockets: int | None = None
+
+
 class CpuTopology(Struct, frozen=True, omit_defaults=True):
     cores: int = 0
     sockets: int = 0
     threads: int = 0
+
+    @classmethod
+    def of(cls, cpu: Cpu | None) -> CpuTopology:
+        cpu = cpu or Cpu()
+        return cls(cores=cpu.cores or 1, sockets=cpu.sockets or 1, threads=cpu.threads or 1)
 
 
 class Memory(Struct, frozen=True, rename="camel", omit_defaults=True):
@@ -83,6 +102,9 @@ class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults
     virtual_machine_revision_name: str | None = None
     current_cpu_topology: CpuTopology | None = msgspec.field(name="currentCPUTopology", default=None)
     memory: Memory | None = None
+    interfaces: tuple[Mapping[str, Any], ...] | None = None
+    evacuation_node_name: str | None = None
+    migration_state: Mapping[str, Any] | None = None
 
 
 class _DataVolumeSource(Struct, frozen=True):
@@ -111,13 +133,6 @@ class Volume(Struct, frozen=True, rename="camel"):
         return (self.persistent_volume_claim.claim_name or "") if self.persistent_volume_claim is not None else ""
 
 
-class Cpu(Struct, frozen=True, rename="camel"):
-    cores: int | None = None
-    sockets: int | None = None
-    threads: int | None = None
-    max_sockets: int | None = None
-
-
 class GuestMemory(Struct, frozen=True, rename="camel"):
     guest: str | int | float | None = None
     max_guest: str | int | float | None = None
@@ -128,10 +143,15 @@ class Devices(Struct, frozen=True, rename="camel"):
     autoattach_pod_interface: bool | None = None
 
 
+class Resources(Struct, frozen=True):
+    requests: Mapping[str, Any] | None = None
+
+
 class Domain(Struct, frozen=True):
     cpu: Cpu | None = None
     memory: GuestMemory | None = None
     devices: Devices | None = None
+    resources: Resources | None = None
 
 
 _decode_domain: Final = msgspec.json.Decoder(Domain | None).decode
@@ -147,22 +167,6 @@ class VMISpec(Struct, frozen=True, rename="camel"):
     tolerations: Any = None
 
 
-class SimulatedVMI(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: VMISpec | None = None
-    status: VMIStatus | None = None
-    placement: str = ""
-    """The node for the VMI, or "" if the simulator may choose any node. The field is not stored in the cluster."""
-
-    has_pod: bool = False
-    """True if the simulator creates a Pod for the VMI. The field is not stored in the cluster."""
-
-
-VMIS: Final = Resource(
-    SimulatedVMI, group="kubevirt.io", version="v1", plural="virtualmachineinstances", kind="VirtualMachineInstance"
-)
-
-
 class VMIState(Struct, frozen=True):
     """The visible state of a VMI. The VMI is ready if `unready_reason` is empty.
 
@@ -176,24 +180,116 @@ class VMIState(Struct, frozen=True):
     problem: str = ""
 
 
-def status_of(vmi: SimulatedVMI) -> VMIStatus:
-    return vmi.status or VMIStatus()
+class SimulatedVMI(Struct, frozen=True):
+    """A VMI. The fields that its users left out have empty values."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: VMISpec | None = None
+    status: VMIStatus | None = None
+    placement: str = ""
+    """The node for the VMI, or "" if the simulator may choose any node. The field is not stored in the cluster."""
+
+    has_pod: bool = False
+    """True if the simulator creates a Pod for the VMI. The field is not stored in the cluster."""
+
+    @property
+    def wanted(self) -> VMISpec:
+        return self.spec or VMISpec()
+
+    @property
+    def told(self) -> VMIStatus:
+        return self.status or VMIStatus()
+
+    @property
+    def phase(self) -> str:
+        return self.told.phase or ""
+
+    @property
+    def node(self) -> str:
+        """Return the node of the VMI, or "" if the VMI has no node yet."""
+        return self.told.node_name or ""
+
+    @property
+    def is_final(self) -> bool:
+        return self.phase in FINAL_PHASES
+
+    @property
+    def is_terminating(self) -> bool:
+        return self.metadata.deletion_timestamp is not None
+
+    @property
+    def is_active(self) -> bool:
+        """Return True if the VMI has not ended and is not being deleted."""
+        return not self.is_final and not self.is_terminating
+
+    @property
+    def domain(self) -> Domain:
+        return decode_domain(self.wanted.domain)
+
+    @property
+    def volumes(self) -> tuple[Volume, ...]:
+        return self.wanted.volumes or ()
+
+    @property
+    def storage(self) -> tuple[str, ...]:
+        """Return the names of the PVCs that the VMI needs, without duplicates."""
+        return tuple(dict.fromkeys(volume.claim for volume in self.volumes if volume.claim))
+
+    @property
+    def finalizers(self) -> tuple[str, ...]:
+        return self.metadata.finalizers or ()
+
+    @property
+    def conditions(self) -> tuple[Condition, ...]:
+        return self.told.conditions or ()
+
+    def condition(self, type_: str) -> Condition | None:
+        return find_condition(self.conditions, type_)
+
+    def has(self, type_: str, status: str = "True") -> bool:
+        """Return True if the VMI has a condition of this type with this status."""
+        condition = self.condition(type_)
+        return condition is not None and condition.status == status
+
+    @property
+    def history(self) -> tuple[PhaseTransition, ...]:
+        """Return the phase changes of the VMI with their times. The first entry is the oldest change."""
+        return self.told.phase_transition_timestamps or ()
+
+    @property
+    def has_run(self) -> bool:
+        """Return True if the VMI was ever in the phase Running."""
+        return any(transition.phase == "Running" for transition in self.history)
+
+    @property
+    def migration(self) -> Mapping[str, Any]:
+        """Return the state of the VMI's last migration, or {} if the VMI was never migrated."""
+        return self.told.migration_state or {}
+
+    @property
+    def is_migrating(self) -> bool:
+        return bool(self.migration) and not self.migration.get("endTimestamp")
+
+    @property
+    def problem(self) -> str:
+        """Return the reason why the VMI cannot start or is paused, or ""."""
+        for type_, status in (("Synchronized", "False"), ("PodScheduled", "False"), ("Paused", "True")):
+            if self.has(type_, status) and (condition := self.condition(type_)):
+                return condition.reason or ""
+        return ""
+
+    @property
+    def state(self) -> VMIState | None:
+        """Return the current state of the VMI, or None if the VMI has no phase yet."""
+        ready = self.condition("Ready")
+        if ready is None:
+            return VMIState(self.phase, Reason.CONDITION_MISSING, self.problem) if self.phase else None
+        return VMIState(self.phase, "" if ready.status == "True" else ready.reason or ready.status, self.problem)
 
 
-def phase_of(vmi: SimulatedVMI) -> str:
-    return (vmi.status.phase or "") if vmi.status is not None else ""
-
-
-def is_final(vmi: SimulatedVMI) -> bool:
-    return phase_of(vmi) in FINAL_PHASES
-
-
-def is_terminating(vmi: SimulatedVMI) -> bool:
-    return vmi.metadata.deletion_timestamp is not None
-
-
-def domain_of(vmi: SimulatedVMI) -> Domain:
-    return decode_domain(vmi.spec.domain) if vmi.spec is not None else Domain()
+VMIS: Final = Resource(
+    SimulatedVMI, group="kubevirt.io", version="v1", plural="virtualmachineinstances", kind="VirtualMachineInstance"
+)
 
 
 def decode_domain(domain: Raw) -> Domain:
@@ -204,71 +300,19 @@ def decode_domain(domain: Raw) -> Domain:
         return Domain()
 
 
-def volumes_of(vmi: SimulatedVMI) -> tuple[Volume, ...]:
-    return (vmi.spec.volumes or ()) if vmi.spec is not None else ()
-
-
-def grace_period_of(vmi: SimulatedVMI) -> int:
-    """Return the grace period for the shutdown of the guest in seconds, or 0 if the spec has no value."""
-    return (vmi.spec.termination_grace_period_seconds or 0) if vmi.spec is not None else 0
-
-
-def claims_of(vmi: SimulatedVMI) -> tuple[str, ...]:
-    """Return the names of the PVCs that the VMI needs, without duplicates."""
-    return tuple(dict.fromkeys(volume.claim for volume in volumes_of(vmi) if volume.claim))
-
-
-def conditions_of(vmi: SimulatedVMI) -> tuple[Condition, ...]:
-    return (vmi.status.conditions or ()) if vmi.status is not None else ()
-
-
-def condition_of(vmi: SimulatedVMI, type_: str) -> Condition | None:
-    return find(conditions_of(vmi), type_)
-
-
-def history_of(vmi: SimulatedVMI) -> tuple[PhaseTransition, ...]:
-    """Return the phase changes of the VMI with their times. The first entry is the oldest change."""
-    return (vmi.status.phase_transition_timestamps or ()) if vmi.status is not None else ()
-
-
-def has_run(vmi: SimulatedVMI) -> bool:
-    """Return True if the VMI was ever in the phase Running."""
-    return any(transition.phase == "Running" for transition in history_of(vmi))
-
-
-def finalizers_of(vmi: SimulatedVMI) -> tuple[str, ...]:
-    return vmi.metadata.finalizers or ()
-
-
-def has_finalizer(vmi: SimulatedVMI, name: str = FINALIZER) -> bool:
-    return name in finalizers_of(vmi)
-
-
 def is_observed(meta: ObjectMeta) -> bool:
     """Return True if the object has the annotations `OBSERVED_VERSIONS` with their values."""
-    annotations = annotations_of(meta)
-    return all(annotations.get(name) == version for name, version in OBSERVED_VERSIONS.items())
+    return OBSERVED_VERSIONS.items() <= annotations_of(meta).items()
 
 
-def state_of(vmi: SimulatedVMI) -> VMIState | None:
-    """Return the current state of the VMI, or None if the VMI has no phase yet."""
-    ready = condition_of(vmi, "Ready")
-    if ready is None:
-        return VMIState(phase_of(vmi), CONDITION_MISSING, problem_of(vmi)) if phase_of(vmi) else None
-    return VMIState(phase_of(vmi), "" if ready.status == "True" else ready.reason or ready.status, problem_of(vmi))
+def final_phase(phase: str) -> str:
+    """Return the final phase of a VMI that is shut down in the phase `phase`.
 
-
-def is_paused(vmi: SimulatedVMI) -> bool:
-    condition = condition_of(vmi, "Paused")
-    return condition is not None and condition.status == "True"
-
-
-def problem_of(vmi: SimulatedVMI) -> str:
-    for type_, status in (("Synchronized", "False"), ("PodScheduled", "False"), ("Paused", "True")):
-        condition = condition_of(vmi, type_)
-        if condition is not None and condition.status == status:
-            return condition.reason or ""
-    return ""
+    As in KubeVirt, the result is Failed if the guest never ran. A final phase does not change.
+    """
+    if phase in FINAL_PHASES:
+        return phase
+    return "Succeeded" if phase in ("Running", "Unknown") else "Failed"
 
 
 def node_for(vmi: SimulatedVMI) -> str:

@@ -1,7 +1,5 @@
 """Builds objects for tests. The objects are complete, and a test sets single fields by keyword."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 

@@ -5,8 +5,6 @@ on the PATH is not used, because another version has other checks. `python -m te
 installation takes one to three minutes and 300 MB.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

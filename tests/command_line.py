@@ -1,7 +1,5 @@
 """Parses flags and variables as `vmherd run` does."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping, Sequence
 from unittest import mock

@@ -1,7 +1,5 @@
 """Settings for all tests: an asynchronous test must end all its tasks, and property tests share two profiles."""
 
-from __future__ import annotations
-
 import asyncio
 import contextlib
 import functools
@@ -15,7 +13,7 @@ import pytest
 
 from sandbox.binaries import BinariesUnavailable, find_binaries
 
-pytest_plugins = ["tests.cluster", "tests.groups"]
+pytest_plugins = ["tests.cluster", "tests.controlplane.waits", "tests.groups"]
 
 # Examples have no time limit. In CI they are always the same, so that only the change under test can make them fail.
 # On a developer's machine they vary, and hypothesis stores the failing examples.

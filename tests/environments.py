@@ -1,7 +1,5 @@
 """Python environments for tools whose packages conflict with the packages of the project. They stay in the cache."""
 
-from __future__ import annotations
-
 import hashlib
 import subprocess
 import sys

@@ -4,8 +4,6 @@ The Go module `tools/gitops` pins both. The program is built once for each state
 cache. `python -m tests.gitops` builds the program from the command line.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os

@@ -1,7 +1,5 @@
 """Groups of tests: one pytest worker runs all tests of a group, so a group starts its control plane once."""
 
-from __future__ import annotations
-
 import json
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,7 +8,6 @@ from typing import Any
 
 import pytest
 from xdist.scheduler import LoadScopeScheduling
-from xdist.workermanage import WorkerController
 
 SHARED_PLANES = {
     "pool_plane": 4,
@@ -29,20 +26,25 @@ _running: list[pytest.FixtureDef[Any]] = []
 
 
 class GroupScheduling(LoadScopeScheduling):  # type: ignore[misc]
-    """Gives each group of tests to one worker, in the order of the collection."""
+    """Gives each group of tests to one worker, in the order of the collection.
 
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._groups: dict[str, str] = {}
+    The base class gives tests to one worker if their IDs are equal before the last "::". So it gets IDs that consist of
+    the group and the real ID.
+    """
 
-    def add_node_collection(self, node: WorkerController, collection: Sequence[str]) -> None:
+    def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
         file = groups_file(node.workerinput)
-        self._groups = json.loads(file.read_text())
+        groups = json.loads(file.read_text())
         file.unlink()
-        super().add_node_collection(node, collection)
+        plain = [test.replace("::", "/") for test in collection]
+        grouped = [f"{groups.get(test, name)}::{name}" for test, name in zip(collection, plain, strict=True)]
+        self._real = dict(zip(grouped, collection, strict=True))
+        super().add_node_collection(node, grouped)
 
-    def _split_scope(self, nodeid: str) -> str:
-        return self._groups.get(nodeid, nodeid)
+    def remove_node(self, node: Any) -> str | None:
+        """Remove a worker. Return the ID of the test during which the worker crashed."""
+        crashed = super().remove_node(node)
+        return self._real[crashed] if crashed else None
 
 
 @pytest.hookimpl(optionalhook=True)

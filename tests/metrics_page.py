@@ -1,7 +1,5 @@
 """A metrics page with every metric of the program, for tests that list or query its series."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
 from typing import NamedTuple

@@ -4,8 +4,6 @@
 is compiled. `python -m tests.monitoring_kinds` finds or downloads the definitions and prints their folder.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Debian's packages for tests. Only root can install a package or update the list of packages."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """Builds pools and their objects for tests. The defaults are complete objects."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -10,7 +8,6 @@ import msgspec
 from msgspec import Raw
 
 from controller import kinds
-from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME
 from controller.kubevirt.pool_types import Pool
@@ -18,14 +15,16 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import ready_condition
+from controller.pool.members import situation
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.rosters import Downtimes, PoolRosters
-from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores, take_snapshot
+from controller.pool.members.situation import Situation
+from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Snapshot, Stores
 from controller.pool.members.unready_periods import UnreadyPeriod
 from controller.pool.rules import PoolRules
 from controller.pool.spec.intent import Intent, parse_intent
-from controller.pool.spec.policies import parse_scale_in
+from controller.pool.spec.policies import keeps_disks
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import ObjectMeta, OwnerReference
 from informers.store import Store
@@ -149,7 +148,7 @@ def vm(
     """
     labels = {**(labels or {}), **({REVISION_NAME: revision} if revision is not None else {})}
     if finalizers is None:
-        needs_none = owner is not None and not (deleting or foreground or keeps_disks(owner))
+        needs_none = owner is not None and not (deleting or foreground or keeps_disks(owner.spec))
         finalizers = () if needs_none else (POOL_FINALIZER,)
     ready_now = "True" if ready else "False"
     condition = {"type": "Ready", "status": ready_now, "lastTransitionTime": seconds_ago(ready_for_s)}
@@ -176,12 +175,6 @@ def vm(
         },
     }
     return VMS.decode(msgspec.json.encode(document))
-
-
-def keeps_disks(owner: Pool) -> bool:
-    """Whether the pool keeps the disks of deleted VMs. An invalid setting counts as yes."""
-    scale_in = parse_scale_in(owner.spec)
-    return isinstance(scale_in, FieldError) or scale_in.preserve
 
 
 def vms(owner: Pool, *ordinals: int, **changes: Any) -> tuple[VirtualMachine, ...]:
@@ -277,15 +270,9 @@ def snapshot(
         revisions = [revision(owner, number=1)]
     caches = stores(owner, vms, vmis=vmis, revisions=revisions)
     known = Downtimes(unready_before) if downtimes is None else downtimes
-    seen = take_snapshot(
-        caches,
-        owner.metadata.key,
-        now=now,
-        settled=settled,
-        limits=Limits(burst, revision_history),
-        pools=POOLS,
-        rosters=PoolRosters(caches.vms, caches.vmis, {owner.metadata.key: known}),
-    )
+    rosters = PoolRosters(caches.vms, caches.vmis, {owner.metadata.key: known})
+    rules = PoolRules(caches, POOLS, Limits(burst, revision_history), rosters, Refusals())
+    seen = rules.take_snapshot(owner.metadata.key, now=now, settled=settled)
     assert seen is not None
     return seen
 
@@ -308,6 +295,11 @@ def intent_of(owner: Pool) -> Intent:
     intent = parse_intent(owner)
     assert isinstance(intent, Intent), intent
     return intent
+
+
+def situation_of(seen: Snapshot) -> Situation:
+    """The situation of the pool in this snapshot, with all members."""
+    return situation.situation_of(seen, intent_of(seen.owner), seen.members)
 
 
 def revisions_of(seen: Snapshot) -> Revisions:

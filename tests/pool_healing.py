@@ -1,7 +1,5 @@
 """Helpers for tests of healing: pools with autohealing, healing records, and plans for failing VMs."""
 
-from __future__ import annotations
-
 import json
 
 from msgspec.structs import replace
@@ -11,11 +9,10 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.heal import plan_healing
-from controller.pool.members.revisions import read_revisions
 from controller.runtime.actions import Delete, Patch, Plan
 from tests.builders import seconds_ago
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import Json, intent_of, pool, snapshot
+from tests.pool_builders import Json, pool, situation_of, snapshot
 from tests.pool_simulation import PoolSimulation
 
 FAILING: Json = {"ready": False, "failures": 3}
@@ -53,8 +50,7 @@ def at(seconds: float) -> str:
 def announce(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:
     """The healing part of the first plan for these VMs. This plan announces the deletions of VMs."""
     seen = snapshot(owner, machines, **more)
-    intent = intent_of(owner)
-    return plan_healing(seen, intent, read_revisions(seen, intent.template), seen.members).plan
+    return plan_healing(situation_of(seen)).plan
 
 
 def heal(owner: Pool, *machines: VirtualMachine, **more: object) -> Plan:

@@ -1,7 +1,5 @@
 """Helpers for tests of a pool's status and conditions after the outcomes of its actions."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controller.apimachinery.conditions import Condition

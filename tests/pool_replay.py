@@ -1,7 +1,5 @@
 """Replays recorded sequences of a real KubeVirt against the plans of a pool. The recorded VM is the pool's only VM."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from datetime import datetime, timedelta

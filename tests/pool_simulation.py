@@ -3,8 +3,6 @@
 Time is virtual. The caches receive the controller's writes at once, and all other events before each reconciliation.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -160,6 +158,12 @@ class PoolSimulation:
                 return
         raise AssertionError(f"not at rest after {passes} passes: {tried} {result}")
 
+    def run_passes(self, number: int, seconds: float = 5) -> None:
+        """Reconcile this number of times. KubeVirt and the garbage collector act after each reconciliation."""
+        for _ in range(number):
+            self.run_pass()
+            self.live_on(seconds)
+
     def live_on(self, seconds: float = 5) -> None:
         """Let time pass. Then let the nodes, the VM controller and the garbage collector act once."""
         run(asyncio.sleep(seconds))
@@ -172,6 +176,15 @@ class PoolSimulation:
     def change(self, **fields: Any) -> None:
         """Replace fields of the pool's spec, as a user does. A value of None removes the field."""
         self.server.replace(POOLS, {**self.pool, "spec": without_nulls({**self.pool["spec"], **fields})})
+
+    def change_template(self, spec: Document) -> None:
+        """Replace the VM spec in the pool's template."""
+        self.change(virtualMachineTemplate={**self.pool["spec"]["virtualMachineTemplate"], "spec": spec})
+
+    def images(self) -> dict[str, str]:
+        """The image in the spec of each VM."""
+        templates = {name: each["spec"]["template"] for name, each in self.vms.items()}
+        return {name: each["spec"]["volumes"][0]["containerDisk"]["image"] for name, each in templates.items()}
 
     def annotate(self, **annotations: str) -> None:
         self.server.change(POOLS, self.key(self.name), {"metadata": {"annotations": annotations}})

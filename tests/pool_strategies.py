@@ -1,7 +1,5 @@
 """Hypothesis strategies for pools: clusters with a history, edits by users, and invalid specs."""
 
-from __future__ import annotations
-
 import msgspec
 from hypothesis import strategies as st
 

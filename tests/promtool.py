@@ -5,8 +5,6 @@ cache. Nothing is installed. Only root can get the list of packages that a new m
 finds or fetches the programs from the command line.
 """
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Roles with exactly the permissions that `permissions_needed` lists. Tests run the controller with these roles."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any
 

@@ -7,8 +7,6 @@ Some flags need other permissions, for example the flag for another mode. For su
 role. These tests use a separate account with the permissions that `permissions_needed` lists.
 """
 
-from __future__ import annotations
-
 import base64
 import hashlib
 import json

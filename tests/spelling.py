@@ -4,8 +4,6 @@ The source is `tests/recordings/api-types.json`, which records how Go's types tr
 another table with the same facts. This module does not use the controller's table.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from functools import cache

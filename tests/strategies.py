@@ -1,7 +1,5 @@
 """Hypothesis strategies: replica sets, VMIs in every state, and invalid documents."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from functools import lru_cache
 from typing import Any

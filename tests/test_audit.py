@@ -1,7 +1,5 @@
 """The audit of the dependencies never reports success if nothing was checked."""
 
-from __future__ import annotations
-
 import importlib.util
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """One pytest worker runs all tests of a group."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """The manual and the page of all flags agree with the program."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

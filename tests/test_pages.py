@@ -1,7 +1,5 @@
 """The pages for developers: cited tests exist, and the index of the decisions is complete."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 

@@ -3,8 +3,6 @@
 Each rule has a section, each section cites tests or conformance cases that exist, and no other rule is cited.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection
 from pathlib import Path

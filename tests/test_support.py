@@ -1,14 +1,12 @@
 """docs/support.md and docs/upgrading.md name the versions that the sources have."""
 
-from __future__ import annotations
-
 import re
 import tomllib
 from pathlib import Path
 
 import yaml
 
-from controller.takeover.kubevirt_version import FIRST_WITH_BOTH_LOOPS, OLDEST
+from controller.preflight.versions import FIRST_WITH_BOTH_LOOPS, OLDEST
 from sandbox.releases import KUBERNETES
 from tools.chart.helm import MAJORS, pinned
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from benchmarks.case import Case
-from benchmarks.cases import bursts, fleets, in_process, many_sets
+from benchmarks.cases.bursts import POOL_BURST, SET_BURST
+from benchmarks.cases.fleets import FLEET
+from benchmarks.cases.memory import MEMORY
+from benchmarks.cases.planning import CHANGES, PLANNING
+from benchmarks.cases.plugin import PLUGIN
 
-CASES: dict[str, Case] = {
-    case.name: case
-    for case in (bursts.SET_BURST, bursts.POOL_BURST, many_sets.MANY_SETS, fleets.FLEET, *in_process.CASES)
-}
+CASES: dict[str, Case] = {case.name: case for case in (SET_BURST, POOL_BURST, FLEET, PLANNING, CHANGES, MEMORY, PLUGIN)}

@@ -7,11 +7,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct
 
-from benchmarks import subject
+from benchmarks import objects
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.cluster import NAMESPACE, SETTLE_S, Cluster, requests_without_events, running_cluster, wall_s
 from benchmarks.controllers import Running, running_controller
@@ -39,8 +40,10 @@ class Burst(Struct, frozen=True):
         return f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/{self.children}"
 
 
-SETS = Burst("virtualmachineinstancereplicasets", "virtualmachineinstances", subject.replica_set)
-POOLS = Burst("virtualmachinepools", "virtualmachines", subject.pool, "pool.kubevirt.io/v1beta1")
+SETS = Burst("virtualmachineinstancereplicasets", "virtualmachineinstances", partial(objects.scaled, "burst set"))
+POOLS = Burst(
+    "virtualmachinepools", "virtualmachines", partial(objects.scaled, "burst pool"), "pool.kubevirt.io/v1beta1"
+)
 
 
 def _run(burst: Burst, setting: Setting) -> Round:
@@ -75,7 +78,7 @@ def _against(name: str, loop: BareLoop, values: Round, count: int) -> Round:
 def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
     """Wait until the controller has made one child and has deleted it again."""
     for replicas in (1, 0):
-        cluster.patch(burst.path(subject.SET_NAME), {"spec": {"replicas": replicas}})
+        cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
         cluster.until(_reached(cluster, burst, replicas), "the first VM", within_s=BASE_TIMEOUT_S)
     time.sleep(SETTLE_S)
 
@@ -83,7 +86,7 @@ def _wait_until_it_works(cluster: Cluster, burst: Burst) -> None:
 def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way: str, count: int) -> Round:
     """Scale until `count` children are created or deleted. Times come from the audit log of the API server."""
     position, cpu_s = cluster.position(), program.cpu_s
-    cluster.patch(burst.path(subject.SET_NAME), {"spec": {"replicas": replicas}})
+    cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
     cluster.until(_reached(cluster, burst, replicas), way, within_s=BASE_TIMEOUT_S + count * TIMEOUT_EACH_S)
     time.sleep(SETTLE_S)
     cpu_s = program.cpu_s - cpu_s
@@ -132,24 +135,21 @@ def bare_loop(cluster: Cluster, plural: str, count: int, *, watch: bool) -> Bare
 
 
 def _measures(child: str) -> tuple[Measure, ...]:
-    of_vms = child == "VM"
+    found = []
+    for way, verb, target in (("up", "create", 1.15), ("down", "delete", 1.2 if child == "VM" else 1.15)):
+        cpu = f"CPU for each {verb}"
+        found += [
+            Measure(f"{way}_s", f"{child}s: all {verb}d", "s", About.WALL),
+            Measure(f"{way}_bare_ratio", f"{verb}d, times the bare loop", "x", About.WALL, target=target),
+            Measure(f"{way}_watching_ratio", f"{verb}d, times a bare loop with a watch", "x", About.WALL),
+            Measure(f"{way}_cpu_ms", cpu, "ms", About.CPU),
+            Measure(f"{way}_bare_cpu_ratio", f"{cpu}, times the bare loop", "x", About.CPU, target=1.3),
+            Measure(f"{way}_watching_cpu_ratio", f"{cpu}, times a bare loop with a watch", "x", About.CPU),
+            Measure(f"{way}_writes", f"{verb}s for each {child}", "", About.COUNT, target=1.0, digits=3),
+            Measure(f"{way}_requests", f"requests for each {verb}, without Events", "", About.COUNT, digits=3),
+        ]
     return (
-        Measure("up_s", f"{child}s: all created", "s", About.WALL),
-        Measure("up_bare_ratio", "created, times the bare loop", "x", About.WALL, target=1.15),
-        Measure("up_watching_ratio", "created, times a bare loop with a watch", "x", About.WALL),
-        Measure("down_s", f"{child}s: all deleted", "s", About.WALL),
-        Measure("down_bare_ratio", "deleted, times the bare loop", "x", About.WALL, target=1.2 if of_vms else 1.15),
-        Measure("down_watching_ratio", "deleted, times a bare loop with a watch", "x", About.WALL),
-        Measure("up_cpu_ms", "CPU for each create", "ms", About.CPU),
-        Measure("up_bare_cpu_ratio", "CPU for each create, times the bare loop", "x", About.CPU, target=1.3),
-        Measure("up_watching_cpu_ratio", "CPU for each create, times a bare loop with a watch", "x", About.CPU),
-        Measure("down_cpu_ms", "CPU for each delete", "ms", About.CPU),
-        Measure("down_bare_cpu_ratio", "CPU for each delete, times the bare loop", "x", About.CPU, target=1.3),
-        Measure("down_watching_cpu_ratio", "CPU for each delete, times a bare loop with a watch", "x", About.CPU),
-        Measure("up_writes", f"creates for each {child}", "", About.COUNT, target=1.0, digits=3),
-        Measure("down_writes", f"deletes for each {child}", "", About.COUNT, target=1.0, digits=3),
-        Measure("up_requests", "requests for each create, without Events", "", About.COUNT, digits=3),
-        Measure("down_requests", "requests for each delete, without Events", "", About.COUNT, digits=3),
+        *found,
         Measure("idle_mb", "memory at rest", "MB", About.MEMORY, digits=0),
         Measure("full_mb", f"memory with all {child}s", "MB", About.MEMORY, digits=0),
         Measure("rest_cpu", "CPU at rest", "% of a core", About.CPU, target=0.2),
@@ -157,23 +157,18 @@ def _measures(child: str) -> tuple[Measure, ...]:
     )
 
 
-SET_BURST = Case(
-    name="set-burst",
-    title="A replica set goes up and to 0",
-    about="One replica set goes from 0 to N VMIs and back to 0, on a real control plane.",
-    unit_of_size="VMIs",
-    sizes=(1_000, 10_000),
-    measures=_measures("VMI"),
-    run=lambda setting: _run(SETS, setting),
-    black_box=True,
-)
-POOL_BURST = Case(
-    name="pool-burst",
-    title="A pool goes up and to 0",
-    about="One pool goes from 0 to N VMs and back to 0, on a real control plane. No KubeVirt starts the VMs.",
-    unit_of_size="VMs",
-    sizes=(1_000, 10_000),
-    measures=_measures("VM"),
-    run=lambda setting: _run(POOLS, setting),
-    black_box=True,
-)
+def _case(name: str, burst: Burst, owner: str, child: str, more: str = "") -> Case:
+    return Case(
+        name=name,
+        title=f"A {owner} goes up and to 0",
+        about=f"One {owner} goes from 0 to N {child}s and back to 0, on a real control plane.{more}",
+        unit_of_size=f"{child}s",
+        sizes=(1_000, 10_000),
+        measures=_measures(child),
+        run=lambda setting: _run(burst, setting),
+        black_box=True,
+    )
+
+
+SET_BURST = _case("set-burst", SETS, "replica set", "VMI")
+POOL_BURST = _case("pool-burst", POOLS, "pool", "VM", " No KubeVirt starts the VMs.")

@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from benchmarks.case import About, Case, Measure, Round, Setting
-from benchmarks.controllers import Running, running_controller
+from benchmarks.controllers import Running, running_controller, wait_until
+from benchmarks.fleet import Size
 from benchmarks.replay.client import Replay, requests_of, running_replay
-from benchmarks.replay.objects import Size
 
 SET_SIZE, POOL_SIZE = 30, 20
 RATE = 1_000
@@ -92,15 +92,11 @@ def _cold_start(replay: Replay, directory: Path) -> Round:
         replay.kubeconfig, directory / "controller.log", watched=("--stalls", str(stalls))
     ) as program:
         replay.ask("begin", pid=program.pid)
-        deadline = time.monotonic() + WITHIN_S
-        while not (report := replay.ask("report"))["first_write"]:
-            if time.monotonic() > deadline:
-                raise RuntimeError("the controller wrote nothing after its start")
-            time.sleep(0.1)
+        wait_until(lambda: replay.ask("report")["first_write"], "the first write", within_s=WITHIN_S, poll_s=0.1)
+        report = replay.ask("report")
         time.sleep(2)  # the passes that the first lists have queued
         program.signal(signal.SIGUSR1)
-        while not stalls.exists():
-            time.sleep(0.05)
+        wait_until(stalls.exists, "the file of stalls", within_s=WITHIN_S)
     found = json.loads(stalls.read_text())
     lists_at = report["first_watch_at"]
     return {
@@ -114,12 +110,13 @@ def _cold_start(replay: Replay, directory: Path) -> Round:
 
 def _until_calm(program: Running) -> None:
     """Wait until the first passes are complete. They need CPU time and send no requests."""
-    deadline = time.monotonic() + WITHIN_S
-    while time.monotonic() < deadline:
+
+    def is_calm() -> bool:
         cpu_s = program.cpu_s
         time.sleep(CALM_S)
-        if program.cpu_s - cpu_s < 0.01 * CALM_S:
-            return
+        return program.cpu_s - cpu_s < 0.01 * CALM_S
+
+    wait_until(is_calm, "the controller rests", within_s=WITHIN_S)
 
 
 def _rest(replay: Replay, program: Running, pace: Pace) -> Round:

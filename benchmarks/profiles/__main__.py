@@ -13,16 +13,16 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from benchmarks import subject
+from benchmarks import objects
 from benchmarks.cases import bursts, fleets
 from benchmarks.cluster import SETTLE_S, Cluster, running_cluster
-from benchmarks.controllers import Running, running_controller
+from benchmarks.controllers import Running, running_controller, wait_until
 from benchmarks.profiles import flame
 from benchmarks.replay.client import running_replay
 
 DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "images"
 SIZE = 3_000
-SHOWN = 12
+SHOWN = 16
 WITHIN_S = 600.0
 CHURN_S = 20.0
 
@@ -42,7 +42,7 @@ def profile_scale_in(directory: Path, size: int, target: Path) -> None:
 def profile_cold_start(directory: Path, size: int, target: Path) -> None:
     """The controller starts with N VMIs in sets and N/3 VMs in pools, on the replay server."""
     with running_replay(directory, fleets.size_of(size)) as replay:
-        for watched in ((), ("--profile-start", str(target))):
+        for watched in ((), ("--profile", str(target), "--at-start")):
             with running_controller(replay.kubeconfig, directory / "controller.log", watched=watched) as program:
                 program.wait_for('"working"', within_s=WITHIN_S)
                 replay.until_quiet(quiet_s=5.0, within_s=WITHIN_S)
@@ -83,7 +83,7 @@ def _owner_at(directory: Path, burst: bursts.Burst, replicas: int, target: Path)
 
 
 def _scale(cluster: Cluster, burst: bursts.Burst, replicas: int) -> None:
-    cluster.patch(burst.path(subject.SET_NAME), {"spec": {"replicas": replicas}})
+    cluster.patch(burst.path(objects.BURST), {"spec": {"replicas": replicas}})
     cluster.until(lambda: cluster.count(burst.children_path) == replicas, f"{replicas} replicas", within_s=WITHIN_S)
     time.sleep(SETTLE_S)
 
@@ -98,11 +98,7 @@ def _profiled(program: Running, target: Path) -> Iterator[None]:
 def _finish(program: Running, target: Path) -> None:
     """Stop the profile, and wait for its file."""
     program.signal(signal.SIGUSR2)
-    deadline = time.monotonic() + WITHIN_S
-    while not target.exists():
-        if time.monotonic() > deadline:
-            raise RuntimeError("the controller did not write its profile")
-        time.sleep(0.05)
+    wait_until(target.exists, "the controller writes its profile", within_s=WITHIN_S)
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -125,10 +121,9 @@ def _show(phase: str, size: int, folded: str, directory: Path) -> None:
     picture = directory / f"profile-{phase}.svg"
     picture.write_text(flame.draw(folded, f"vmherd, {phase}, {size:,}"))
     print(f"{phase} {size}: {picture}")
-    print("  functions by the share of their own CPU time:")
-    for name, share in flame.largest(folded, SHOWN):
-        print(f"    {share:6.1%}  {name}")
-    print("  functions of vmherd by the share of the CPU time in them and in what they call:")
-    ours = [(name, share) for name, share in flame.inclusive(folded).items() if name.startswith(flame.OWN)]
-    for name, share in ours[: 2 * SHOWN]:
-        print(f"    {share:6.1%}  {name}")
+    own, inner = flame.shares(folded, own=True), flame.shares(folded, own=False)
+    ours = {name: share for name, share in inner.items() if name.startswith(flame.OWN)}
+    for what, found in (("of their own CPU time", own), ("of the CPU time in them and in what they call", ours)):
+        print(f"  functions by the share {what}:")
+        for name, share in [*found.items()][:SHOWN]:
+            print(f"    {share:6.1%}  {name}")

@@ -28,39 +28,33 @@ class Node(Struct):
     children: dict[str, Node] = field(default_factory=dict)
 
 
+def stacks(folded: str) -> Iterator[tuple[list[str], int]]:
+    """Yield the functions of each stack, from outside to inside, and its samples."""
+    for line in folded.splitlines():
+        stack, _, count = line.rpartition(" ")
+        yield stack.split(";"), int(count)
+
+
 def tree(folded: str) -> Node:
     """Return the tree of all stacks. The root has all samples."""
     root = Node("all")
-    for line in folded.splitlines():
-        stack, _, count = line.rpartition(" ")
+    for names, count in stacks(folded):
         node = root
-        node.samples += int(count)
-        for name in stack.split(";"):
+        node.samples += count
+        for name in names:
             node = node.children.setdefault(name, Node(name))
-            node.samples += int(count)
+            node.samples += count
     return root
 
 
-def largest(folded: str, count: int = 3) -> list[tuple[str, float]]:
-    """Return the functions with the most samples of their own, each with its share of all samples."""
-    own: Counter[str] = Counter()
-    for line in folded.splitlines():
-        stack, _, samples = line.rpartition(" ")
-        own[stack.rpartition(";")[2]] += int(samples)
-    total = own.total() or 1
-    return [(name, samples / total) for name, samples in own.most_common(count)]
-
-
-def inclusive(folded: str) -> dict[str, float]:
-    """Return the share of all samples in which each function is on the stack."""
-    shares: Counter[str] = Counter()
+def shares(folded: str, *, own: bool) -> dict[str, float]:
+    """Return the share of all samples in which each function is on the stack, or with `own` at its end."""
+    found: Counter[str] = Counter()
     total = 0
-    for line in folded.splitlines():
-        stack, _, samples = line.rpartition(" ")
-        total += int(samples)
-        for name in set(stack.split(";")):
-            shares[name] += int(samples)
-    return {name: samples / (total or 1) for name, samples in shares.most_common()}
+    for names, count in stacks(folded):
+        total += count
+        found.update(dict.fromkeys(names[-1:] if own else names, count))
+    return {name: count / total for name, count in found.most_common()}
 
 
 def draw(folded: str, title: str) -> str:

@@ -1,5 +1,5 @@
-"""A server that speaks the protocol of the API server from memory, for measurements with very many objects.
+"""A server with the objects of a large cluster, for measurements without etcd and kube-apiserver.
 
-etcd and kube-apiserver need most of the CPU time of a large measurement. This server needs little, because it renders
-its objects from recorded ones. It has no schemas, no admission, no garbage collection and no KubeVirt.
+It is one process with one client, and serves the requests that a controller sends when it starts and when single VMIs
+change. Objects are rendered when a client asks for them.
 """

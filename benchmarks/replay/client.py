@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +10,10 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from benchmarks.replay.objects import Size
+from msgspec.structs import astuple
+
+from benchmarks.controllers import running_process, wait_until
+from benchmarks.fleet import Size
 from sandbox.admin import Admin
 
 READY_WITHIN_S = 1800.0
@@ -30,23 +32,20 @@ class Replay:
 
     def until_quiet(self, *, quiet_s: float, within_s: float) -> None:
         """Wait until the controller has sent no request except those for the lease for `quiet_s` seconds."""
-        deadline, changed, seen = time.monotonic() + within_s, time.monotonic(), -1
-        while time.monotonic() - changed < quiet_s:
-            now_seen = requests_of(self.ask("report"))
-            if now_seen != seen:
-                seen, changed = now_seen, time.monotonic()
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"the controller still sends requests after {within_s:g} s")
-            time.sleep(POLL_S)
+        changed, seen = time.monotonic(), -1
+
+        def is_quiet() -> bool:
+            nonlocal changed, seen
+            if (now_seen := requests_of(self.ask("report"))) != seen:
+                changed, seen = time.monotonic(), now_seen
+            return time.monotonic() - changed >= quiet_s
+
+        wait_until(is_quiet, "the controller sends no requests", within_s=within_s, poll_s=POLL_S)
 
     def until_idle(self, *, within_s: float) -> dict[str, Any]:
         """Wait until the server's own load has ended, and return the report of the load."""
-        deadline = time.monotonic() + within_s
-        while (report := self.ask("load"))["running"]:
-            if time.monotonic() > deadline:
-                raise RuntimeError("the load of the replay server did not end")
-            time.sleep(POLL_S)
-        return dict(report)
+        wait_until(lambda: not self.ask("load")["running"], "the load ends", within_s=within_s, poll_s=POLL_S)
+        return dict(self.ask("load"))
 
 
 def requests_of(report: dict[str, Any]) -> int:
@@ -57,19 +56,10 @@ def requests_of(report: dict[str, Any]) -> int:
 @contextmanager
 def running_replay(directory: Path, size: Size) -> Iterator[Replay]:
     directory.mkdir(parents=True, exist_ok=True)
-    sizes = {"sets": size.sets, "vmis-of-set": size.vmis_of_set, "pools": size.pools, "vms-of-pool": size.vms_of_pool}
-    flags = [f"--{name}={value}" for name, value in sizes.items()]
-    with (directory / "replay.log").open("wb") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "benchmarks.replay", str(directory), *flags], stdout=output, stderr=output
+    command = [sys.executable, "-m", "benchmarks.replay", str(directory), *map(str, astuple(size))]
+    kubeconfig = directory / "kubeconfig"
+    with running_process(command, directory / "replay.log") as server:
+        wait_until(
+            lambda: server.cpu_s >= 0 and kubeconfig.exists(), "the replay server starts", within_s=READY_WITHIN_S
         )
-    try:
-        deadline = time.monotonic() + READY_WITHIN_S
-        while not (directory / "kubeconfig").exists():
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise RuntimeError(f"the replay server did not start:\n{(directory / 'replay.log').read_text()}")
-            time.sleep(POLL_S)
-        yield Replay(directory / "kubeconfig")
-    finally:
-        process.terminate()
-        process.wait(30)
+        yield Replay(kubeconfig)

@@ -1,138 +1,205 @@
-"""Routes the requests of the replay server.
+"""Answers the requests of a controller: discovery, lists, watches, creates and merge patches.
 
-The server serves the kinds that vmherd reads and writes, their `status`, leases, permission reviews and discovery. It
-accepts Events and forgets them. Requests below `/replay/` control the server itself.
+It accepts Events and forgets them. Each other request is refused, so a controller that needs more stops a measurement.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import asyncio
+import re
+import time
+from collections import Counter
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
-from benchmarks.replay.collection import Collection, encode
-from benchmarks.replay.http import Answer, Request, Stream
-from benchmarks.replay.state import Refused, State
-from benchmarks.replay.statistics import Statistics
-from benchmarks.replay.watching import Watch, list_page
-from controller.kinds import KINDS, accesses
+from benchmarks.process_tree import cpu_s, rss_mb
+from benchmarks.replay.store import Collection, Line, Store, refused
 
-VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "PUT": "update", "DELETE": "delete"}
+IGNORED = ("leases", "events", "selfsubjectaccessreviews", "selfsubjectreviews")
+"""The resources whose writes are not a write of a reconciliation."""
+
+
+class Statistics:
+    def __init__(self) -> None:
+        self._pid = 0
+        self._started = 0.0
+        self._cpu_s = 0.0
+        self._first_write: dict[str, float] = {}
+        self._first_watch = 0.0
+        self.requests: Counter[str] = Counter()
+        self._awaited: dict[str, asyncio.Future[float]] = {}
+
+    def begin(self, pid: int) -> None:
+        """Count from now on. `pid` is the process of the client, or 0 if it is not known."""
+        self._pid, self._started, self._cpu_s = pid, time.monotonic(), time.process_time()
+        self._first_write, self._first_watch = {}, 0.0
+        self.requests.clear()
+
+    def note(self, verb: str, plural: str, subresource: str) -> None:
+        self.requests[f"{verb} {plural}{f'/{subresource}' if subresource else ''}"] += 1
+        if verb == "watch":
+            self._first_watch = self._first_watch or time.monotonic()
+        if self._first_write or verb in ("get", "list", "watch") or plural in IGNORED:
+            return
+        self._first_write = {"wall_s": time.monotonic() - self._started}
+        if self._pid:
+            self._first_write |= {"cpu_s": cpu_s(self._pid), "rss_mb": rss_mb(self._pid)}
+
+    def note_create(self, owner: str, at: float) -> None:
+        """A create request for a child of this owner arrived."""
+        if (awaited := self._awaited.pop(owner, None)) and not awaited.done():
+            awaited.set_result(at)
+
+    async def next_create(self, owner: str, within_s: float) -> float:
+        """Return the time at which the next create request for a child of this owner arrives."""
+        self._awaited[owner] = asyncio.get_running_loop().create_future()
+        async with asyncio.timeout(within_s):
+            return await self._awaited[owner]
+
+    def report(self) -> dict[str, Any]:
+        return {
+            "server_cpu_s": time.process_time() - self._cpu_s,
+            "requests": dict(self.requests.most_common()),
+            "first_write": self._first_write,
+            "first_watch_at": self._first_watch,
+        }
+
+
+VERBS = {"GET": "get", "POST": "create", "PATCH": "patch"}
 REVIEWS = ("selfsubjectaccessreviews", "selfsubjectreviews")
 VERSION = {"major": "1", "minor": "37", "gitVersion": "v1.37.0"}
+PATH = re.compile(
+    r"/apis?(/(?P<group>[a-z0-9.-]+\.[a-z0-9.]+|apps))?/(?P<version>v[^/]+)(/namespaces/(?P<namespace>[^/]+))?"
+    r"(/(?P<plural>[^/]+))?(/(?P<name>[^/]+))?(/(?P<subresource>[^/]+))?"
+)
+SLICE = 100
+"""The number of objects in one chunk of a streaming list."""
 
-Control = Callable[[dict[str, str]], Any]
-
-
-class Target:
-    """The object or the collection in a path: group, version, namespace, plural, name and subresource."""
-
-    def __init__(self, path: str) -> None:
-        first, *parts = path.strip("/").split("/")
-        self.group, parts = ("", parts) if first == "api" else (parts[0], parts[1:])
-        self.version, *parts = parts or [""]
-        self.namespace = ""
-        if len(parts) > 2 and parts[0] == "namespaces":
-            self.namespace, parts = parts[1], parts[2:]
-        self.plural, self.name, self.subresource = (*parts, "", "", "")[:3]
+BOOKMARK_EVERY_S = 60.0
+INITIAL_END = b',"annotations":{"k8s.io/initial-events-end":"true"}'
 
 
 class Server:
-    """Answers the requests of one client, from `state`. `controls` are the functions below `/replay/`."""
+    """Answers the requests of one client, from `store`."""
 
-    def __init__(self, state: State) -> None:
-        self.state = state
+    def __init__(self, store: Store) -> None:
+        self.store = store
         self.seen = Statistics()
-        self.controls: dict[str, Control] = {}
-        for group, version, plural, kind in served():
-            state.add(Collection(group, version, plural, kind))
 
-    def handle(self, request: Request) -> Answer | Stream:
-        try:
-            return self._answer(request)
-        except Refused as error:
-            status = {"kind": "Status", "apiVersion": "v1", "status": "Failure", "code": error.code}
-            return Answer(error.code, encode(status | {"reason": error.reason, "message": error.message}))
+    async def version(self, _: web.Request) -> web.Response:
+        return _answer(msgspec.json.encode(VERSION))
 
-    def _answer(self, request: Request) -> Answer | Stream:
-        if request.path.startswith("/replay/"):
-            return Answer(200, encode(self.controls[request.path.removeprefix("/replay/")](request.params)))
-        if request.path == "/version":
-            return Answer(200, encode(VERSION))
-        target = Target(request.path)
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body, arrived = await request.read(), time.perf_counter()
+        found = PATH.fullmatch(request.path)
+        if found is None or request.method not in VERBS:
+            raise refused(web.HTTPNotImplemented, "NotImplemented")
+        group, version, namespace, plural, name, subresource = (
+            found[part] or "" for part in ("group", "version", "namespace", "plural", "name", "subresource")
+        )
+        if not plural:
+            return self._discovery(f"{group}/{version}")
         verb = VERBS[request.method]
-        if verb == "get" and target.plural and not target.name:
-            verb = "watch" if request.params.get("watch") else "list"
-        if target.plural:
-            self.seen.note(verb, target.plural, target.subresource)
-        if not target.plural:
-            return self._discovery(target)
-        if target.plural in REVIEWS:
-            return Answer(201, encode({"status": {"allowed": True, "userInfo": {"username": "bench"}}}))
-        if target.plural == "events":
-            return Answer(201, request.body)
-        return self._objects(verb, target, request)
-
-    def _discovery(self, target: Target) -> Answer:
-        found = [
-            {"name": each.plural, "kind": each.kind, "namespaced": True, "verbs": list(VERBS.values())}
-            for each in self.state.collections.values()
-            if (each.group, each.api_version) == (target.group, target.version)
-        ]
-        if not found:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
-        return Answer(200, encode({"kind": "APIResourceList", "groupVersion": target.group, "resources": found}))
-
-    def _objects(self, verb: str, target: Target, request: Request) -> Answer | Stream:
-        collection = self.state.collections.get((target.group, target.plural))
+        if verb == "get" and not name:
+            verb = "watch" if request.query.get("watch") else "list"
+        self.seen.note(verb, plural, subresource)
+        if plural in REVIEWS:
+            return _answer(b'{"status":{"allowed":true,"userInfo":{"username":"bench"}}}', 201)
+        if plural == "events":
+            return _answer(body, 201)
+        collection = self.store.collections.get((group, plural))
         if collection is None:
-            raise Refused(404, "NotFound", "the server could not find the requested resource")
-        key = (target.namespace, target.name)
+            raise refused(web.HTTPNotFound, "NotFound")
         match verb:
             case "list":
-                return list_page(self.state, collection, target.namespace, request)
+                return self._list(collection, namespace, request)
             case "watch":
-                return Watch(self.state, collection, target.namespace, request)
+                return await self._watch(collection, namespace, request)
             case "get":
-                return Answer(200, self.state.item(collection, key).render())
+                return _answer(self.store.item(collection, (namespace, name)).render())
             case "create":
-                self.seen.note_create(_owner_of(request.body), request.at)
-                return Answer(201, self.state.create(collection, target.namespace, request.body))
-            case "patch":
-                is_json = request.headers.get("content-type") == "application/json-patch+json"
-                body = self.state.patch(
-                    collection, key, request.body, is_json_patch=is_json, subresource=target.subresource
-                )
-                return Answer(200, body)
-            case "update":
-                return Answer(200, self.state.replace(collection, key, request.body))
-            case _:
-                return Answer(200, self.state.delete(collection, key, request.body))
+                self.seen.note_create(_owner_of(body), arrived)
+                return _answer(self.store.create(collection, namespace, body), 201)
+        if request.content_type != "application/merge-patch+json":
+            raise refused(web.HTTPUnsupportedMediaType, "UnsupportedMediaType")
+        key, only_status = (namespace, name), subresource == "status"
+        return _answer(self.store.patch(collection, key, body, only_status=only_status))
+
+    def _discovery(self, api_version: str) -> web.Response:
+        resources = [
+            {"name": plural, "kind": each.kind, "namespaced": True, "verbs": list(VERBS.values())}
+            for (_, plural), each in self.store.collections.items()
+            if each.api_version == api_version
+        ]
+        if not resources:
+            raise refused(web.HTTPNotFound, "NotFound")
+        found = {"kind": "APIResourceList", "groupVersion": api_version, "resources": resources}
+        return _answer(msgspec.json.encode(found))
+
+    def _list(self, collection: Collection, namespace: str, request: web.Request) -> web.Response:
+        """Return the first objects, up to the limit. There are no further pages: the controller reads by watches."""
+        keys = collection.keys(namespace)[: int(request.query.get("limit", 0)) or None]
+        items = b",".join(collection.items[key].render() for key in keys)
+        head = collection.head.replace(b'","apiVersion"', b'List","apiVersion"')
+        return _answer(b'{%b,"metadata":{"resourceVersion":"%d"},"items":[%b]}' % (head, self.store.version, items))
+
+    async def _watch(self, collection: Collection, namespace: str, request: web.Request) -> web.StreamResponse:
+        """Send changes until the timeout. First send all objects, if the client asks for a streaming list."""
+        queue: asyncio.Queue[Line] = asyncio.Queue()
+        response = web.StreamResponse(headers={"Content-Type": "application/json"})
+        await response.prepare(request)
+        if "sendInitialEvents" not in request.query:
+            missed = collection.since(int(request.query.get("resourceVersion") or self.store.version))
+            if missed is None:
+                await response.write(b'{"type":"ERROR","object":{"kind":"Status","code":410,"reason":"Expired"}}\n')
+                return response
+            for line in missed:
+                queue.put_nowait(line)
+        collection.watches.add(queue)
+        try:
+            async with asyncio.timeout(float(request.query.get("timeoutSeconds", 600))):
+                if "sendInitialEvents" in request.query:
+                    await self._send_objects(collection, namespace, response)
+                while True:
+                    if lines := await self._next_lines(collection, namespace, queue):
+                        await response.write(lines)
+        except (TimeoutError, ConnectionResetError):
+            return response
+        finally:
+            collection.watches.discard(queue)
+
+    async def _send_objects(self, collection: Collection, namespace: str, response: web.StreamResponse) -> None:
+        keys, version = collection.keys(namespace), self.store.version
+        for start in range(0, len(keys), SLICE):
+            found = [collection.items[key].render() for key in keys[start : start + SLICE] if key in collection.items]
+            await response.write(b"".join(b'{"type":"ADDED","object":%b}\n' % body for body in found))
+            await asyncio.sleep(0)
+        await response.write(_bookmark(collection, version, INITIAL_END))
+
+    async def _next_lines(self, collection: Collection, namespace: str, queue: asyncio.Queue[Line]) -> bytes:
+        """Return the changes that wait, or a bookmark if nothing changes for BOOKMARK_EVERY_S."""
+        try:
+            async with asyncio.timeout(BOOKMARK_EVERY_S):
+                lines = [await queue.get()]
+        except TimeoutError:
+            return _bookmark(collection, self.store.version)
+        while not queue.empty():
+            lines.append(queue.get_nowait())
+        return b"".join(line for changed, line in lines if not namespace or changed == namespace)
 
 
-class _Owner(msgspec.Struct, rename="camel"):
-    uid: str = ""
+def _bookmark(collection: Collection, version: int, more: bytes = b"") -> bytes:
+    meta = b'"metadata":{"resourceVersion":"%d"%b}' % (version, more)
+    return b'{"type":"BOOKMARK","object":{%b,%b}}\n' % (collection.head, meta)
 
 
-class _Meta(msgspec.Struct, rename="camel"):
-    owner_references: list[_Owner] | None = None
-
-
-class _Created(msgspec.Struct):
-    metadata: _Meta
-
-
-_decode_created = msgspec.json.Decoder(_Created).decode
+def _answer(body: bytes, status: int = 200) -> web.Response:
+    return web.Response(body=body, status=status, content_type="application/json")
 
 
 def _owner_of(body: bytes) -> str:
-    owners = _decode_created(body).metadata.owner_references
-    return owners[0].uid if owners else ""
-
-
-def served() -> list[tuple[str, str, str, str]]:
-    """Return group, version, plural and kind of all resources that the server serves."""
-    resources = [each.resource for each in accesses()] + [kind.resource() for kind in KINDS]
-    found = {(each.group, each.version, each.plural, each.kind) for each in resources}
-    return sorted(found | {("coordination.k8s.io", "v1", "leases", "Lease")})
+    metadata: dict[str, Any] = msgspec.json.decode(body)["metadata"]
+    owners = metadata.get("ownerReferences")
+    return str(owners[0]["uid"]) if owners else ""

@@ -9,11 +9,99 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
-from benchmarks.soak.objects import APP, Api, Herd, Kind, collection, machines, storage
+from msgspec import Struct
+
+from benchmarks.cluster import Api
+from controller.kubevirt.annotations import ROLLING_UPDATE
 from sandbox.admin import Rejected, Unanswered
-from sandbox.settings import BEHAVIOR
+from sandbox.settings import BEHAVIOR, TIME_SCALE
+
+Kind: TypeAlias = Literal["set", "pool"]
+
+APP: Final = "app"
+
+
+class Herd(Struct):
+    """One replica set or pool of the load.
+
+    If `sick` is True, the VMs fail again and again, so the set or pool never becomes ready.
+    """
+
+    kind: Kind
+    namespace: str
+    name: str
+    replicas: int
+    disks: bool = False
+    sick: bool = False
+    memory: int = 64
+    paused: bool = False
+
+    @property
+    def path(self) -> str:
+        return f"{collection(self.kind, self.namespace)}/{self.name}"
+
+    @property
+    def template_field(self) -> str:
+        return "template" if self.kind == "set" else "virtualMachineTemplate"
+
+    def template(self) -> dict[str, Any]:
+        labels = {APP: self.name}
+        vmi: dict[str, Any] = {
+            "metadata": {"labels": labels},
+            "spec": {"domain": {"resources": {"requests": {"memory": f"{self.memory}M"}}}},
+        }
+        if self.sick:
+            vmi["metadata"]["annotations"] = {BEHAVIOR: "crash-loop", TIME_SCALE: "0.05"}
+        if self.kind == "set":
+            return vmi
+        vm: dict[str, Any] = {"runStrategy": "Always", "template": vmi}
+        if self.disks:
+            disk = f"{self.name}-root"
+            vmi["spec"]["volumes"] = [{"name": "root", "dataVolume": {"name": disk}}]
+            vmi["spec"]["domain"]["devices"] = {"disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+            claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
+            vm["dataVolumeTemplates"] = [{"metadata": {"name": disk}, "spec": {"pvc": claim, "source": {"blank": {}}}}]
+        return {"metadata": {"labels": labels}, "spec": vm}
+
+    def manifest(self) -> dict[str, Any]:
+        spec: dict[str, Any] = {
+            "replicas": self.replicas,
+            "paused": self.paused,
+            "selector": {"matchLabels": {APP: self.name}},
+            self.template_field: self.template(),
+        }
+        metadata: dict[str, Any] = {"name": self.name}
+        if self.kind == "set":
+            metadata["annotations"] = {ROLLING_UPDATE: "maxUnavailable=50%"}
+            version, kind = "kubevirt.io/v1", "VirtualMachineInstanceReplicaSet"
+        else:
+            version, kind = "pool.kubevirt.io/v1beta1", "VirtualMachinePool"
+            spec["maxUnavailable"] = "50%"
+            spec["autohealing"] = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "2s"}
+            if self.disks:
+                spec["scaleInStrategy"] = {"proactive": {"statePreservation": "Offline"}}
+        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+
+
+def collection(kind: Kind, namespace: str) -> str:
+    if kind == "set":
+        return f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstancereplicasets"
+    return f"/apis/pool.kubevirt.io/v1beta1/namespaces/{namespace}/virtualmachinepools"
+
+
+def machines(kind: Kind, namespace: str) -> str:
+    """Return the path of all VMs for the kind `pool`, or of all VMIs for the kind `set`."""
+    plural = "virtualmachineinstances" if kind == "set" else "virtualmachines"
+    return f"/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
+
+
+def storage(namespace: str) -> tuple[str, str]:
+    """Return the paths of the disks: DataVolumes and PersistentVolumeClaims."""
+    volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes"
+    return volumes, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+
 
 NAMESPACES: Final = ("soak-0", "soak-1", "soak-2")
 SETS, POOLS = 12, 8
@@ -84,7 +172,7 @@ class Load:
             elif herd.paused:
                 self._pause(herd, paused=False)
         for namespace in NAMESPACES:
-            for vmi in self._api.list(machines("set", namespace)):
+            for vmi in self._api.items(machines("set", namespace)):
                 if BEHAVIOR in (vmi["metadata"].get("annotations") or {}):
                     self._try_delete(f"{machines('set', namespace)}/{vmi['metadata']['name']}")
         self._sweep()
@@ -93,7 +181,7 @@ class Load:
         """Return the sets and pools whose machines or status do not match their spec."""
         found = []
         for herd in self.herds:
-            status = self._api.get(herd.path).get("status") or {}
+            status = self._api.admin.get(herd.path).get("status") or {}
             counts = [status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")]
             members = len(self._members(herd))
             if members != herd.replicas or counts != [herd.replicas] * 3:
@@ -113,13 +201,10 @@ class Load:
         paths = [
             path
             for namespace in NAMESPACES
-            for path in (
-                *(collection(kind, namespace) for kind in ("set", "pool")),
-                *(machines(kind, namespace) for kind in ("set", "pool")),
-                *storage(namespace),
-            )
+            for kind in ("set", "pool")
+            for path in (collection(kind, namespace), machines(kind, namespace), *storage(namespace))
         ]
-        return sum(len(self._api.list(path)) for path in paths)
+        return sum(len(self._api.items(path)) for path in paths)
 
     def _create(self, kind: Kind, *, sick: bool = False) -> None:
         self._created += 1
@@ -206,12 +291,12 @@ class Load:
         known = {herd.name for herd in self.herds}
         for namespace in NAMESPACES:
             for kind in ("set", "pool"):
-                for item in self._api.list(machines(kind, namespace)):
+                for item in self._api.items(machines(kind, namespace)):
                     owned = bool(item["metadata"].get("ownerReferences"))
                     if not owned and (item["metadata"].get("labels") or {}).get(APP) not in known:
                         self._try_delete(f"{machines(kind, namespace)}/{item['metadata']['name']}")
             for path in storage(namespace):
-                for item in self._api.list(path):
+                for item in self._api.items(path):
                     name = item["metadata"]["name"]
                     if not item["metadata"].get("ownerReferences") and name.partition("-root")[0] not in known:
                         self._try_delete(f"{path}/{name}")
@@ -226,7 +311,7 @@ class Load:
     def _members(self, herd: Herd) -> list[dict[str, Any]]:
         return [
             item
-            for item in self._api.list(f"{machines(herd.kind, herd.namespace)}?labelSelector={APP}%3D{herd.name}")
+            for item in self._api.items(f"{machines(herd.kind, herd.namespace)}?labelSelector={APP}%3D{herd.name}")
             if "deletionTimestamp" not in item["metadata"] and item["metadata"].get("ownerReferences")
         ]
 

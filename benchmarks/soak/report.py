@@ -1,23 +1,23 @@
-"""The results of a soak: the table, the JSON file, the picture, and the page in the documentation."""
+"""The results of a soak: the table, the JSON file, and the page in the documentation."""
 
 from __future__ import annotations
 
-import re
+import statistics
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 
 from msgspec import Struct, convert, field, json, to_builtins
-from rich.console import Console
-from rich.table import Table
 
-from benchmarks.soak.plots import Mark, Panel, draw, short
+from benchmarks.page import ROOT, write_figures
 from benchmarks.soak.sampling import MEASURES, Samples
 from benchmarks.soak.trend import Verdict, judge
 
-ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs" / "soak.md"
-PICTURE = ROOT / "docs" / "images" / "soak.svg"
-BEGIN, END = "<!-- begin: figures of `make soak` -->", "<!-- end: figures of `make soak` -->"
+BARS = "▁▂▃▄▅▆▇█"
+WIDTH = 24
+"""The number of bars that show a figure over time."""
 
 
 class Result(Struct, kw_only=True):
@@ -27,15 +27,12 @@ class Result(Struct, kw_only=True):
     machine: str
     seed: int
     samples: Samples
-    marks: list[Mark] = field(default_factory=list)
+    faults: list[str] = field(default_factory=list)
     operations: dict[str, int] = field(default_factory=dict)
     failed_operations: dict[str, int] = field(default_factory=dict)
     verdicts: dict[str, Verdict] = field(default_factory=dict)
     drained: dict[str, tuple[float, float]] = field(default_factory=dict)
     """The value of some measures before the load, and their value after all objects were deleted."""
-
-    new_series: dict[str, int] = field(default_factory=dict)
-    """The metrics with more series after the run than before, and the number of the new series."""
 
     problems: list[str] = field(default_factory=list)
     """All problems of the run except growing series."""
@@ -68,36 +65,32 @@ def rows(result: Result) -> list[tuple[str, ...]]:
             short(verdict.late),
             short(verdict.highest),
             f"{verdict.slope_per_hour:+.3g}",
+            over_time(result.samples.values[name]),
             "yes" if verdict.flat else "NO",
         )
         for name, verdict in result.verdicts.items()
     ]
 
 
-HEADINGS = ("figure", "second quarter", "third quarter", "last quarter", "highest", "slope per hour", "flat")
-
-
-def show(result: Result) -> None:
-    table = Table(*HEADINGS, title=f"{result.minutes:g} minutes of random load")
-    for row in rows(result):
-        table.add_row(*row)
-    console = Console()
-    console.print(table)
-    for line in summary(result):
-        console.print(f"- {line}", highlight=False)
-    for problem in result.all_problems:
-        console.print(f"[red]problem:[/red] {problem}", highlight=False)
+HEADINGS = (
+    "figure",
+    "second quarter",
+    "third quarter",
+    "last quarter",
+    "highest",
+    "slope per hour",
+    "over time",
+    "flat",
+)
 
 
 def summary(result: Result) -> list[str]:
     operations = ", ".join(f"{count} {name}" for name, count in sorted(result.operations.items()))
-    faults: dict[str, int] = {}
-    for mark in result.marks:
-        faults[mark.label] = faults.get(mark.label, 0) + 1
+    faults = ", ".join(f"{count} times: {label}" for label, count in Counter(result.faults).items())
     lines = [
         f"{result.minutes:g} minutes, {len(result.samples.times_s)} samples, {result.machine}, seed {result.seed}",
         f"{sum(result.operations.values())} operations ({operations})",
-        f"{len(result.marks)} faults ({', '.join(f'{count} times: {label}' for label, count in faults.items())})",
+        f"{len(result.faults)} faults ({faults})",
     ]
     lines += [
         f"{MEASURES[name].title}: {short(before)} before the load, {short(after)} after all objects were deleted"
@@ -118,15 +111,6 @@ def read_json(path: Path) -> Result:
     return convert({**saved, "verdicts": to_builtins(verdicts_of(samples))}, Result)
 
 
-def picture(result: Result) -> str:
-    panels = [
-        Panel(measure.title, measure.unit, result.samples.values[name])
-        for name, measure in MEASURES.items()
-        if name != "uncollectable"
-    ]
-    return draw(result.samples.times_s, panels, result.marks)
-
-
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     cells = [headings, ["---"] * len(headings), *lines]
     return "\n".join(f"| {' | '.join(row)} |" for row in cells)
@@ -138,15 +122,25 @@ def figures(result: Result) -> str:
     verdict = (
         "\n".join(f"- Problem: {problem}" for problem in result.all_problems) or "All figures are flat. No problem."
     )
-    return f"{BEGIN}\n\n{markdown(HEADINGS, rows(result))}\n\n{listed}\n\n{verdict}\n\n{END}"
+    return f"{markdown(HEADINGS, rows(result))}\n\n{listed}\n\n{verdict}"
 
 
-def write_docs(result: Result, *, page: Path = PAGE, image: Path = PICTURE) -> None:
-    """Replace the generated part of the documentation page, and write the picture."""
-    pattern = re.compile(f"{re.escape(BEGIN)}.*{re.escape(END)}", re.DOTALL)
-    text = page.read_text()
-    if not pattern.search(text):
-        raise ValueError(f"{page} has no place for the figures")
-    page.write_text(pattern.sub(lambda _: figures(result), text))
-    image.parent.mkdir(parents=True, exist_ok=True)
-    image.write_text(picture(result))
+def write_docs(result: Result, *, page: Path = PAGE) -> None:
+    """Replace the generated part of the documentation page."""
+    write_figures(page, "make soak", figures(result))
+
+
+def over_time(values: Sequence[float]) -> str:
+    """Return bars for the medians of equal parts of the run. The lowest bar is 0, the highest is the largest median."""
+    ends = [len(values) * number // WIDTH for number in range(WIDTH + 1)]
+    medians = [statistics.median(values[start:end]) for start, end in pairwise(ends) if start < end]
+    top = max(medians, default=0.0) or 1.0
+    return "".join(BARS[round(max(value, 0.0) / top * (len(BARS) - 1))] for value in medians)
+
+
+def short(value: float) -> str:
+    """Return a number with at most four digits, such as 250, 2.5 or 1.25M."""
+    for limit, unit, suffix in ((1e6, 1e6, "M"), (1e4, 1e3, "k")):
+        if abs(value) >= limit:
+            return f"{value / unit:.4g}{suffix}"
+    return f"{value:.4g}"

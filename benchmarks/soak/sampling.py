@@ -58,9 +58,6 @@ class Scrape:
         self.memory = {name: int(count) for name, count in re.findall(r"^(.+): (\d+)$", page.memory, re.MULTILINE)}
 
 
-FIXED = Tolerance(share=0.05, least=2.0)
-"""The tolerance for figures that do not depend on the present load."""
-
 LOADED = Tolerance(share=0.25, least=5.0)
 """The tolerance for figures that depend on the present load."""
 

@@ -1,12 +1,20 @@
-"""Cases about the disks that a pool makes from dataVolumeTemplates."""
+"""Cases about the disks that a pool makes, changed disk templates, and VMs that must not be deleted."""
 
 from __future__ import annotations
 
-from conformance.api import owners_of
-from conformance.case import Cases, Document, Kind, Requirement
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from conformance.api import owners_of, uids_by_name
+from conformance.case import Cases, Document, Kind, Origin, Requirement, Skip
+from conformance.cases.pool_healing import until_failing
 from conformance.cases.pool_scaling import proactive
-from conformance.namespace import BOOT_S, require
-from conformance.pools import NAME, Pools
+from conformance.expectations import require
+from conformance.namespace import BOOT_S
+from conformance.namespaces import LABEL
+from conformance.pools import Pools
+from conformance.templates import FAILING, FAILING_DISK, data_volume_template
+from informers.errors import Forbidden, NotFound, StatusError
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 NEEDS = (Requirement.CDI,)
@@ -30,10 +38,9 @@ async def with_disks(pools: Pools, replicas: int, **spec: Document) -> dict[str,
     )
 
 
-@cases.add(
-    "pool-disk-names", "Each VM has a disk of its own, whose name ends with the ordinal", rules="P5", requires=NEEDS
-)
+@cases.add("P5", requires=NEEDS)
 async def disk_names(pools: Pools) -> None:
+    """Each VM has a disk of its own, whose name ends with the ordinal."""
     await with_disks(pools, 2)
     for ordinal in (0, 1):
         spec = (await pools.vm(f"pool-{ordinal}"))["spec"]
@@ -42,20 +49,20 @@ async def disk_names(pools: Pools) -> None:
         require(f"the disk data-{ordinal}", names == volumes == [f"data-{ordinal}"], [*names, *volumes])
 
 
-@cases.add("pool-disk-deleted", "Without statePreservation, a scale-in deletes the disk", rules="P10", requires=NEEDS)
+@cases.add("P10", requires=NEEDS)
 async def disk_deleted(pools: Pools) -> None:
+    """Without statePreservation, a scale-in deletes the disk."""
     await with_disks(pools, 2, scaleInStrategy=proactive("DescendingOrder"))
-    await pools.scale(1, NAME)
+    await pools.scale(1)
     await pools.until_names(0)
     await pools.until("only data-0", pools.data_volumes, lambda seen: [*seen] == ["data-0"], within_s=BOOT_S)
 
 
-@cases.add(
-    "pool-disk-preserved", "With statePreservation Offline, a scale-in keeps the disk", rules="P10", requires=NEEDS
-)
+@cases.add("P10", requires=NEEDS)
 async def disk_preserved(pools: Pools) -> None:
+    """With statePreservation Offline, a scale-in keeps the disk."""
     before = await with_disks(pools, 2, scaleInStrategy=kept("Offline"))
-    await pools.scale(1, NAME)
+    await pools.scale(1)
     await pools.until_names(0)
     await pools.until("no VM pool-1", pools.vms, lambda seen: "pool-1" not in seen, within_s=BOOT_S)
     uid = before["data-1"]["metadata"]["uid"]
@@ -66,17 +73,13 @@ async def disk_preserved(pools: Pools) -> None:
     )
 
 
-@cases.add(
-    "pool-disk-reused",
-    "With statePreservation Offline, the next VM of the ordinal gets the disk",
-    rules="P10",
-    requires=NEEDS,
-)
+@cases.add("P10", requires=NEEDS)
 async def disk_reused(pools: Pools) -> None:
+    """With statePreservation Offline, the next VM of the ordinal gets the disk."""
     before = await with_disks(pools, 2, scaleInStrategy=kept("Offline"))
-    await pools.scale(1, NAME)
+    await pools.scale(1)
     await pools.until("no VM pool-1", pools.vms, lambda seen: "pool-1" not in seen, within_s=BOOT_S)
-    await pools.scale(2, NAME)
+    await pools.scale(2)
     vm = (await pools.until_names(0, 1))["pool-1"]
     uid = before["data-1"]["metadata"]["uid"]
     await pools.until(
@@ -90,13 +93,9 @@ async def disk_reused(pools: Pools) -> None:
     )
 
 
-@cases.add(
-    "pool-disk-delete-vm",
-    "A VM that is deleted in the foreground comes back with a new disk",
-    rules="P10",
-    requires=NEEDS,
-)
+@cases.add("P10", requires=NEEDS)
 async def disk_delete_vm(pools: Pools) -> None:
+    """A VM that is deleted in the foreground comes back with a new disk."""
     before = await with_disks(pools, 2)
     vms = await pools.members()
     await pools.delete_vm("pool-0", "Foreground")
@@ -111,15 +110,192 @@ async def disk_delete_vm(pools: Pools) -> None:
     require("that pool-1 stays", not is_new(now, vms, "pool-1"), now)
 
 
-@cases.add(
-    "pool-disk-delete-pool", "If a pool is deleted, the disks of its VMs are deleted", rules="P6", requires=NEEDS
-)
+@cases.add("P6", requires=NEEDS)
 async def disk_delete_pool(pools: Pools) -> None:
+    """If a pool is deleted, the disks of its VMs are deleted."""
     await with_disks(pools, 1)
-    await pools.api.delete(pools.path(NAME))
+    await pools.delete()
     await pools.until_equal("no VM", pools.vms, {}, within_s=BOOT_S)
     await pools.until_equal("no DataVolume", pools.data_volumes, {}, within_s=BOOT_S)
 
 
 def is_new(now: dict[str, Document], before: dict[str, Document], name: str) -> bool:
     return name in now and now[name]["metadata"]["uid"] != before[name]["metadata"]["uid"]
+
+
+PROTECTED = {"vmherd.dev/protect": "True"}
+UNITS = {"Ki": 2**10, "Mi": 2**20, "Gi": 2**30}
+
+
+async def made_with_disk(pools: Pools, template: Document | None = None, **spec: Document) -> dict[str, str]:
+    """Create a pool with one running VM and its disk. Return the UIDs of the VM and of the disk's DataVolume."""
+    await pools.make(1, template=template or pools.template(disks=["data"], running=True), **spec)
+    await pools.until_ready(1)
+    return await uids(pools)
+
+
+async def uids(pools: Pools) -> dict[str, str]:
+    return uids_by_name({**await pools.vms(), **await pools.data_volumes()})
+
+
+async def change_disk(pools: Pools, name: str) -> None:
+    """Give the pool's template a disk of this name in place of its disk."""
+    spec = pools.template(disks=[name], running=True)["spec"]
+    await pools.change({"spec": {"virtualMachineTemplate": {"spec": spec}}})
+
+
+async def until_changed(pools: Pools, name: str) -> None:
+    await pools.until(
+        f"only the disk {name}-0", pools.data_volumes, lambda seen: [*seen] == [f"{name}-0"], within_s=BOOT_S
+    )
+    await pools.until_ready(1)
+
+
+async def until_held(pools: Pools, before: dict[str, str]) -> None:
+    """Wait for the Event that the update is held, and check that the VM and its disk stay."""
+    await pools.until_told("UpdateHeld")
+    await pools.stays("the same VM and disk", lambda: uids(pools), lambda seen: seen == before)
+
+
+def protected(template: Document) -> Document:
+    template["metadata"]["annotations"] = PROTECTED
+    return template
+
+
+@cases.add("P13", requires=NEEDS)
+async def disk_template(pools: Pools) -> None:
+    """New dataVolumeTemplates create the VM and its disk again."""
+    before = await made_with_disk(pools)
+    await change_disk(pools, "fresh")
+    await until_changed(pools, "fresh")
+    await pools.until("a new VM pool-0", lambda: uids(pools), lambda seen: seen["pool-0"] != before["pool-0"])
+
+
+@cases.add("P21", origin=Origin.VMHERD, requires=(Requirement.CDI, Requirement.EXPANSION))
+async def disk_growth(pools: Pools) -> None:
+    """A larger disk in the template expands the claim, and keeps the VM and the disk."""
+    before = await made_with_disk(pools)
+    claim = (await pools.claims())["data-0"]["metadata"]["uid"]
+    spec = {"dataVolumeTemplates": [data_volume_template("data", "128Mi")]}
+    await pools.change({"spec": {"virtualMachineTemplate": {"spec": spec}}})
+    await pools.until(
+        "the same claim with a request of 128Mi",
+        pools.claims,
+        lambda seen: is_grown(seen.get("data-0"), claim),
+        within_s=BOOT_S,
+    )
+    await pools.until_equal("a VM with the new size", lambda: size(pools), "128Mi", within_s=BOOT_S)
+    await pools.stays("the same VM and disk", lambda: uids(pools), lambda seen: seen == before)
+
+
+@cases.add("P21", origin=Origin.VMHERD, requires=NEEDS)
+async def disk_kept(pools: Pools) -> None:
+    """With statePreservation Offline, new dataVolumeTemplates delete nothing until an annotation allows it."""
+    before = await made_with_disk(pools, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    await change_disk(pools, "fresh")
+    await until_held(pools, before)
+    await pools.change({"metadata": {"annotations": {"vmherd.dev/most-disruptive-action": "recreate"}}})
+    await until_changed(pools, "fresh")
+
+
+@cases.add("P20", origin=Origin.VMHERD, requires=NEEDS)
+async def disk_refused(pools: Pools) -> None:
+    """While the server refuses new VMs, new dataVolumeTemplates delete neither a VM nor a disk."""
+    before = await made_with_disk(pools)
+    async with new_vms_refused(pools):
+        await change_disk(pools, "fresh")
+        await until_held(pools, before)
+    await until_changed(pools, "fresh")
+
+
+@cases.add("P20", origin=Origin.VMHERD, requires=NEEDS)
+async def disk_protect(pools: Pools) -> None:
+    """New dataVolumeTemplates never delete a VM with vmherd.dev/protect."""
+    before = await made_with_disk(pools, protected(pools.template(disks=["data"], running=True)))
+    await change_disk(pools, "fresh")
+    await until_held(pools, before)
+
+
+@cases.add("P8 P15 P20", origin=Origin.VMHERD)
+async def protect_healing(pools: Pools) -> None:
+    """Neither healing nor a scale-in deletes a VM with vmherd.dev/protect."""
+    template = protected(pools.template(running=True, annotations=FAILING))
+    await pools.made(1, template=template, autohealing={"startUpFailureThreshold": 1})
+    before = await uids(pools)
+    await until_failing(pools, "pool-0", 2)
+    await pools.until_told("HealingHeld")
+    await pools.scale(0)
+    await pools.until_told("ProtectedFromDeletion")
+    await pools.stays("the same VM", lambda: uids(pools), lambda seen: seen == before)
+
+
+@cases.add("P13 P21", requires=(Requirement.CDI, Requirement.SIMULATOR))
+async def disk_repair(pools: Pools) -> None:
+    """A new disk template replaces a disk that cannot be filled."""
+    template = pools.template(disks=["data"], running=True)
+    template["spec"]["dataVolumeTemplates"][0]["metadata"]["annotations"] = FAILING_DISK
+    await pools.made(1, template=template)
+    await pools.until_equal("a VM with DataVolumeError", lambda: state(pools), "DataVolumeError", within_s=BOOT_S)
+    await change_disk(pools, "fresh")
+    await pools.until_ready(1)
+    await pools.until("the disk fresh-0", pools.data_volumes, lambda seen: "fresh-0" in seen)
+
+
+async def size(pools: Pools) -> object:
+    """Return the size of the disk in the spec of the VM."""
+    [disk] = (await pools.vm("pool-0"))["spec"]["dataVolumeTemplates"]
+    return disk["spec"]["storage"]["resources"]["requests"]["storage"]
+
+
+async def state(pools: Pools) -> object:
+    return ((await pools.vm("pool-0")).get("status") or {}).get("printableStatus")
+
+
+def is_grown(claim: Document | None, uid: str) -> bool:
+    return claim is not None and claim["metadata"]["uid"] == uid and requested(claim) >= 128 * UNITS["Mi"]
+
+
+def requested(claim: Document) -> int:
+    """Return the size in bytes that the claim requests."""
+    text = str(claim["spec"]["resources"]["requests"]["storage"])
+    return int(text.removesuffix(text[-2:])) * UNITS[text[-2:]] if text[-2:] in UNITS else int(text)
+
+
+GROUP = "admissionregistration.k8s.io/v1"
+MESSAGE = "the conformance suite refuses new VMs"
+
+
+@asynccontextmanager
+async def new_vms_refused(pools: Pools) -> AsyncIterator[None]:
+    """Refuse all new VMs until the context ends. Raise Skip if the user may not create the policy."""
+    name = pools.namespace
+    rule = {"apiGroups": ["kubevirt.io"], "apiVersions": ["*"], "operations": ["CREATE"]}
+    policy: Document = {
+        "matchConstraints": {
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
+            "resourceRules": [{**rule, "resources": ["virtualmachines"]}],
+        },
+        "validations": [{"expression": "false", "message": MESSAGE}],
+    }
+    binding: Document = {"policyName": name, "validationActions": ["Deny"]}
+    made = {"validatingadmissionpolicies": policy, "validatingadmissionpolicybindings": binding}
+    metadata = {"name": name, "labels": {LABEL: name}}
+    try:
+        try:
+            for plural, spec in made.items():
+                await pools.api.create(f"/apis/{GROUP}/{plural}", {"metadata": metadata, "spec": spec})
+        except (Forbidden, NotFound) as error:
+            raise Skip(f"an admission policy cannot be created: {error}") from error
+        await pools.until("a policy in force", lambda: _is_refused(pools), bool)
+        yield
+    finally:
+        for plural in made:
+            await pools.api.delete(f"/apis/{GROUP}/{plural}/{name}")
+
+
+async def _is_refused(pools: Pools) -> bool:
+    try:
+        await pools.api.create(pools.vm_path, pools.new_member("new"), dryRun="All")
+    except StatusError as error:
+        return MESSAGE in str(error)
+    return False

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from conformance.api import is_terminating
 from conformance.case import Cases, Document, Kind, Origin
-from conformance.namespace import require
+from conformance.expectations import require
 from conformance.pools import LABELS, Pools
 from conformance.templates import FAILING
 
@@ -26,32 +26,26 @@ async def until_failing(pools: Pools, name: str, failures: int) -> Document:
     )
 
 
-async def until_new(pools: Pools, name: str, uid: str) -> None:
-    await pools.until(
-        f"a new VM {name}",
-        pools.members,
-        lambda seen: name in seen and seen[name]["metadata"]["uid"] != uid,
-        within_s=HEALED_S,
-    )
-
-
-@cases.add("pool-heal-failures", "A VM that fails to start several times is created again under its name", rules="P15")
+@cases.add("P15")
 async def heal_failures(pools: Pools) -> None:
+    """A VM that fails to start several times is created again under its name."""
     template = pools.template(running=True, annotations=FAILING)
-    [vm] = (await pools.made(1, template=template, autohealing={"startUpFailureThreshold": 2})).values()
-    await until_new(pools, "pool-0", vm["metadata"]["uid"])
+    before = await pools.made(1, template=template, autohealing={"startUpFailureThreshold": 2})
+    await pools.until_new("pool-0", before, within_s=HEALED_S)
 
 
-@cases.add("pool-heal-duration", "A VM that cannot start for minFailingToStartDuration is created again", rules="P15")
+@cases.add("P15")
 async def heal_duration(pools: Pools) -> None:
+    """A VM that cannot start for minFailingToStartDuration is created again."""
     template = pools.template(running=True, volumes=[MISSING])
     healing = {"minFailingToStartDuration": "10s"}
-    [vm] = (await pools.made(1, template=template, autohealing=healing)).values()
-    await until_new(pools, "pool-0", vm["metadata"]["uid"])
+    before = await pools.made(1, template=template, autohealing=healing)
+    await pools.until_new("pool-0", before, within_s=HEALED_S)
 
 
-@cases.add("pool-heal-off", "Without spec.autohealing, a failing VM stays", rules="P15")
+@cases.add("P15")
 async def heal_off(pools: Pools) -> None:
+    """Without spec.autohealing, a failing VM stays."""
     template = pools.template(running=True, annotations=FAILING)
     [vm] = (await pools.made(1, template=template)).values()
     await until_failing(pools, "pool-0", 2)
@@ -59,14 +53,13 @@ async def heal_off(pools: Pools) -> None:
     await pools.stays("the same VM", lambda: pools.vm("pool-0"), lambda seen: seen["metadata"]["uid"] == uid)
 
 
-@cases.add(
-    "pool-heal-members-only", "Healing never deletes a VM that is no member", rules="P15 P2", origin=Origin.VMHERD
-)
+@cases.add("P15 P2", origin=Origin.VMHERD)
 async def heal_members_only(pools: Pools) -> None:
+    """Healing never deletes a VM that is no member."""
     failing = pools.template(running=True, annotations=FAILING)
-    metadata = {"name": "bystander", "labels": LABELS}
-    body = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": metadata, "spec": failing["spec"]}
-    made = await pools.api.create(pools.vm_path, body)
+    bystander = pools.new_member("bystander") | {"spec": failing["spec"]}
+    bystander["metadata"]["labels"] = LABELS
+    made = await pools.api.create(pools.vm_path, bystander)
     await pools.made(1, autohealing={"startUpFailureThreshold": 1})
     uid = made["metadata"]["uid"]
 

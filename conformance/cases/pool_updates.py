@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from conformance.api import is_ready, is_terminating, labels_of
+from conformance.api import is_ready, is_terminating, labels_of, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin, Unmet
-from conformance.namespace import BOOT_S, require
+from conformance.expectations import require
+from conformance.namespace import BOOT_S
 from conformance.pools import NAME, Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
@@ -26,6 +27,18 @@ async def running(pools: Pools, replicas: int = 1, **spec: Document) -> dict[str
     return await pools.vmis()
 
 
+async def changed(pools: Pools, replicas: int = 1, **spec: Document) -> dict[str, Document]:
+    """Create a pool of running VMs, and add the new label to its VMI template. Return the VMIs before the change."""
+    before = await running(pools, replicas, **spec)
+    await pools.relabel_template(NEW, vmi=True)
+    return before
+
+
+async def stay(pools: Pools, vmis: dict[str, Document]) -> None:
+    """Check that the pool has the same VMIs for some time."""
+    await pools.stays("the same VMIs", pools.vmis, lambda seen: uids_by_name(seen) == uids_by_name(vmis), for_s=5)
+
+
 async def until_vms_have_label(pools: Pools) -> None:
     """Wait until the VMI template of each VM has the new label."""
     await pools.until(
@@ -36,35 +49,32 @@ async def until_vms_have_label(pools: Pools) -> None:
     )
 
 
-def uids(documents: dict[str, Document]) -> dict[str, str]:
-    return {name: document["metadata"]["uid"] for name, document in documents.items()}
-
-
-@cases.add("pool-update-vm-labels", "New labels of the VMs are added, and no VMI restarts", rules="P12 P13")
-async def vm_labels(pools: Pools) -> None:
+@cases.add("P12 P13")
+async def update_vm_labels(pools: Pools) -> None:
+    """New labels of the VMs are added, and no VMI restarts."""
     before = await running(pools, 1)
     await pools.relabel_template(NEW)
     await pools.until("the new label on each VM", pools.members, lambda seen: all(map(has_new_label, seen.values())))
-    await pools.stays("the same VMIs", pools.vmis, lambda seen: uids(seen) == uids(before), for_s=5)
+    await stay(pools, before)
 
 
-@cases.add("pool-update-default", "Without updateStrategy, a new VMI template restarts the VMIs", rules="P12 P13")
-async def default(pools: Pools) -> None:
-    before = await running(pools, 1)
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P12 P13")
+async def update_default(pools: Pools) -> None:
+    """Without updateStrategy, a new VMI template restarts the VMIs."""
+    before = await changed(pools)
     await until_restarted(pools, before)
 
 
-@cases.add("pool-update-proactive", "With proactive updates, a new VMI template restarts the VMIs", rules="P12 P13")
-async def proactive(pools: Pools) -> None:
-    before = await running(pools, 2, updateStrategy={"proactive": {}})
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P12 P13")
+async def update_proactive(pools: Pools) -> None:
+    """With proactive updates, a new VMI template restarts the VMIs."""
+    before = await changed(pools, replicas=2, updateStrategy={"proactive": {}})
     await until_restarted(pools, before)
 
 
 async def until_restarted(pools: Pools, before: dict[str, Document]) -> None:
     """Wait until each VM has a new, ready VMI with the new label."""
-    old = {*uids(before).values()}
+    old = uids_of(before)
     await until_vms_have_label(pools)
     await pools.until(
         "a new ready VMI with the new label for each VM",
@@ -73,35 +83,33 @@ async def until_restarted(pools: Pools, before: dict[str, Document]) -> None:
             seen.keys() == before.keys()
             and all(map(has_new_label, seen.values()))
             and all(map(is_ready, seen.values()))
-            and not old & {*uids(seen).values()}
+            and not old & uids_of(seen)
         ),
         within_s=BOOT_S,
     )
 
 
-@cases.add("pool-update-opportunistic", "With opportunistic updates, VMs change and VMIs do not restart", rules="P13")
-async def opportunistic(pools: Pools) -> None:
-    before = await running(pools, 1, updateStrategy={"opportunistic": {}})
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P13")
+async def update_opportunistic(pools: Pools) -> None:
+    """With opportunistic updates, VMs change and VMIs do not restart."""
+    before = await changed(pools, updateStrategy={"opportunistic": {}})
     await until_vms_have_label(pools)
-    await pools.stays("the same VMIs", pools.vmis, lambda seen: uids(seen) == uids(before), for_s=5)
+    await stay(pools, before)
 
 
-@cases.add(
-    "pool-update-opportunistic-restart", "With opportunistic updates, a restarted VMI has the new template", rules="P13"
-)
-async def opportunistic_restart(pools: Pools) -> None:
-    before = await running(pools, 1, updateStrategy={"opportunistic": {}})
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P13")
+async def update_opportunistic_restart(pools: Pools) -> None:
+    """With opportunistic updates, a restarted VMI has the new template."""
+    before = await changed(pools, updateStrategy={"opportunistic": {}})
     await until_vms_have_label(pools)
     await pools.api.delete(f"{pools.vmi_path}/pool-0")
     await until_restarted(pools, before)
 
 
-@cases.add("pool-update-unmanaged", "With unmanaged updates, neither VMs nor VMIs change", rules="P12")
-async def unmanaged(pools: Pools) -> None:
-    before = await running(pools, 1, updateStrategy={"unmanaged": {}})
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P12")
+async def update_unmanaged(pools: Pools) -> None:
+    """With unmanaged updates, neither VMs nor VMIs change."""
+    before = await changed(pools, updateStrategy={"unmanaged": {}})
     await stays_old(pools, before)
 
 
@@ -112,7 +120,7 @@ async def stays_old(pools: Pools, before: dict[str, Document]) -> None:
         lambda seen: not any(has_new_label(vm["spec"]["template"]) for vm in seen.values()),
         for_s=4,
     )
-    require("the same VMIs", uids(await pools.vmis()) == uids(before), await pools.vmis())
+    require("the same VMIs", uids_by_name(await pools.vmis()) == uids_by_name(before), await pools.vmis())
 
 
 def selected_by(labels: dict[str, str]) -> Document:
@@ -120,37 +128,39 @@ def selected_by(labels: dict[str, str]) -> Document:
     return {"proactive": {"selectionPolicy": {"selectors": selectors}}}
 
 
-@cases.add("pool-update-selected", "VMs that the update's selector matches are updated", rules="P12")
-async def selected(pools: Pools) -> None:
-    before = await running(pools, 1, updateStrategy=selected_by({"tier": "front"}))
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P12")
+async def update_selected(pools: Pools) -> None:
+    """VMs that the update's selector matches are updated."""
+    before = await changed(pools, updateStrategy=selected_by({"tier": "front"}))
     await until_restarted(pools, before)
 
 
-@cases.add("pool-update-not-selected", "VMs that the update's selector does not match are not updated", rules="P12")
-async def not_selected(pools: Pools) -> None:
-    before = await running(pools, 1, updateStrategy=selected_by({"tier": "back"}))
-    await pools.relabel_template(NEW, vmi=True)
+@cases.add("P12")
+async def update_not_selected(pools: Pools) -> None:
+    """VMs that the update's selector does not match are not updated."""
+    before = await changed(pools, updateStrategy=selected_by({"tier": "back"}))
     await stays_old(pools, before)
 
 
-@cases.add("pool-new-vm-new-template", "A VM that is created after the change has the new template", rules="P4 P12")
-async def new_vm(pools: Pools) -> None:
+@cases.add("P4 P12")
+async def new_vm_new_template(pools: Pools) -> None:
+    """A VM that is created after the change has the new template."""
     await pools.made(1, updateStrategy={"unmanaged": {}})
     await pools.relabel_template(NEW, vmi=True)
-    await pools.scale(2, NAME)
+    await pools.scale(2)
     found = await pools.until_names(0, 1)
     new = [name for name, vm in found.items() if has_new_label(vm["spec"]["template"])]
     require("the new label only on pool-1", new == ["pool-1"], new)
 
 
-@cases.add("pool-max-unavailable", "During an update, at most maxUnavailable VMs are not ready", rules="P14")
+@cases.add("P14")
 async def max_unavailable(pools: Pools) -> None:
+    """During an update, at most maxUnavailable VMs are not ready."""
     wanted, allowed = 4, 1
     before = await running(pools, wanted, maxUnavailable=allowed)  # type: ignore[arg-type]
     listed = await pools.api.get(pools.vmi_path)
     now = {item["metadata"]["name"]: item for item in listed["items"]}
-    require("that nothing restarts before the change", uids(now) == uids(before), now)
+    require("that nothing restarts before the change", uids_by_name(now) == uids_by_name(before), now)
     worst = 0
     try:
         async with (
@@ -170,8 +180,9 @@ async def max_unavailable(pools: Pools) -> None:
     require(f"at most {allowed} of {wanted} VMs not ready", worst <= allowed, f"{worst} of {wanted} not ready at once")
 
 
-@cases.add("pool-revision", "A ControllerRevision stores the template of the VMs", rules="P11")
+@cases.add("P11")
 async def revision(pools: Pools) -> None:
+    """A ControllerRevision stores the template of the VMs."""
     [vm] = (await pools.made(1)).values()
     label = labels_of(vm).get("kubevirt.io/vm-pool-revision-name")
     found = await pools.revisions()
@@ -180,8 +191,9 @@ async def revision(pools: Pools) -> None:
     require("a ControllerRevision of the pool", owners == [NAME], owners)
 
 
-@cases.add("pool-revision-pruned", "ControllerRevisions that no VM uses are deleted after some updates", rules="P11")
+@cases.add("P11")
 async def revision_pruned(pools: Pools) -> None:
+    """ControllerRevisions that no VM uses are deleted after some updates."""
     await pools.made(1)
     for number in range(8):
         text = str(number)
@@ -194,23 +206,20 @@ async def revision_pruned(pools: Pools) -> None:
     await pools.until("at most 6 ControllerRevisions", pools.revisions, lambda seen: 1 <= len(seen) <= 6)
 
 
-@cases.add("pool-revision-scaling", "Scaling makes no ControllerRevision", rules="P11", origin=Origin.VMHERD)
+@cases.add("P11", origin=Origin.VMHERD)
 async def revision_scaling(pools: Pools) -> None:
+    """Scaling makes no ControllerRevision."""
     await pools.made(1)
     before = await pools.revisions()
-    await pools.scale(3, NAME)
+    await pools.scale(3)
     await pools.until_names(0, 1, 2)
     after = await pools.revisions()
     require("the same ControllerRevisions", after.keys() == before.keys(), [*after])
 
 
-@cases.add(
-    "pool-update-keeps-changes",
-    "An update keeps what a user changed in a VM and the template did not",
-    rules="P12",
-    origin=Origin.VMHERD,
-)
-async def keeps_changes(pools: Pools) -> None:
+@cases.add("P12", origin=Origin.VMHERD)
+async def update_keeps_changes(pools: Pools) -> None:
+    """An update keeps what a user changed in a VM and the template did not."""
     await pools.made(1)
     mine = {"spec": {"template": {"spec": {"nodeSelector": {"example.org/zone": "a"}}}}}
     await pools.api.merge(f"{pools.vm_path}/pool-0", mine)
@@ -220,13 +229,9 @@ async def keeps_changes(pools: Pools) -> None:
     require("the user's nodeSelector", spec.get("nodeSelector") == {"example.org/zone": "a"}, spec.get("nodeSelector"))
 
 
-@cases.add(
-    "pool-update-keeps-stopped",
-    "An update does not start a VM that its user stopped",
-    rules="P12",
-    origin=Origin.VMHERD,
-)
-async def keeps_stopped(pools: Pools) -> None:
+@cases.add("P12", origin=Origin.VMHERD)
+async def update_keeps_stopped(pools: Pools) -> None:
+    """An update does not start a VM that its user stopped."""
     await running(pools, 1)
     await pools.api.merge(f"{pools.vm_path}/pool-0", {"spec": {"runStrategy": "Halted"}})
     await pools.until_equal("no VMI", pools.vmis, {}, within_s=BOOT_S)
@@ -235,10 +240,9 @@ async def keeps_stopped(pools: Pools) -> None:
     await pools.stays("no VMI", pools.vmis, lambda seen: not seen)
 
 
-@cases.add(
-    "pool-partition", "With vmherd.dev/partition, lower ordinals keep their template", rules="P14", origin=Origin.VMHERD
-)
+@cases.add("P14", origin=Origin.VMHERD)
 async def partition(pools: Pools) -> None:
+    """With vmherd.dev/partition, lower ordinals keep their template."""
     await pools.made(3, annotations={"vmherd.dev/partition": "2"})
     await pools.relabel_template(NEW)
     await pools.until("the new label on pool-2", lambda: pools.vm("pool-2"), has_new_label)

@@ -1,4 +1,4 @@
-"""Parses quantities as Kubernetes does, so that they can be compared by value.
+"""Parses quantities, amounts and durations as Kubernetes does. Quantities can then be compared by value.
 
 For example, `1024Mi` equals `1Gi`, and `1000m` equals `1`.
 
@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from datetime import timedelta
 from fractions import Fraction
 from math import ceil
 from typing import Final
+
+from msgspec import Struct
 
 LARGEST: Final = 2**63 - 1
 """The largest value of a quantity. Like Kubernetes, the parser replaces a larger value by this value."""
@@ -43,3 +46,64 @@ def parse_quantity(value: str | int | float) -> Fraction | None:
     rounded = Fraction(ceil(abs(exact) * _NANO), _NANO)
     capped = min(rounded, Fraction(LARGEST))
     return -capped if exact < 0 else capped
+
+
+_PERCENT = re.compile(r"([0-9]{1,3})%", re.ASCII)
+_NUMBER = re.compile(r"[0-9]{1,9}", re.ASCII)
+
+
+class Amount(Struct, frozen=True):
+    number: int
+    percent: bool = False
+
+    def of(self, whole: int) -> int:
+        """Return the amount as a number. A percentage is a percentage of `whole`, and is rounded down.
+
+        The result is at least 1, because a rollout with an amount of 0 would never make progress (P14).
+        """
+        return max(whole * self.number // 100 if self.percent else self.number, 1)
+
+
+def parse_amount(value: int | str) -> Amount | None:
+    """Parse a number of at least 1, or a percentage from "1%" to "100%". Return None for all other values."""
+    if isinstance(value, int):
+        return Amount(value) if value >= 1 and not isinstance(value, bool) else None
+    if found := _PERCENT.fullmatch(value):
+        number = int(found[1])
+        return Amount(number, percent=True) if 1 <= number <= 100 else None
+    if _NUMBER.fullmatch(value) and int(value) >= 1:
+        return Amount(int(value))
+    return None
+
+
+_PART = re.compile(r"([0-9]+(?:\.[0-9]*)?|\.[0-9]+)(ns|us|\u00b5s|\u03bcs|ms|s|m|h)", re.ASCII)
+_MICROSECONDS = {
+    "ns": 1e-3,
+    "us": 1.0,
+    "\u00b5s": 1.0,
+    "\u03bcs": 1.0,
+    "ms": 1e3,
+    "s": 1e6,
+    "m": 60e6,
+    "h": 3600e6,
+}
+_LONGEST = timedelta(days=36525)
+"""The longest duration that is accepted: 100 years."""
+
+_MOST_CHARACTERS = 100
+
+
+def parse_duration(text: str) -> timedelta | None:
+    """Return the duration that the text describes.
+
+    Return None if the text is not a duration between 0 and 100 years. Return None also for a text of more than 100
+    characters.
+    """
+    unsigned = text.removeprefix("+")
+    if unsigned == "0":
+        return timedelta()
+    parts = _PART.findall(unsigned) if len(unsigned) <= _MOST_CHARACTERS else []
+    if not parts or "".join(number + unit for number, unit in parts) != unsigned:
+        return None
+    microseconds = sum(float(number) * _MICROSECONDS[unit] for number, unit in parts)
+    return timedelta(microseconds=microseconds) if microseconds <= _LONGEST / timedelta(microseconds=1) else None

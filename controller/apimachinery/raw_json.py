@@ -8,43 +8,41 @@ the API server validates the type.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final, TypeAlias, TypeVar
 
 import msgspec
 from msgspec import Raw
 
 Wire: TypeAlias = bytes | Raw
 Fields: TypeAlias = dict[str, Raw]
+T = TypeVar("T")
 
 NULL: Final = Raw(b"null")
 
 _decode_fields = msgspec.json.Decoder(dict[str, Raw]).decode
 _decode_items = msgspec.json.Decoder(list[Raw]).decode
 _decode_text = msgspec.json.Decoder(str).decode
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 def fields_of(value: Wire) -> Fields | None:
     """Return the fields of a JSON object, or None if the value is not an object."""
-    try:
-        return _decode_fields(value)
-    except _UNREADABLE:
-        return None
+    return _decoded(_decode_fields, value)
 
 
 def items_of(value: Wire) -> list[Raw] | None:
     """Return the elements of a JSON list, or None if the value is not a list."""
-    try:
-        return _decode_items(value)
-    except _UNREADABLE:
-        return None
+    return _decoded(_decode_items, value)
 
 
 def text_of(value: Wire) -> str | None:
     """Return the text of a JSON string, or None if the value is not a string."""
+    return _decoded(_decode_text, value)
+
+
+def _decoded(decode: Callable[[Wire], T], value: Wire) -> T | None:
     try:
-        return _decode_text(value)
-    except _UNREADABLE:
+        return decode(value)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return None
 
 
@@ -85,3 +83,22 @@ def change_each(value: bytes, change: Callable[[Fields], Fields]) -> bytes:
             items[index] = Raw(msgspec.json.encode(new))
             changed = True
     return msgspec.json.encode(items) if changed else value
+
+
+_SAFE_IN_HTML: Final = {char.encode(): f"\\u{ord(char):04x}".encode() for char in "<>&\u2028\u2029"}
+
+
+def encode_as_server(value: object) -> bytes:
+    """Return the value as the API server encodes it: sorted fields, no spaces, special characters of HTML escaped.
+
+    The data of a ControllerRevision must not change, and the API server compares the bytes of this data. If an owner is
+    deleted with `--cascade=orphan`, the API server encodes each dependent again. If the bytes then differed, the API
+    server would reject the change, and the owner would never be deleted.
+
+    The fields inside a part of the type `Raw` are not sorted. This part must come from the API server, which has
+    already sorted the fields.
+    """
+    text = msgspec.json.encode(value, order="sorted")
+    for char, escaped in _SAFE_IN_HTML.items():
+        text = text.replace(char, escaped)
+    return text

@@ -15,13 +15,13 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeVar
+from typing import Any, Final, TypeVar
 
 import click
 
-from controller.commands.cleanup_options import CLEANED, FORCE, LEASE, SCOPE
+from controller.commands.cleanup_options import CLEANED, FORCE, SCOPE
 from controller.commands.command import CommandFailed, carry_out, list_all, refuse_if_controller_runs
-from controller.commands.shared_options import DRY_RUN
+from controller.commands.shared_options import DRY_RUN, LEASE
 from controller.config.modes import Mode
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS, Config, KindGroups, with_groups
@@ -70,41 +70,11 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     carry_out(Settings(**with_groups(chosen(ctx))), run)
 
 
-class Progress(Protocol):
-    """Shows a cleanup to the user."""
+async def run(client: ApiClient, settings: Settings, collected: list[Action] | None = None) -> None:
+    """Remove the finalizers, and print one line for each write. With `--dry-run`, only print the planned writes.
 
-    def planned(self, actions: Sequence[Action]) -> None:
-        """Show the writes that a dry run leaves out."""
-
-    def done(self, actions: Sequence[Action]) -> None:
-        """Show successful writes."""
-
-    def ended(self, owners: AnyResource, number: int) -> None:
-        """Show that all objects of one kind and their children are cleaned up. `number` is the number of objects."""
-
-
-class Lines:
-    """Prints one line for each write."""
-
-    def planned(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            print(f"would: {_describe(action)}")
-        if not actions:
-            print("no pool and no VM has a finalizer of ours")
-
-    def done(self, actions: Sequence[Action]) -> None:
-        for action in actions:
-            print(_describe(action))
-
-    def ended(self, owners: AnyResource, number: int) -> None:
-        print(f"{number} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
-
-
-LINES: Final = Lines()
-
-
-async def run(client: ApiClient, settings: Settings, progress: Progress = LINES) -> None:
-    """Remove the finalizers. With `--dry-run`, only show the planned changes. Raises CommandFailed, ApiError."""
+    If `collected` is given, add the writes to it instead of printing them. Raises CommandFailed, ApiError.
+    """
     if not settings.dry_run:
         await refuse_if_controller_runs(
             client,
@@ -117,11 +87,11 @@ async def run(client: ApiClient, settings: Settings, progress: Progress = LINES)
     decided = await decide_mode(client, Config(mode=settings.mode, **groups))
     for kind in CLEANED:
         owners = await served_resource(client, kind, decided.group_of(kind))
-        await _clean_up(client, kind, owners, settings, progress)
+        await _clean_up(client, kind, owners, settings, collected)
 
 
 async def _clean_up(
-    client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings, progress: Progress
+    client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings, collected: list[Action] | None
 ) -> None:
     """Remove the finalizers of one kind's objects and of their children. With `--dry-run`, only show the changes."""
     plan_cleanup: Callable[..., Cleanup] = kind.module("cleanup").plan_cleanup
@@ -137,12 +107,15 @@ async def _clean_up(
         )
         cleanup = plan_cleanup(owners_with_finalizer, their_children, owners, force=settings.force)
         if settings.dry_run:
-            progress.planned(tuple(cleanup.plan.actions))
+            planned = tuple(cleanup.plan.actions)
+            _show(planned, collected, "would: ")
+            if not planned and collected is None:
+                print("no pool and no VM has a finalizer of ours")
             break
         outcomes = await _executor(client).carry_out(ObjectKey("", COMMAND), "", cleanup.plan)
         failures = [outcome for outcome in outcomes if failed(outcome)]
         written = [outcome.action for outcome in outcomes if not failed(outcome)]
-        progress.done(written)
+        _show(written, collected)
         done += sum(isinstance(action, Patch) for action in written)
         if not failures:
             break
@@ -154,8 +127,17 @@ async def _clean_up(
             f"not cleaned up: {names}; these objects are being deleted, and only a running controller can keep the "
             "disks of their VMs; with --force the disks are deleted together with the VMs"
         )
-    if not settings.dry_run:
-        progress.ended(owners, done)
+    if not settings.dry_run and collected is None:
+        print(f"{done} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
+
+
+def _show(actions: Sequence[Action], collected: list[Action] | None, prefix: str = "") -> None:
+    """Print one line for each write, or collect the writes."""
+    if collected is not None:
+        collected += actions
+        return
+    for action in actions:
+        print(f"{prefix}{_describe(action)}")
 
 
 async def _with_finalizer(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from controller.commands.shared_options import LEASE_ID, LEASE_NAMESPACE, dangerous_switch
+from controller.commands.shared_options import LEASE, dangerous_switch
 from controller.config.modes import Mode
-from controller.config.options import Namespaces, Option
+from controller.config.options import Listed, Option
 from controller.config.types import GROUP, OneOf
 from controller.kinds import KINDS
 
@@ -29,8 +29,7 @@ SCOPE: Final = (
         )
         for kind in CLEANED
     ),
-    Namespaces("watch_namespaces", "the namespaces to clean up; can be repeated"),
+    Listed("watch_namespaces", "the namespaces to clean up; can be repeated"),
 )
 FORCE: Final = dangerous_switch("force", "continue even if a controller runs, or if disks cannot be kept")
-LEASE: Final = (LEASE_ID, LEASE_NAMESPACE)
 CLEANUP_OPTIONS: Final = (*SCOPE, FORCE, *LEASE)

@@ -14,12 +14,13 @@ from typing import Protocol, TypeVar
 
 import click
 import msgspec
-from msgspec import Struct
 
-from controller.leaderelection.lease import LEASES, Lease, Observed, observe
+from controller.leaderelection.lease import Observed, observe
+from controller.leaderelection.other_leader import leases_named
 from controller.runtime.execute.requests import Requests
+from controller.takeover.discovery import raw_items
 from controller.version import PROGRAM, version
-from informers.errors import ApiError, Forbidden, NotFound
+from informers.errors import ApiError, Forbidden
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
@@ -33,9 +34,6 @@ class Connection(Protocol):
     def context(self) -> str: ...
 
 
-PAGE = "500"
-"""The largest number of objects in the answer to one list request."""
-
 T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
@@ -48,16 +46,6 @@ PAUSE_S = 1.0
 
 class CommandFailed(click.ClickException):
     """An error that ends a command with exit code 1. `str()` is one line for the user with the reason."""
-
-
-class Holder(Struct, frozen=True):
-    """A running controller, which renews its lease."""
-
-    lease: ObjectKey
-    identity: str
-
-    def __str__(self) -> str:
-        return f"{self.identity} holds the lease {self.lease}"
 
 
 def carry_out(settings: K, work: Callable[[ApiClient, K], Awaitable[None]]) -> None:
@@ -86,21 +74,12 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
 
 async def list_all(client: Requests, resource: Resource[T], namespace: str = "") -> AsyncIterator[T]:
     """Yield all objects of a resource, or nothing if the cluster does not serve the resource. Raises ApiError."""
-    params = {"limit": PAGE}
-    while True:
-        try:
-            page = resource.decode_page(await client.request("GET", resource.path(namespace), params=params))
-        except NotFound:
-            return
-        for item in page.items or ():
-            yield item
-        if not page.metadata.continue_:
-            return
-        params = {"limit": PAGE, "continue": page.metadata.continue_}
+    async for raw in raw_items(client, resource.path(namespace)):
+        yield resource.decode(raw)
 
 
-async def active_holder(client: Requests, *, name: str, namespace: str = "") -> Holder | None:
-    """Return the controller that renews the lease `name`, or None if there is none.
+async def active_holder(client: Requests, *, name: str, namespace: str = "") -> str:
+    """Return which controller renews the lease `name`, in words, or "" if no controller does.
 
     An empty namespace means any namespace. The function does not read the timestamps in the lease, because they come
     from another clock. Instead, the function waits until it sees a renewal or until the duration of the lease has
@@ -110,15 +89,15 @@ async def active_holder(client: Requests, *, name: str, namespace: str = "") -> 
     observed: dict[ObjectKey, Observed] = {}
     while True:
         waiting = False
-        for lease in await _leases(client, name, namespace):
+        for lease in await leases_named(client, name, namespace):
             key = lease.metadata.key
             previous = observed.get(key)
             observed[key] = now = observe(previous, lease, now=clock(), usual_duration_s=USUAL_LEASE_S)
             if previous is not None and now is not previous and now.holder:
-                return Holder(key, now.holder)
+                return f"{now.holder} holds the lease {key}"
             waiting = waiting or (bool(now.holder) and clock() < now.held_until)
         if not waiting:
-            return None
+            return ""
         await asyncio.sleep(PAUSE_S)
 
 
@@ -134,10 +113,5 @@ async def refuse_if_controller_runs(client: Requests, *, name: str, namespace: s
         holder = await active_holder(client, name=name, namespace=namespace)
     except Forbidden as error:
         raise CommandFailed(f"cannot check whether a controller runs: {error}; --force skips this check") from error
-    if holder is not None:
+    if holder:
         raise CommandFailed(f"{holder}: {why}, or use --force")
-
-
-async def _leases(client: Requests, name: str, namespace: str) -> tuple[Lease, ...]:
-    path, selector = LEASES.path(namespace), {"fieldSelector": f"metadata.name={name}"}
-    return LEASES.decode_page(await client.request("GET", path, params=selector)).items or ()

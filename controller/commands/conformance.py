@@ -29,9 +29,8 @@ from conformance.namespace import Conditions
 from conformance.namespaces import Namespaces
 from conformance.runner import Setup, find_reconcilers, run_cases
 from controller.commands.command import CommandFailed, carry_out
-from controller.config.messages import complain
 from controller.config.modes import Mode
-from controller.config.options import Command, Option, Switch, chosen
+from controller.config.options import Command, Listed, Option, Switch, chosen, complain
 from controller.config.settings import OPTIONS
 from controller.config.types import FILE, GROUP, Integer, OneOf, Value
 from informers.errors import ApiError
@@ -75,10 +74,6 @@ def _read_patterns(text: str) -> tuple[str, ...]:
     return tuple(part for part in text.split(",") if part)
 
 
-def _flat(ctx: click.Context, param: click.Parameter, values: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    return tuple(pattern for each in values for pattern in each)
-
-
 FACTOR: Final = Value("factor", _read_factor, lambda factor: f"{factor:g}")
 PATTERNS: Final = Value("pattern,...", _read_patterns)
 
@@ -95,15 +90,8 @@ GROUPS: Final[Mapping[str, Sequence[Option]]] = {
     ),
     "The cases": (
         Option("kind", OneOf(*Kind), "run only the cases of this kind", unset="both"),
-        Option(
-            "only",
-            PATTERNS,
-            "run only cases that match: an id with *, or a rule",
-            unset="all",
-            multiple=True,
-            callback=_flat,
-        ),
-        Option("skip", PATTERNS, "do not run cases that match", unset="none", multiple=True, callback=_flat),
+        Listed("only", "run only cases that match: an id with *, or a rule", type=PATTERNS),
+        Listed("skip", "do not run cases that match", type=PATTERNS, unset="none"),
         LIST,
         Option("timeout", FACTOR, "multiplies all time limits; use more than 1 for a slow cluster", default=1.0),
         Option("parallel", Integer(1, 100), "the number of cases that run at the same time", default=4),

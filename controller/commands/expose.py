@@ -19,8 +19,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import is_subdomain
 from controller.apimachinery.owner_references import controller_reference
 from controller.commands.command import CommandFailed, carry_out
-from controller.commands.expose_options import SERVICE_OPTIONS
-from controller.commands.shared_options import DRY_RUN
+from controller.commands.shared_options import DRY_RUN, SERVICE_OPTIONS
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS
 from controller.config.types import ANY_NAMESPACE
@@ -121,19 +120,27 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 async def run(client: ApiClient, settings: Settings) -> None:
     """Create the Service. With `--dry-run`, only print the Service as YAML. Raises CommandFailed, ApiError."""
     namespace = settings.namespace or client.namespace
-    key = ObjectKey(namespace, settings.subject.name)
-    kind = settings.subject.kind
+    kind, key = settings.subject.kind, ObjectKey(namespace, settings.subject.name)
     resource = await served_resource(client, kind, settings.subject.group)
     owner = await _get(client, resource, key)
-    reference = controller_reference(resource, owner.metadata)
-    service = make_service(owner, kind.vmi_template or VMITemplate, reference, service_request(settings, namespace))
-    if isinstance(service, FieldError):
-        raise CommandFailed(f"{kind.kind} {key} cannot be exposed: {service.message}")
+    service = service_of(f"{kind.kind} {key}", kind, resource, owner, settings)
     if settings.dry_run:
         print(yaml.safe_dump(service, sort_keys=False), end="")
         return
     await client.create(SERVICES, namespace, msgspec.json.encode(service))
     print(f"service/{settings.name} exposed")
+
+
+def service_of(
+    subject: str, kind: Kind[Any], resource: Resource[Any], owner: Any, settings: Settings
+) -> Mapping[str, object]:
+    """Return the manifest of a Service for the VMs of `owner`. Raise CommandFailed, which calls the owner `subject`."""
+    reference = controller_reference(resource, owner.metadata)
+    request = service_request(settings, owner.metadata.namespace)
+    service = make_service(owner, kind.vmi_template or VMITemplate, reference, request)
+    if isinstance(service, FieldError):
+        raise CommandFailed(f"{subject} cannot be exposed: {service.message}")
+    return service
 
 
 def service_request(settings: Settings, namespace: str) -> ServiceRequest:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from controller.config.messages import complain, unknown_variables
-from controller.config.options import Command
+from controller.config.options import Command, complain, unknown_variables
 from controller.config.settings import GROUPS, OPTIONS, Config, make_config
 
 if TYPE_CHECKING:

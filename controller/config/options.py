@@ -1,4 +1,4 @@
-"""The classes of options and commands of this program. These classes extend the classes of click.
+"""The classes of options and commands of this program, and their error messages. The classes extend those of click.
 
 An option has the name of a field of the settings. The names of the flag and of the environment variable are made from
 the name of the field. For example, `--lease-duration` and `VMHERD_LEASE_DURATION` set the field `lease_duration_s`. If
@@ -8,14 +8,17 @@ a command prints the options under headings.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import difflib
+import re
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
 
-from controller.config.types import DURATION, NAMESPACES, ON_OFF
+from controller.config.types import DURATION, NAMESPACES, ON_OFF, Value
 
 if TYPE_CHECKING:
     from click.parser import _OptionParser
@@ -80,14 +83,11 @@ class Switch(Option):
         return record and (f"{self.flag} / {self.secondary_opts[0]}", record[1])
 
 
-class Namespaces(Option):
-    """An option for a list of namespaces.
+class Listed(Option):
+    """An option for a list. Users separate the entries with commas, or repeat the flag for each entry."""
 
-    Users separate the namespaces with commas, or repeat the flag for each namespace.
-    """
-
-    def __init__(self, field: str, help: str) -> None:
-        super().__init__(field, NAMESPACES, help, unset="all", multiple=True, callback=_flat)
+    def __init__(self, field: str, help: str, *, type: Value = NAMESPACES, unset: str = "all") -> None:
+        super().__init__(field, type, help, unset=unset, multiple=True, callback=_flat)
 
 
 def _flat(ctx: click.Context, param: click.Parameter, values: Sequence[Sequence[str]]) -> tuple[str, ...]:
@@ -106,13 +106,76 @@ class Command(click.Command):
         self.groups = groups
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        sections: dict[str, Sequence[click.Option | None]] = {**self.groups, "Other": [self.get_help_option(ctx)]}
-        for title, options in sections.items():
+        write_sections({**self.groups, "Other": [self.get_help_option(ctx)]}, ctx, formatter)
+
+
+def write_sections(
+    sections: Mapping[str, Sequence[click.Option | None]], ctx: click.Context, formatter: click.HelpFormatter
+) -> None:
+    """Write the options of `--help` under these headings. Leave out a heading without options."""
+    for title, options in sections.items():
+        if records := [record for each in options if each and (record := each.get_help_record(ctx))]:
             with formatter.section(title):
-                formatter.write_dl([record for each in options if each and (record := each.get_help_record(ctx))])
+                formatter.write_dl(records)
 
 
 def chosen(ctx: click.Context) -> dict[str, Any]:
     """Return the settings that the user has given, by the name of the field."""
     given = (ParameterSource.COMMANDLINE, ParameterSource.ENVIRONMENT)
     return {name: value for name, value in ctx.params.items() if ctx.get_parameter_source(name) in given}
+
+
+_NOT_FLAGS = frozenset({"VMHERD_CACHE", "VMHERD_REVISION"})
+"""Environment variables that have no flag. `VMHERD_CACHE` is the directory in which vmherd's sandbox stores downloaded
+binaries. `VMHERD_REVISION` is the commit from which an image was built.
+"""
+
+_SERVICE_LINK = re.compile(r"_(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)")
+"""Matches the environment variables that a kubelet sets in a Pod for each Service of the namespace.
+
+These variables start with VMHERD_ if a Service is named vmherd.
+"""
+
+
+def complain(line: str) -> None:
+    """Print one line on stderr. The output and the logs of the program are on stdout."""
+    print(f"vmherd: {line}", file=sys.stderr, flush=True)
+
+
+def describe(error: click.UsageError) -> str:
+    """Describe the error, with the flag or the variable, in one line of printable characters."""
+    if isinstance(error, click.BadParameter) and error.param and error.message:
+        line = f"{_where(error.param, error.ctx)}: {error.message}"
+    else:
+        line = error.format_message()
+        if error.ctx and not getattr(error, "possibilities", None):
+            line = f"{line.rstrip('.')}; try '{error.ctx.command_path} --help'"
+    return "".join(each if each.isprintable() else "?" for each in line.rstrip("."))
+
+
+def unknown_variables(options: Iterable[Option], env: Mapping[str, str]) -> tuple[str, ...]:
+    """Return one line for each environment variable that starts with VMHERD_ and has no flag.
+
+    Most of these variables are typing errors. The program still starts, because a later version may know the variable.
+    """
+    names = {option.variable for option in options if option.variable}
+    unknown = (
+        name
+        for name in sorted(env)
+        if name.startswith(VARIABLE_PREFIX) and name not in names | _NOT_FLAGS and not _SERVICE_LINK.search(name)
+    )
+    return tuple(f"{name}: no such variable, ignored{_suggestion(name, names)}" for name in unknown)
+
+
+def _where(param: click.Parameter, ctx: click.Context | None) -> str:
+    """Return the name of the source of a value: the environment variable, the flag or the argument."""
+    if isinstance(param, click.Argument):
+        return param.human_readable_name
+    if ctx and ctx.get_parameter_source(param.name) is ParameterSource.ENVIRONMENT:
+        return str(param.envvar)
+    return max(param.opts, key=len)
+
+
+def _suggestion(name: str, known: Iterable[str]) -> str:
+    close = difflib.get_close_matches(name, known, n=1, cutoff=0.8)
+    return f"; did you mean {close[0]}?" if close else ""

@@ -14,7 +14,7 @@ import click
 from msgspec import Struct, defstruct, structs
 
 from controller.config.modes import Mode
-from controller.config.options import Namespaces, Option, Switch, chosen
+from controller.config.options import Listed, Option, Switch, chosen
 from controller.config.types import (
     ADDRESS,
     ANY_NAMESPACE,
@@ -200,7 +200,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _switch("observe", "write nothing: plan, and show planned actions in logs and metrics; needs no lease"),
     ),
     "The work": (
-        Namespaces("watch_namespaces", "the namespaces to work in; can be repeated"),
+        Listed("watch_namespaces", "the namespaces to work in; can be repeated"),
         _option("workers", Integer(1, 1_000), "objects of one kind that are reconciled at the same time"),
         _option(
             "burst", Integer(1, 100_000), "creates, and deletes, that one reconciliation of an object sends at most"
@@ -258,7 +258,7 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
         _option("metrics_key_file", FILE, "the key of the certificate, as PEM", unset="made with the certificate"),
         _option("health_probe_bind_address", ADDRESS, "the address of /healthz and /readyz; 0 disables them"),
         _switch("object_metrics", "replica gauges for each object; turn them off for a very large fleet"),
-        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, memory"),
+        _switch("debug_endpoints", "serve /debug/ as well: tasks, queues, caches, memory"),
     ),
     "Logs": (
         _option("log_level", OneOf("debug", "info", "warning", "error"), "the least important lines to write"),
@@ -311,7 +311,7 @@ def with_groups(chosen: Mapping[str, Any]) -> dict[str, Any]:
 
 def groups_in(mode: str) -> dict[str, str]:
     """Return the API group of each kind in a mode. The keys are the names of the settings, for example `pool_group`."""
-    return {kind.group_setting: kind.group_in(mode) for kind in KINDS}
+    return {kind.group_setting: kind.own_group if mode == Mode.ALONGSIDE else kind.group for kind in KINDS}
 
 
 def shared_with_kubevirt(config: Config) -> tuple[Kind[Any], ...]:

@@ -14,8 +14,8 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from controller.apimachinery.durations import parse_duration
 from controller.apimachinery.names import is_label, is_subdomain
+from controller.apimachinery.quantities import parse_duration
 
 _HOST = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9.]{0,251}[A-Za-z0-9])?", re.ASCII)
 _NUMBER = re.compile(r"[0-9]{1,12}(\.[0-9]{0,9})?", re.ASCII)
@@ -161,26 +161,18 @@ def _read_namespaces(text: str) -> tuple[str, ...]:
     return names
 
 
-def _read_namespace(text: str) -> str:
-    if is_label(text):
-        return text
-    raise ValueError("the name of a namespace, such as vmherd-system")
+def text_value(name: str, is_valid: Callable[[str], object], expected: str) -> Value:
+    """Return an option type for the texts that `is_valid` accepts. `expected` describes them in an error message."""
+
+    def read(text: str) -> str:
+        if is_valid(text):
+            return text
+        raise ValueError(expected)
+
+    return Value(name, read)
 
 
-def _read_any_namespace(text: str) -> str:
-    return _read_namespace(text) if text else ""
-
-
-def _read_object_name(text: str) -> str:
-    if is_subdomain(text):
-        return text
-    raise ValueError("the name of an object: lowercase letters, digits, dashes and dots, such as vmherd")
-
-
-def _read_group(text: str) -> str:
-    if "." in text and is_subdomain(text):
-        return text
-    raise ValueError("the name of an API group, such as kubevirt.io")
+_A_NAMESPACE: Final = "the name of a namespace, such as vmherd-system"
 
 
 FILE = click.Path(readable=False)
@@ -189,8 +181,12 @@ FILE = click.Path(readable=False)
 RATE = Value("number", _read_rate, lambda rate: f"{rate:g}")
 ON_OFF = Value("bool", _read_switch, lambda on: "on" if on else "off")
 ADDRESS = Value("address", _read_address, lambda address: str(address) if address else "0")
-NAMESPACE = Value("namespace", _read_namespace)
-ANY_NAMESPACE = Value("namespace", _read_any_namespace)
+NAMESPACE = text_value("namespace", is_label, _A_NAMESPACE)
+ANY_NAMESPACE = text_value("namespace", lambda text: not text or is_label(text), _A_NAMESPACE)
 NAMESPACES = Value("namespace,...", _read_namespaces)
-OBJECT_NAME = Value("name", _read_object_name)
-GROUP = Value("group", _read_group)
+OBJECT_NAME = text_value(
+    "name", is_subdomain, "the name of an object: lowercase letters, digits, dashes and dots, such as vmherd"
+)
+GROUP = text_value(
+    "group", lambda text: "." in text and is_subdomain(text), "the name of an API group, such as kubevirt.io"
+)

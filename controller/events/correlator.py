@@ -71,42 +71,24 @@ class ObjectRef(Struct, frozen=True, kw_only=True):
 Identity: TypeAlias = tuple[str, str, str, str]
 
 
-class Series:
-    """One Event: its latest message, its count, and the times of its first and last occurrence."""
+class Series(Struct, eq=False, kw_only=True):
+    """One Event: its latest message, its count, and the times of its first and last occurrence.
 
-    __slots__ = (
-        "combined",
-        "component",
-        "count",
-        "first",
-        "last",
-        "message",
-        "name",
-        "posted",
-        "reason",
-        "ref",
-        "warning",
-    )
+    `message` is the latest message, without the prefix `COMBINED`. The server gets `text`. `posted` is true if the
+    Event exists on the server. Only the code that sends Events sets this field.
+    """
 
-    def __init__(
-        self, ref: ObjectRef, *, component: str, reason: str, warning: bool, name: str, at: datetime, combined: bool
-    ) -> None:
-        self.ref = ref
-        self.component = component
-        self.reason = reason
-        self.warning = warning
-        self.name = name
-        self.combined = combined
-        self.first = at
-        self.last = at
-        self.count = 0
-        self.posted = False
-        """True if the Event exists on the server. Only the code that sends Events sets this field."""
-        self.message = ""
-        """The latest message, without the prefix `COMBINED`.
-
-        The server gets `text`. For a combined Event, `text` has the prefix.
-        """
+    ref: ObjectRef
+    component: str
+    reason: str
+    warning: bool
+    name: str
+    combined: bool
+    first: datetime
+    last: datetime
+    count: int = 0
+    posted: bool = False
+    message: str = ""
 
     @property
     def text(self) -> str:
@@ -119,18 +101,14 @@ class Series:
         self.count += 1
 
 
-class _Group:
-    """A group of Events that differ only in the message."""
+class _Group(Struct, eq=False):
+    """A group of Events that differ only in the message.
 
-    __slots__ = ("combined", "singles")
+    `singles` has at most DISTINCT Events, by message. The Event that occurred last is at the end.
+    """
 
-    def __init__(self) -> None:
-        self.singles: dict[str, Series] = {}
-        """The Events of the group, by message.
-
-        There are at most DISTINCT Events. The Event that occurred last is at the end.
-        """
-        self.combined: Series | None = None
+    singles: dict[str, Series] = {}
+    combined: Series | None = None
 
 
 class Correlator:
@@ -210,7 +188,16 @@ class Correlator:
         # number, so each name is unique.
         self._stamp = max(self._stamp + 1, (at - _EPOCH) // _MICROSECOND * 1000)
         name = f"{ref.name[:_NAME_LIMIT].rstrip('.-')}.{self._stamp:x}"
-        return Series(ref, component=component, reason=reason, warning=warning, name=name, at=at, combined=combined)
+        return Series(
+            ref=ref,
+            component=component,
+            reason=reason,
+            warning=warning,
+            name=name,
+            combined=combined,
+            first=at,
+            last=at,
+        )
 
 
 class SpamFilter:

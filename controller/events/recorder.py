@@ -26,10 +26,11 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import structlog
 
+from controller.config.settings import Config
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
 from controller.events.event import EVENTS, body_of, namespace_of, patch_of
 from controller.runtime.actions import AnyResource, Notice
@@ -43,7 +44,7 @@ from informers.errors import (
     TooManyRequests,
     TransportError,
 )
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 
 __all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "EventSink", "ObjectRef"]
@@ -58,6 +59,18 @@ RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 
 DROP_REASONS = ("queue_full", "spam", "namespace_gone", "refused", "unreachable", "not_leader", "failed", "shutdown")
 """The reasons for dropped Events. The docstring of this module explains each reason."""
+
+
+def ref_of(resource: AnyResource, meta: ObjectMeta) -> ObjectRef:
+    """Return the reference to an object of this resource."""
+    return ObjectRef(
+        api_version=resource.api_version,
+        kind=resource.kind,
+        namespace=meta.namespace,
+        name=meta.name,
+        uid=meta.uid,
+        resource_version=meta.resource_version,
+    )
 
 
 class EventSink(Protocol):
@@ -126,6 +139,11 @@ class EventRecorder:
         """Return the number of Events in the queue."""
         return len(self._waiting)
 
+    @property
+    def unsent(self) -> int:
+        """The number of Events in the queue. While the last Event of the queue is being sent, the number is 1."""
+        return len(self._waiting) or int(not self._idle.is_set())
+
     def publish(self, ref: ObjectRef, notices: Iterable[Notice], *, component: str = "") -> None:
         """Put an Event for each notice about the object into the queue. Never wait and never raise an exception."""
         try:
@@ -150,25 +168,27 @@ class EventRecorder:
                 if not self._waiting:
                     self._idle.set()
 
-    async def sent(self, timeout_s: float) -> None:
-        """Wait until all Events are sent, but at most `timeout_s` seconds. `run` must be running."""
+    async def sent(self, timeout_s: float) -> bool:
+        """Wait until all Events are sent, but at most `timeout_s` seconds. Return False if some Events are not sent.
+
+        `run` must be running.
+        """
         with suppress(TimeoutError):
             async with asyncio.timeout(timeout_s):
                 await self._idle.wait()
+        return self._idle.is_set()
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all Events are sent.
 
         After `timeout_s` seconds, drop all Events in the queue. `run` must be running.
         """
-        try:
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        except TimeoutError:
-            log.warning("events not sent in time", waiting=len(self._waiting), waited_s=timeout_s)
-            for series in tuple(self._waiting):
-                self._dequeue(series)
-                self._instruments.event_dropped("shutdown")
+        if await self.sent(timeout_s):
+            return
+        log.warning("events not sent in time", waiting=len(self._waiting), waited_s=timeout_s)
+        for series in tuple(self._waiting):
+            self._dequeue(series)
+            self._instruments.event_dropped("shutdown")
 
     def _record(self, ref: ObjectRef, notice: Notice, component: str, at: datetime) -> None:
         occasion = (ref.uid, notice.reason, notice.once)
@@ -283,3 +303,22 @@ def _drop_reason(error: Exception) -> str:
             return "refused"
         case _:
             return "failed"
+
+
+class LeaseAnnouncer(NamedTuple):
+    """Sends Events whose object is the lease of this controller."""
+
+    recorder: EventRecorder
+    config: Config
+
+    async def announce(self, notice: Notice, *, within_s: float) -> None:
+        """Send an Event, and wait at most `within_s` seconds until it is sent."""
+        lease = ObjectRef(
+            api_version="coordination.k8s.io/v1",
+            kind="Lease",
+            namespace=self.config.leader_election_namespace,
+            name=self.config.leader_election_id,
+            uid="",
+        )
+        self.recorder.publish(lease, (notice,))
+        await self.recorder.sent(within_s)

@@ -73,7 +73,7 @@ def needs_manual_recovery(vm: VirtualMachine) -> bool:
 
     KubeVirt starts the VM again only after a user has corrected the volumes.
     """
-    return _is_true(_conditions_of_vm(vm), MANUAL_RECOVERY_REQUIRED)
+    return vm.status is not None and _is_true(vm.status.conditions, MANUAL_RECOVERY_REQUIRED)
 
 
 def _reason_of_vm(vm: VirtualMachine) -> str:
@@ -122,10 +122,6 @@ def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: 
     if _is_true(status.conditions, CPU_CHANGE):
         return "a hot-plug of CPUs is in progress"
     return "a hot-plug of memory is in progress" if _is_true(status.conditions, MEMORY_CHANGE) else ""
-
-
-def _conditions_of_vm(vm: VirtualMachine) -> Iterable[Condition] | None:
-    return vm.status.conditions if vm.status is not None else None
 
 
 def _is_true(conditions: Iterable[Condition] | None, name: str) -> bool:

@@ -9,9 +9,8 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
-from controller.kubevirt.vmi_types import VMITemplate
+from controller.kubevirt.vmi_types import ReplicaStatus, VMITemplate
 from informers.meta import ObjectMeta
 
 POOL_KIND: Final = "VirtualMachinePool"
@@ -90,22 +89,8 @@ class PoolSpec(Struct, frozen=True, gc=False, rename="camel", omit_defaults=True
     append_postfix_to_secret_references: bool | None = None
 
 
-class PoolStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a pool (P7, P17).
-
-    All fields are optional, because another controller may have written the status.
-    """
-
-    replicas: int | None = None
-    ready_replicas: int | None = None
-    updated_replicas: int | None = None
-    observed_generation: int | None = None
-    label_selector: str | None = None
-    current_revision: str | None = None
-    update_revision: str | None = None
-    printable_status: str | None = None
-    problem: str | None = None
-    conditions: tuple[Condition, ...] | None = None
+class PoolStatus(ReplicaStatus, frozen=True, gc=False, kw_only=True):
+    """The status of a pool (P7, P17)."""
 
 
 class Pool(Struct, frozen=True, gc=False):

@@ -6,9 +6,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector
-from controller.kubevirt.vmi_types import VMITemplate
+from controller.kubevirt.vmi_types import ReplicaStatus, VMITemplate
 from informers.meta import ObjectMeta
 
 REPLICA_SET_KIND: Final = "VirtualMachineInstanceReplicaSet"
@@ -21,22 +20,11 @@ class ReplicaSetSpec(Struct, frozen=True, gc=False, rename="camel"):
     paused: bool | None = None
 
 
-class ReplicaSetStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
-    """The status of a replica set (R11). All fields are optional, because another controller may have written it.
+class ReplicaSetStatus(ReplicaStatus, frozen=True, gc=False, kw_only=True):
+    """The status of a replica set (R11).
 
     The revisions are hashes of templates. Each VMI has the hash of its template in a label (R14).
     """
-
-    replicas: int | None = None
-    ready_replicas: int | None = None
-    updated_replicas: int | None = None
-    observed_generation: int | None = None
-    label_selector: str | None = None
-    current_revision: str | None = None
-    update_revision: str | None = None
-    printable_status: str | None = None
-    problem: str | None = None
-    conditions: tuple[Condition, ...] | None = None
 
 
 class ReplicaSet(Struct, frozen=True, gc=False):

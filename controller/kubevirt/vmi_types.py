@@ -1,4 +1,4 @@
-"""The types VirtualMachineInstance and VMI template, with the fields that the controller reads.
+"""The types of VMIs, of VMI templates and of the status of a set or pool, with the fields that the controller reads.
 
 Values that are decoded from JSON contain no reference cycles. So Python's garbage collector does not have to track
 these values (`gc=False`). With 50,000 VMIs the pauses of the garbage collector would delay all other work. Templates
@@ -126,6 +126,21 @@ class TemplateMeta(Struct, frozen=True, gc=False, rename="camel", omit_defaults=
     labels: Mapping[str, str] | None = None
     annotations: Mapping[str, str] | None = None
     finalizers: tuple[str, ...] | None = None
+
+
+class ReplicaStatus(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omit_defaults=True):
+    """The status of a set or pool. All fields are optional, because another controller may have written the status."""
+
+    replicas: int | None = None
+    ready_replicas: int | None = None
+    updated_replicas: int | None = None
+    observed_generation: int | None = None
+    label_selector: str | None = None
+    current_revision: str | None = None
+    update_revision: str | None = None
+    printable_status: str | None = None
+    problem: str | None = None
+    conditions: tuple[Condition, ...] | None = None
 
 
 class VMITemplate(Struct, frozen=True, gc=False):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Final
 
-from controller.apimachinery.conditions import Condition, find_true, with_timezone
-from controller.kubevirt.vmi_types import PAUSED, VirtualMachineInstance
+from controller.apimachinery.conditions import Condition, find_condition, find_true, with_timezone
+from controller.kubevirt.vmi_types import PAUSED, READY, VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
@@ -25,11 +25,7 @@ def node_of(vmi: VirtualMachineInstance) -> str:
 
 
 def ready_condition(vmi: VirtualMachineInstance) -> Condition | None:
-    if vmi.status is not None and vmi.status.conditions is not None:
-        for condition in vmi.status.conditions:
-            if condition.type == "Ready":
-                return condition
-    return None
+    return find_condition(vmi.status.conditions if vmi.status is not None else None, READY)
 
 
 def is_deleting(vmi: VirtualMachineInstance) -> bool:

@@ -43,6 +43,7 @@ from controller.leaderelection.lease import (
     LeaseSpec,
     Observed,
     Renew,
+    RestoreDetector,
     Take,
     Wait,
     change_body,
@@ -52,7 +53,6 @@ from controller.leaderelection.lease import (
     observe,
     release,
 )
-from controller.leaderelection.restores import RestoreDetector
 from controller.running import running
 from controller.runtime.execute.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound

@@ -17,13 +17,14 @@ decide to take the lease, the write of only one process succeeds.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
 
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, version_number
 from informers.resource import Resource
 
 
@@ -180,3 +181,25 @@ def change_body(lease: Lease, spec: LeaseSpec) -> bytes:
 def micro_time(moment: datetime) -> str:
     """Return a time as a Kubernetes MicroTime: in UTC, with exactly six digits after the decimal point."""
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+class RestoreDetector:
+    """Detects a restore of etcd from a backup: it calls `on_restore` with the proof if the lease has a lower version.
+
+    Each write of a lease increases its version, and the leader writes the lease every two seconds. So the restored
+    lease is older than the last lease that this process has read.
+    """
+
+    def __init__(self, name: str) -> None:
+        self.on_restore: Callable[[str], None] = lambda _why: None
+        self._name = name
+        self._newest = 0
+
+    def note(self, lease: Lease | None) -> None:
+        """Compare the version of a lease with the last version. Call this method after each read and write."""
+        version = version_number(lease.metadata.resource_version) if lease is not None else None
+        if version is None:
+            return
+        before, self._newest = self._newest, version
+        if version < before:
+            self.on_restore(f"the lease {self._name} has version {version}, but had version {before} before")

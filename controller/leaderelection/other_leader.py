@@ -17,13 +17,59 @@ from __future__ import annotations
 import asyncio
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from controller.access import Permission, missing_permissions
 from controller.config.settings import Config
 from controller.leaderelection.lease import LEASES, Lease
 from controller.runtime.execute.requests import Requests
 from informers.errors import Forbidden
+
+USUAL = "default"
+"""The namespace of the lease if no lease with the configured name exists yet."""
+
+
+class SeveralLeases(Exception):
+    """Several namespaces have a lease with the configured name, so the user has to choose one. `str()` is for users."""
+
+
+async def leases_named(client: Requests, name: str, namespace: str = "") -> tuple[Lease, ...]:
+    """Return the leases with this name in a namespace, or in all namespaces. Raise ApiError if the request fails."""
+    answer = await client.request("GET", LEASES.path(namespace), params={"fieldSelector": f"metadata.name={name}"})
+    return tuple(lease for lease in LEASES.decode_page(answer).items or () if lease.metadata.name == name)
+
+
+async def with_lease_namespace(client: Requests, config: Config) -> Config:
+    """Return the configuration with the namespace of the lease.
+
+    If the configuration names a namespace, nothing changes. Otherwise use the namespace of the existing lease with this
+    name. If no namespace has the lease, use `default`. Raise SeveralLeases if several namespaces have the lease, and
+    ApiError if a request fails.
+    """
+    if config.leader_election_namespace:
+        return config
+    return structs.replace(config, leader_election_namespace=await _existing(client, config) or USUAL)
+
+
+async def _existing(client: Requests, config: Config) -> str:
+    if not config.elects:
+        return ""
+    name = config.leader_election_id
+    try:
+        leases = await leases_named(client, name)
+    except Forbidden as error:
+        log.warning("cannot look for the lease of another vmherd", lease=name, why=str(error), namespace=USUAL)
+        return ""
+    namespaces = sorted(lease.metadata.namespace for lease in leases)
+    if len(namespaces) > 1:
+        raise SeveralLeases(
+            f"the namespaces {', '.join(namespaces)} have a lease {name}: choose one with --leader-election-namespace"
+        )
+    if not namespaces:
+        return ""
+    log.info("using the lease that exists", lease=name, namespace=namespaces[0])
+    return namespaces[0]
+
 
 log = structlog.get_logger()
 
@@ -138,9 +184,7 @@ class OtherLeaders:
 
 async def _held_leases(client: Requests, name: str) -> dict[str, Lease]:
     """Return the leases with this name that have a holder, by namespace."""
-    answer = await client.request("GET", LEASES.path(""), params={"fieldSelector": f"metadata.name={name}"})
-    leases = LEASES.decode_page(answer).items or ()
-    return {lease.metadata.namespace: lease for lease in leases if lease.metadata.name == name and lease.holder}
+    return {lease.metadata.namespace: lease for lease in await leases_named(client, name) if lease.holder}
 
 
 def _without(namespace: str, leases: dict[str, Lease]) -> dict[str, Lease]:

@@ -16,25 +16,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from msgspec import Struct
 
+from controller.apimachinery.conditions import Condition
 from controller.kinds import KINDS, Kind
+from controller.kubevirt.annotations import is_takeover_held
 from controller.kubevirt.resources import VMIS, VMS
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE
 from informers.resource import Resource
-
-
-class ConditionFigure(Protocol):
-    """A condition in the status of an object, with only the fields that the metrics read."""
-
-    @property
-    def type(self) -> str: ...
-    @property
-    def status(self) -> str: ...
-    @property
-    def reason(self) -> str | None: ...
 
 
 class SetFigures(Struct, frozen=True, gc=False):
@@ -60,7 +51,7 @@ class SetFigures(Struct, frozen=True, gc=False):
     observed_generation: int | None = None
     created: datetime | None = None
     printable_status: str = ""
-    conditions: Sequence[ConditionFigure] = ()
+    conditions: Sequence[Condition] = ()
 
 
 class MachineTally(NamedTuple):
@@ -91,6 +82,9 @@ store.
 Number: TypeAlias = Callable[[SetFigures], float | None]
 """A function that returns the value of a gauge for one object, or None if there is no value."""
 
+Labelled: TypeAlias = tuple[str, SetFigures]
+"""The labels of one object, as text, and the values of the object."""
+
 
 class Family(NamedTuple):
     """One metric with all its lines. The field `name` of a counter does not contain the suffix `_total`."""
@@ -101,36 +95,65 @@ class Family(NamedTuple):
     lines: Iterable[str]
 
 
-REPLICA_GAUGES: Mapping[str, str] = {
-    "desired": "Replicas that the spec requests; 1 if the spec has no number.",
-    "current": "Replicas that exist, from the status.",
-    "ready": "Replicas that are ready, from the status.",
-    "updated": "Replicas with the current template, from the status.",
-}
-
-ROLLS_OUT = "1 if every outdated replica is replaced automatically, 0 if outdated replicas may stay."
-TAKEOVER_HELD = "1 while the first update of a pool from KubeVirt waits for permission; no series otherwise."
-UNAVAILABLE = "Replicas that the spec requests and that are not ready; no series if all replicas are ready."
-MAX_UNAVAILABLE = "Replicas that may be unavailable at the same time; no series if all replicas are ready."
-HELD = "1 while the controller holds back writes for this reason; no series otherwise."
-BACK_OFF = "1 while a set waits before it replaces VMIs that fail soon after they start; no series otherwise."
+def _is_true(condition: str) -> Number:
+    """Return a function whose value is 1 if the status has this condition, and 0 otherwise."""
+    return lambda figures: any(each.type == condition and each.status == "True" for each in figures.conditions)
 
 
-def _has(figures: SetFigures, condition: str) -> bool:
-    return any(each.type == condition and each.status == "True" for each in figures.conditions)
+def _lacking(figures: SetFigures) -> int | None:
+    return figures.desired - figures.ready if figures.desired > figures.ready else None
 
 
-def _fails(figures: SetFigures) -> float:
-    return _has(figures, REPLICA_FAILURE)
+def _limit(figures: SetFigures) -> int | None:
+    return figures.max_unavailable if figures.desired > figures.ready else None
+
+
+def _only_if(number: Number) -> Number:
+    """Return a function without a value instead of the value 0."""
+    return lambda figures: number(figures) or None
 
 
 def _created(figures: SetFigures) -> float | None:
     return None if figures.created is None else int(figures.created.timestamp())
 
 
+COMMON_GAUGES: Mapping[str, tuple[str, Number]] = {
+    "replicas_desired": ("Replicas that the spec requests; 1 if the spec has no number.", attrgetter("desired")),
+    "replicas_current": ("Replicas that exist, from the status.", attrgetter("current")),
+    "replicas_ready": ("Replicas that are ready, from the status.", attrgetter("ready")),
+    "replicas_updated": ("Replicas with the current template, from the status.", attrgetter("updated")),
+    "rolls_out": (
+        "1 if every outdated replica is replaced automatically, 0 if outdated replicas may stay.",
+        attrgetter("rolls_out"),
+    ),
+    "replicas_unavailable": (
+        "Replicas that the spec requests and that are not ready; no series if all replicas are ready.",
+        _lacking,
+    ),
+    "replicas_max_unavailable": (
+        "Replicas that may be unavailable at the same time; no series if all replicas are ready.",
+        _limit,
+    ),
+}
+"""The gauges with a label for the kind. Their names begin with `vmherd_`."""
+
+TROUBLE_GAUGES: Mapping[str, tuple[str, Number]] = {
+    "takeover_held": (
+        "1 while the first update of a pool from KubeVirt waits for permission; no series otherwise.",
+        _only_if(attrgetter("takeover_held")),
+    ),
+    "back_off": (
+        "1 while a set waits before it replaces VMIs that fail soon after they start; no series otherwise.",
+        _only_if(_is_true(REPLICA_BACK_OFF)),
+    ),
+}
+"""The gauges that have a series only for an object in a bad state. Only one kind can be in this state."""
+
+HELD = "1 while the controller holds back writes for this reason; no series otherwise."
+
 STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     "paused": ("1 while spec.paused is true.", attrgetter("paused")),
-    "replica_failure": ("1 while the condition ReplicaFailure is true.", _fails),
+    "replica_failure": ("1 while the condition ReplicaFailure is true.", _is_true(REPLICA_FAILURE)),
     "metadata_generation": (
         "The generation of the object, which increases with each change of the spec.",
         attrgetter("generation"),
@@ -141,6 +164,7 @@ STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     ),
     "create_date_timestamp_seconds": ("When the object was created, in seconds since 1970.", _created),
 }
+"""The gauges whose names begin with the prefix of the kind."""
 
 TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
 """The word in the names of counters, by the kind of the counted objects."""
@@ -148,10 +172,11 @@ TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
 
 class _Row(NamedTuple):
     """The metric values of one set or pool. `labels` is a text with the labels for the name and the namespace of the
-    object.
+    object, and `all_labels` has the label for the kind, too.
     """
 
     labels: str
+    all_labels: str
     figures: SetFigures
 
 
@@ -177,63 +202,31 @@ def families_of(
     for source in sources:
         for figures in source:
             labels = f'name="{_escaped(figures.name)}",namespace="{_escaped(figures.namespace)}"'
-            by_kind.setdefault(figures.kind, []).append(_Row(labels, figures))
-    for field, help_text in REPLICA_GAUGES.items():
-        lines = (line for kind, rows in by_kind.items() for line in _replicas(kind, field, rows))
-        yield Family(f"vmherd_replicas_{field}", "gauge", help_text, lines)
-    lines = (line for kind, rows in by_kind.items() for line in _flags("vmherd_rolls_out", kind, rows))
-    yield Family("vmherd_rolls_out", "gauge", ROLLS_OUT, lines)
-    yield from _troubles([row for rows in by_kind.values() for row in rows], held)
-    for kind in KINDS:
-        rows = by_kind.get(kind.kind, ())
-        yield from _state(kind.metric_prefix, rows)
-        if kind.tallied is not None:
-            yield from _tallies(kind, kind.tallied, rows, tallies)
-
-
-def _troubles(rows: Sequence[_Row], held: Held) -> Iterator[Family]:
-    """Yield the gauges that have a series only for an object in a bad state."""
-    taken = (f"vmherd_takeover_held{{{labels}}} 1" for labels, figures in rows if figures.takeover_held)
-    yield Family("vmherd_takeover_held", "gauge", TAKEOVER_HELD, taken)
-    waiting = (f"vmherd_back_off{{{labels}}} 1" for labels, figures in rows if _has(figures, REPLICA_BACK_OFF))
-    yield Family("vmherd_back_off", "gauge", BACK_OFF, waiting)
-    lacking = [(row, missing) for row in rows if (missing := row.figures.desired - row.figures.ready) > 0]
-    lines = (f"vmherd_replicas_unavailable{{{_with_kind(row)}}} {missing}" for row, missing in lacking)
-    yield Family("vmherd_replicas_unavailable", "gauge", UNAVAILABLE, lines)
-    limits = (
-        f"vmherd_replicas_max_unavailable{{{_with_kind(row)}}} {row.figures.max_unavailable}"
-        for row, _ in lacking
-        if row.figures.max_unavailable is not None
-    )
-    yield Family("vmherd_replicas_max_unavailable", "gauge", MAX_UNAVAILABLE, limits)
+            row = _Row(labels, f'kind="{_escaped(figures.kind)}",{labels}', figures)
+            by_kind.setdefault(figures.kind, []).append(row)
+    every = [row for rows in by_kind.values() for row in rows]
+    yield from _gauges("vmherd", COMMON_GAUGES, [(row.all_labels, row.figures) for row in every])
+    yield from _gauges("vmherd", TROUBLE_GAUGES, [(row.labels, row.figures) for row in every])
     reasons = (
-        f'vmherd_held{{{_with_kind(row)},reason="{reason}"}} 1'
-        for row in (rows if held else ())
+        f'vmherd_held{{{row.all_labels},reason="{reason}"}} 1'
+        for row in (every if held else ())
         for reason in sorted(held.get((row.figures.kind, row.figures.namespace, row.figures.name), ()))
     )
     yield Family("vmherd_held", "gauge", HELD, reasons)
+    for kind in KINDS:
+        labelled = [(row.labels, row.figures) for row in by_kind.get(kind.kind, ())]
+        yield from _gauges(kind.metric_prefix, STATE_GAUGES, labelled)
+        yield from _state(kind.metric_prefix, labelled)
+        if kind.tallied is not None:
+            yield from _tallies(kind, kind.tallied, labelled, tallies)
 
 
-def _with_kind(row: _Row) -> str:
-    return f'kind="{_escaped(row.figures.kind)}",{row.labels}'
+def _gauges(prefix: str, gauges: Mapping[str, tuple[str, Number]], labelled: Sequence[Labelled]) -> Iterator[Family]:
+    for name, (help_text, number) in gauges.items():
+        yield Family(f"{prefix}_{name}", "gauge", help_text, _numbers(f"{prefix}_{name}", number, labelled))
 
 
-def _replicas(kind: str, field: str, rows: Iterable[_Row]) -> Iterator[str]:
-    start, number = f'vmherd_replicas_{field}{{kind="{_escaped(kind)}",', attrgetter(field)
-    for labels, figures in rows:
-        value = number(figures)
-        if value is not None:
-            yield f"{start}{labels}}} {value}"
-
-
-def _flags(name: str, kind: str, rows: Iterable[_Row]) -> Iterator[str]:
-    start = f'{name}{{kind="{_escaped(kind)}",'
-    return (f"{start}{labels}}} {int(figures.rolls_out)}" for labels, figures in rows)
-
-
-def _state(prefix: str, rows: Sequence[_Row]) -> Iterator[Family]:
-    for name, (help_text, number) in STATE_GAUGES.items():
-        yield Family(f"{prefix}_{name}", "gauge", help_text, _numbers(f"{prefix}_{name}", number, rows))
+def _state(prefix: str, rows: Sequence[Labelled]) -> Iterator[Family]:
     name = f"{prefix}_info"
     lines = (
         f'{name}{{group="{_escaped(figures.group)}",{labels},uid="{_escaped(figures.uid)}"}} 1'
@@ -251,14 +244,14 @@ def _state(prefix: str, rows: Sequence[_Row]) -> Iterator[Family]:
     yield Family(name, "gauge", "1 for the word in status.printableStatus.", lines)
 
 
-def _numbers(name: str, number: Number, rows: Iterable[_Row]) -> Iterator[str]:
+def _numbers(name: str, number: Number, rows: Iterable[Labelled]) -> Iterator[str]:
     for labels, figures in rows:
         value = number(figures)
         if value is not None:
             yield f"{name}{{{labels}}} {int(value)}"
 
 
-def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
+def _conditions(name: str, rows: Iterable[Labelled]) -> Iterator[str]:
     for labels, figures in rows:
         # Show only the last condition of each type. The API server accepts two conditions of the same type. Prometheus
         # rejects a page that has the same series twice.
@@ -267,7 +260,7 @@ def _conditions(name: str, rows: Iterable[_Row]) -> Iterator[str]:
             yield f'{name}{{condition="{_escaped(each.type)}",{labels},reason="{reason}",status="{status}"}} 1'
 
 
-def _tallies(kind: Kind[Any], tallied: Resource[Any], rows: Sequence[_Row], tallies: Tallies) -> Iterator[Family]:
+def _tallies(kind: Kind[Any], tallied: Resource[Any], rows: Sequence[Labelled], tallies: Tallies) -> Iterator[Family]:
     nothing, noun = MachineTally(), TALLIED_NOUNS[tallied.kind]
     labelled = [
         (
@@ -296,3 +289,47 @@ def _tallies(kind: Kind[Any], tallied: Resource[Any], rows: Sequence[_Row], tall
 def _escaped(text: str) -> str:
     """Return the text as the value of a label, with escape sequences. A text in a status can have any characters."""
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
+
+
+def _no_limit(_: Any) -> None:
+    return None
+
+
+def figures_of(
+    kind: str,
+    group: str,
+    owners: Iterable[Any],
+    *,
+    rolls_out: Callable[[Any], bool],
+    max_unavailable: Callable[[Any], int | None] = _no_limit,
+) -> Iterable[SetFigures]:
+    """Yield the values that the metrics page shows for each replica set or pool.
+
+    The sets and pools are immutable, so any thread may iterate the result. The function `rolls_out` returns True if a
+    set or pool replaces all its outdated VMs or VMIs automatically. The function `max_unavailable` returns the number
+    of replicas that may be unavailable at the same time, or None.
+    """
+    for owner in owners:
+        meta, spec, status = owner.metadata, owner.spec, owner.status
+        desired, ready = 1 if spec.replicas is None else spec.replicas, (status and status.ready_replicas) or 0
+        yield SetFigures(
+            kind=kind,
+            group=group,
+            namespace=meta.namespace,
+            name=meta.name,
+            uid=meta.uid,
+            created=meta.creation_timestamp,
+            generation=meta.generation,
+            desired=desired,
+            paused=bool(spec.paused),
+            rolls_out=rolls_out(owner),
+            takeover_held=is_takeover_held(meta),
+            current=(status and status.replicas) or 0,
+            ready=ready,
+            max_unavailable=max_unavailable(owner) if ready < desired else None,
+            updated=status.updated_replicas if status else None,
+            observed_generation=status.observed_generation if status else None,
+            conditions=(status and status.conditions) or (),
+            # The status of another kind may have no printableStatus.
+            printable_status=getattr(status, "printable_status", None) or "",
+        )

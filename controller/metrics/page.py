@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Any
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -19,37 +19,13 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from controller.metrics.objects import FigureSource, Held, SetFigures, Tallies, families_of, render
+from informers.http.fairness import FairSlots
+from informers.workqueue import WorkQueue
 
-__all__ = ["FigureSource", "Page", "QueueAges", "SetFigures", "WriteSlots", "gauge", "queue_ages", "writes"]
+__all__ = ["FigureSource", "Page", "SetFigures", "gauge", "queue_ages", "writes"]
 
 _END = b"# EOF\n"
 _OTHER_ESCAPING = re.compile(r"escaping\s*=\s*(dots|values)\b")
-
-
-class QueueAges(Protocol):
-    """The part of a work queue that reports the age of unfinished work."""
-
-    @property
-    def name(self) -> str: ...
-
-    def unfinished_s(self, now: float) -> float: ...
-
-    def longest_s(self, now: float) -> float: ...
-
-
-class WriteSlots(Protocol):
-    """The part of the API client that limits the number of concurrent writes."""
-
-    @property
-    def size(self) -> int: ...
-
-    @property
-    def running(self) -> int: ...
-
-    @property
-    def waiting(self) -> int: ...
-
-    def waited_s(self) -> float: ...
 
 
 class Page(Collector):
@@ -98,20 +74,21 @@ def gauge(name: str, help_text: str, label: str, values: Mapping[str, float]) ->
     return family
 
 
-def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
+def queue_ages(queues: Iterable[WorkQueue[Any]], now: float) -> Iterator[Metric]:
     """Yield two gauges of the time, in seconds, that workers have spent on unfinished keys.
 
     Only these gauges show a worker that hangs, because the other metrics count a key at the end of its processing.
     """
+    labels = ["name", "controller"]
     unfinished = GaugeMetricFamily(
         "workqueue_unfinished_work_seconds",
         "Sum of the time that workers have spent on unfinished keys.",
-        labels=["name", "controller"],
+        labels=labels,
     )
     longest = GaugeMetricFamily(
         "workqueue_longest_running_processor_seconds",
         "Time since the start of the longest unfinished reconciliation.",
-        labels=["name", "controller"],
+        labels=labels,
     )
     for queue in queues:
         unfinished.add_metric([queue.name, queue.name], queue.unfinished_s(now))
@@ -120,7 +97,7 @@ def queue_ages(queues: Iterable[QueueAges], now: float) -> Iterator[Metric]:
     yield longest
 
 
-def writes(slots: WriteSlots) -> Iterator[Metric]:
+def writes(slots: FairSlots) -> Iterator[Metric]:
     """Yield the use of the slots for concurrent writes."""
     yield GaugeMetricFamily("vmherd_writes_inflight", "Writes that the API server is answering now.", slots.running)
     yield GaugeMetricFamily("vmherd_writes_inflight_limit", "Limit for concurrent writes.", slots.size)

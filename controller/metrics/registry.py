@@ -13,14 +13,12 @@ from __future__ import annotations
 import platform
 import time
 from collections.abc import Callable, Iterable
-from typing import NamedTuple
+from functools import cache
+from typing import Any, Final
 
 from prometheus_client import (
     CollectorRegistry,
-    Counter,
-    Gauge,
     GCCollector,
-    Histogram,
     PlatformCollector,
     ProcessCollector,
     disable_created_metrics,
@@ -29,12 +27,13 @@ from prometheus_client.core import GaugeMetricFamily
 
 from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
-from controller.metrics.held import HeldOwners
 from controller.metrics.machines import MachineCounts
-from controller.metrics.page import FigureSource, Page, QueueAges, SetFigures, WriteSlots, gauge, queue_ages, writes
-from controller.metrics.series import ClientSeries, InformerSeries, ProcessSeries, QueueSeries, ReconcileSeries
+from controller.metrics.page import FigureSource, Page, SetFigures, gauge, queue_ages, writes
+from controller.metrics.series import ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
 from controller.runtime.actions import Notice, Outcome
+from informers.http.fairness import FairSlots
 from informers.meta import ObjectKey
+from informers.workqueue import WorkQueue
 
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 
@@ -57,20 +56,8 @@ ACTION_OUTCOMES = {
 }
 """The possible outcomes of each planned action."""
 
-
-class _Queue(NamedTuple):
-    depth: Gauge
-    adds: Counter
-    retries: Counter
-    waited: Histogram
-    worked: Histogram
-
-
-class _Resource(NamedTuple):
-    objects: Gauge
-    watches: Counter
-    decode_errors: Counter
-    handler_errors: Counter
+HELD_REASONS: Final = frozenset({"HealingHeld", "RolloutStalled", "ScaleInHeld", "UpdateHeld"})
+"""The reasons of notices about writes that must wait. Each plan repeats the notice until the write may start."""
 
 
 class Metrics:
@@ -91,26 +78,25 @@ class Metrics:
         self._registry = registry
         self._clock = clock
 
-        self._client_series = ClientSeries(registry)
-        self._queue_series = QueueSeries(registry)
-        self._reconcile_series = ReconcileSeries(registry)
-        self._informer_series = InformerSeries(registry)
-        self._process_series = ProcessSeries(registry)
+        self._process = ProcessSeries(registry)
+        self._resources = ResourceSeries(registry)
+        queues, controllers = QueueSeries(registry), ControllerSeries(registry)
+        self._queue = cache(lambda name: queues.labels(name, name))
+        self._controller = cache(controllers.labels)
+        self._resource = cache(self._new_resource)
+        self._action = cache(self._process.actions.labels)
+        self._request = cache(self._process.requests.labels)
+        self._request_seconds = cache(self._process.request_seconds.labels)
         self._machines = MachineCounts(registry)
-        self._held = HeldOwners()
-        self._write_slots: WriteSlots | None = None
+        self._held: dict[tuple[str, str, str], frozenset[str]] = {}
+        self._write_slots: FairSlots | None = None
         for collector in (ProcessCollector, PlatformCollector, GCCollector):
             collector(registry=registry)
-        self._process_series.build.labels(version, revision, platform.python_version()).set(1)
+        self._process.build.labels(version, revision, platform.python_version()).set(1)
         for reason in DROP_REASONS:
-            self._process_series.events_dropped.labels(reason)
+            self._process.events_dropped.labels(reason)
 
-        self._requests: dict[tuple[str, str, str], tuple[Counter, Histogram]] = {}
-        self._queues: dict[str, _Queue] = {}
-        self._resources: dict[str, _Resource] = {}
-        self._actions: dict[tuple[str, str, str], Counter] = {}
-
-        self._queue_ages: list[QueueAges] = []
+        self._queues: list[WorkQueue[Any]] = []
         self._unsettled: dict[str, Callable[[], float]] = {}
         self._figures: list[FigureSource] = []
         self._leases: dict[str, bool] = {}
@@ -120,9 +106,9 @@ class Metrics:
         self._worst_lag_s = 0.0
         """The longest delay of a timer of the event loop since the last page was made, in seconds."""
 
-    def show_queue(self, queue: QueueAges) -> None:
+    def show_queue(self, queue: WorkQueue[Any]) -> None:
         """Add the metrics of a work queue to the page, with all counters at zero."""
-        self._queue_ages.append(queue)
+        self._queues.append(queue)
         self._queue(queue.name)
 
     def show_unsettled(self, controller: str, oldest_s: Callable[[], float]) -> None:
@@ -133,7 +119,7 @@ class Metrics:
         """
         self._unsettled[controller] = oldest_s
 
-    def show_writes(self, slots: WriteSlots) -> None:
+    def show_writes(self, slots: FairSlots) -> None:
         """Add the use of the slots for concurrent writes to the page."""
         self._write_slots = slots
 
@@ -148,7 +134,7 @@ class Metrics:
         """Return a snapshot of all series. Call this method on the event loop. Any thread may then render the page."""
         worst_lag_s, self._worst_lag_s = self._worst_lag_s, 0.0
         live = (
-            *queue_ages(self._queue_ages, self._clock()),
+            *queue_ages(self._queues, self._clock()),
             gauge(
                 "vmherd_unsettled_seconds",
                 "Longest time that an object has waited until the cache shows its previous writes.",
@@ -169,7 +155,7 @@ class Metrics:
             *(writes(self._write_slots) if self._write_slots is not None else ()),
         )
         shown = [source() for source in self._figures] if self.is_leading else []
-        return Page(self._registry, live, shown, self._machines.tallies(), self._held.reasons())
+        return Page(self._registry, live, shown, self._machines.tallies(), dict(self._held))
 
     @property
     def is_leading(self) -> bool:
@@ -182,16 +168,11 @@ class Metrics:
         return {resource: now - at for resource, at in self._progress_at.items()}
 
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
-        series = self._requests.get((verb, host, code))
-        if series is None:
-            counted = self._client_series
-            series = (counted.requests.labels(code, verb, host), counted.seconds.labels(verb, host))
-            self._requests[verb, host, code] = series
-        series[0].inc()
-        series[1].observe(seconds)
+        self._request(code, verb, host).inc()
+        self._request_seconds(verb, host).observe(seconds)
 
     def request_retried(self, *, verb: str, host: str, code: str) -> None:
-        self._client_series.retries.labels(code, verb, host).inc()
+        self._process.request_retries.labels(code, verb, host).inc()
 
     def depth(self, queue: str, items: int) -> None:
         self._queue(queue).depth.set(items)
@@ -210,14 +191,14 @@ class Metrics:
 
     def listed(self, resource: str, *, reason: str) -> None:
         self._resource(resource)
-        self._informer_series.lists.labels(resource, reason).inc()
+        self._process.lists.labels(resource, reason).inc()
 
     def watch_started(self, resource: str) -> None:
         self._resource(resource).watches.inc()
 
     def watch_ended(self, resource: str, *, reason: str) -> None:
         self._resource(resource)
-        self._informer_series.watch_restarts.labels(resource, reason).inc()
+        self._process.watch_restarts.labels(resource, reason).inc()
 
     def progress(self, resource: str) -> None:
         self._progress_at[resource] = self._clock()
@@ -236,56 +217,41 @@ class Metrics:
 
         The counters start at zero.
         """
-        series = self._reconcile_series
-        series.most_workers.labels(controller).set(most)
-        series.active_workers.labels(controller).set(0)
-        series.seconds.labels(controller)
-        for counter in (
-            series.errors,
-            series.panics,
-            series.stale_skips,
-            series.gave_up,
-        ):
-            counter.labels(controller)
+        self._controller(controller).most_workers.set(most)
         for result in RESULTS:
-            series.results.labels(controller, result)
+            self._process.results.labels(controller, result)
         for action, outcomes in ACTION_OUTCOMES.items():
             for outcome in outcomes:
-                series.actions.labels(controller, action, outcome)
+                self._action(controller, action, outcome)
         self._machines.start(controller)
         for kind in KINDS:
             if kind.name == controller:
-                series.ready.labels(kind.kind)
+                self._process.ready.labels(kind.kind)
 
     def worker_busy(self, controller: str, *, change: int) -> None:
         """Change the number of busy workers: +1 when a worker takes a key, and -1 when it has finished."""
-        self._reconcile_series.active_workers.labels(controller).inc(change)
+        self._controller(controller).active_workers.inc(change)
 
     def reconciled(self, controller: str, *, result: str, seconds: float) -> None:
         """Count a reconciliation with this result, and record its duration.
 
         The result is one of RESULTS.
         """
-        series = self._reconcile_series
-        series.results.labels(controller, result).inc()
-        series.seconds.labels(controller).observe(seconds)
+        self._process.results.labels(controller, result).inc()
+        self._controller(controller).seconds.observe(seconds)
         if result == "error":
-            series.errors.labels(controller).inc()
+            self._controller(controller).errors.inc()
 
     def panicked(self, controller: str) -> None:
         """Count a reconciliation that raised an unexpected exception. `reconciled` counts this reconciliation too."""
-        self._reconcile_series.panics.labels(controller).inc()
+        self._controller(controller).panics.inc()
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         """Count a planned write with this outcome.
 
         `action` and `outcome` are class names of controller/runtime/actions.py in snake case.
         """
-        series = self._actions.get((controller, action, outcome))
-        if series is None:
-            series = self._reconcile_series.actions.labels(controller, action, outcome)
-            self._actions[controller, action, outcome] = series
-        series.inc()
+        self._action(controller, action, outcome).inc()
 
     def carried_out(self, controller: str, owner_kind: str, owner: ObjectKey, outcomes: Iterable[Outcome]) -> None:
         """Count the create, delete and update requests for VMs and VMIs that a reconciliation of the owner has sent."""
@@ -294,11 +260,13 @@ class Metrics:
     def owner_gone(self, owner_kind: str, owner: ObjectKey) -> None:
         """Remove the counters and the held writes of a set or pool that was deleted."""
         self._machines.forget(owner_kind, owner)
-        self._held.forget(owner_kind, owner)
+        self._held.pop((owner_kind, *owner), None)
 
     def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None:
         """Record which writes the newest plan of a set or pool holds back. `notices` are the notices of the plan."""
-        self._held.planned(owner_kind, owner, notices)
+        self._held.pop((owner_kind, *owner), None)
+        if reasons := HELD_REASONS.intersection(notice.reason for notice in notices):
+            self._held[owner_kind, *owner] = reasons
 
     def became_ready(self, owner_kind: str, *, after_s: float) -> None:
         """Record that a VM or VMI became ready for the first time, `after_s` seconds after its creation.
@@ -306,61 +274,37 @@ class Metrics:
         A process that waits for the lease records nothing, because the leader observes the same change.
         """
         if self.is_leading:
-            self._reconcile_series.ready.labels(owner_kind).observe(after_s)
+            self._process.ready.labels(owner_kind).observe(after_s)
 
     def stale_pass(self, controller: str) -> None:
         """Count a reconciliation that wrote nothing, because the cache did not show the previous writes yet."""
-        self._reconcile_series.stale_skips.labels(controller).inc()
+        self._controller(controller).stale_skips.inc()
 
     def gave_up(self, controller: str) -> None:
         """Count a reconciliation that continued although the cache did not show all earlier writes within the time
         limit.
         """
-        self._reconcile_series.gave_up.labels(controller).inc()
+        self._controller(controller).gave_up.inc()
 
     def event_dropped(self, reason: str) -> None:
-        self._process_series.events_dropped.labels(reason).inc()
+        self._process.events_dropped.labels(reason).inc()
 
     def leading(self, lease: str, *, master: bool) -> None:
         """Record whether this process holds the lease. Call this method at the start and after each change."""
-        self._process_series.leader.labels(lease).set(int(master))
+        self._process.leader.labels(lease).set(int(master))
         self._leases[lease] = master
 
     def second_writer(self, *, found: bool) -> None:
-        self._process_series.second_writer.set(int(found))
+        self._process.second_writer.set(int(found))
 
     def loop_lagged(self, seconds: float) -> None:
         """Record that a timer of the event loop ran this many seconds too late."""
-        self._process_series.loop_lag.observe(seconds)
+        self._process.loop_lag.observe(seconds)
         self._worst_lag_s = max(self._worst_lag_s, seconds)
 
-    def _queue(self, name: str) -> _Queue:
-        queue = self._queues.get(name)
-        if queue is None:
-            series = self._queue_series
-            queue = _Queue(
-                depth=series.depth.labels(name, name),
-                adds=series.adds.labels(name, name),
-                retries=series.retries.labels(name, name),
-                waited=series.waited.labels(name, name),
-                worked=series.worked.labels(name, name),
-            )
-            self._queues[name] = queue
-        return queue
-
-    def _resource(self, name: str) -> _Resource:
-        resource = self._resources.get(name)
-        if resource is None:
-            series = self._informer_series
-            resource = _Resource(
-                objects=series.objects.labels(name),
-                watches=series.watches.labels(name),
-                decode_errors=series.decode_errors.labels(name),
-                handler_errors=series.handler_errors.labels(name),
-            )
-            self._resources[name] = resource
-            for reason in LIST_REASONS:
-                series.lists.labels(name, reason)
-            for reason in WATCH_END_REASONS:
-                series.watch_restarts.labels(name, reason)
-        return resource
+    def _new_resource(self, name: str) -> ResourceSeries:
+        for reason in LIST_REASONS:
+            self._process.lists.labels(name, reason)
+        for reason in WATCH_END_REASONS:
+            self._process.watch_restarts.labels(name, reason)
+        return self._resources.labels(name)

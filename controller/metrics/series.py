@@ -8,6 +8,10 @@ label `name`.
 
 from __future__ import annotations
 
+from copy import copy
+from functools import partial
+from typing import Self
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
@@ -36,32 +40,24 @@ A container disk boots in seconds. A disk that is imported first can take half a
 """
 
 
-class ClientSeries:
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self.requests = Counter(
-            "rest_client_requests_total",
-            "Requests to the API server, by HTTP code, method and host.",
-            ("code", "method", "host"),
-            registry=registry,
-        )
-        self.seconds = Histogram(
-            "rest_client_request_duration_seconds",
-            "Duration of a request to the API server, by verb and host.",
-            ("verb", "host"),
-            registry=registry,
-            buckets=REQUEST_BUCKETS,
-        )
-        self.retries = Counter(
-            "rest_client_request_retries_total",
-            "Requests that were sent again after an answer 429 or 503, by HTTP code, verb and host.",
-            ("code", "verb", "host"),
-            registry=registry,
-        )
+class Series:
+    """Series that all have the same labels."""
+
+    def labels(self, *values: str) -> Self:
+        """Return the series with these values of the labels. All of them start at zero."""
+        child = copy(self)
+        for name, series in vars(self).items():
+            setattr(child, name, series.labels(*values))
+        return child
 
 
-class QueueSeries:
+class QueueSeries(Series):
     def __init__(self, registry: CollectorRegistry) -> None:
         labels = ("name", "controller")
+
+        def times(name: str, meaning: str) -> Histogram:
+            return Histogram(name, meaning, labels, registry=registry, buckets=QUEUE_BUCKETS)
+
         self.depth = Gauge("workqueue_depth", "Objects that wait for a worker.", labels, registry=registry)
         self.adds = Counter("workqueue_adds_total", "Objects that were added to the queue.", labels, registry=registry)
         self.retries = Counter(
@@ -70,35 +66,14 @@ class QueueSeries:
             labels,
             registry=registry,
         )
-        self.waited = Histogram(
-            "workqueue_queue_duration_seconds",
-            "Time that an object waits for a worker.",
-            labels,
-            registry=registry,
-            buckets=QUEUE_BUCKETS,
-        )
-        self.worked = Histogram(
-            "workqueue_work_duration_seconds",
-            "Time that a worker needs for an object.",
-            labels,
-            registry=registry,
-            buckets=QUEUE_BUCKETS,
-        )
+        self.waited = times("workqueue_queue_duration_seconds", "Time that an object waits for a worker.")
+        self.worked = times("workqueue_work_duration_seconds", "Time that a worker needs for an object.")
 
 
-class ReconcileSeries:
+class ControllerSeries(Series):
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("controller",)
-
-        def counter(name: str, meaning: str) -> Counter:
-            return Counter(name, meaning, labels, registry=registry)
-
-        self.results = Counter(
-            "controller_runtime_reconcile_total",
-            "Reconciliations of objects, by result.",
-            ("controller", "result"),
-            registry=registry,
-        )
+        counter = partial(Counter, labelnames=("controller",), registry=registry)
+        gauge = partial(Gauge, labelnames=("controller",), registry=registry)
         self.errors = counter(
             "controller_runtime_reconcile_errors_total", "Reconciliations that failed; they are retried with backoff."
         )
@@ -108,25 +83,14 @@ class ReconcileSeries:
         self.seconds = Histogram(
             "controller_runtime_reconcile_time_seconds",
             "Duration of a reconciliation.",
-            labels,
+            ("controller",),
             registry=registry,
             buckets=RECONCILE_BUCKETS,
         )
-        self.most_workers = Gauge(
-            "controller_runtime_max_concurrent_reconciles",
-            "Number of workers of the controller.",
-            labels,
-            registry=registry,
+        self.most_workers = gauge(
+            "controller_runtime_max_concurrent_reconciles", "Number of workers of the controller."
         )
-        self.active_workers = Gauge(
-            "controller_runtime_active_workers", "Workers that are processing an object.", labels, registry=registry
-        )
-        self.actions = Counter(
-            "vmherd_actions_total",
-            "Planned writes, by action and outcome.",
-            ("controller", "action", "outcome"),
-            registry=registry,
-        )
+        self.active_workers = gauge("controller_runtime_active_workers", "Workers that are processing an object.")
         self.stale_skips = counter(
             "vmherd_stale_sync_skips_total",
             "Reconciliations without writes, because the cache did not show the previous writes for the object yet.",
@@ -135,67 +99,74 @@ class ReconcileSeries:
             "vmherd_unsettled_timeouts_total",
             "Reconciliations that continued after the cache had not shown a write for five minutes.",
         )
-        self.ready = Histogram(
-            "vmherd_create_to_ready_seconds",
-            "Time from the creation of a VM or VMI until it is ready for the first time, by the kind of its owner.",
-            ("kind",),
-            registry=registry,
-            buckets=READY_BUCKETS,
-        )
 
 
-class InformerSeries:
+class ResourceSeries(Series):
     def __init__(self, registry: CollectorRegistry) -> None:
-        labels = ("resource",)
-        reasons = ("resource", "reason")
-        self.objects = Gauge("vmherd_store_objects", "Objects in the cache.", labels, registry=registry)
-        self.lists = Counter("vmherd_lists_total", "Complete lists, by reason.", reasons, registry=registry)
-        self.watches = Counter("vmherd_watches_total", "Watches that were started.", labels, registry=registry)
-        self.watch_restarts = Counter(
-            "vmherd_watch_restarts_total",
-            'Watches that ended, by reason; "end" is the server\'s regular timeout.',
-            reasons,
-            registry=registry,
+        counter = partial(Counter, labelnames=("resource",), registry=registry)
+        self.objects = Gauge("vmherd_store_objects", "Objects in the cache.", ("resource",), registry=registry)
+        self.watches = counter("vmherd_watches_total", "Watches that were started.")
+        self.decode_errors = counter(
+            "vmherd_decode_errors_total", "Versions of objects with a field that could not be decoded."
         )
-        self.decode_errors = Counter(
-            "vmherd_decode_errors_total",
-            "Versions of objects with a field that could not be decoded.",
-            labels,
-            registry=registry,
-        )
-        self.handler_errors = Counter(
-            "vmherd_handler_errors_total", "Changes for which a handler raised an exception.", labels, registry=registry
-        )
+        self.handler_errors = counter("vmherd_handler_errors_total", "Changes for which a handler raised an exception.")
 
 
 class ProcessSeries:
+    """The series with labels of their own, or with none."""
+
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.leader = Gauge(
-            "leader_election_master_status",
-            "1 in the process that holds the lease, 0 in other processes.",
-            ("name",),
-            registry=registry,
+        counter, gauge = partial(Counter, registry=registry), partial(Gauge, registry=registry)
+        histogram = partial(Histogram, registry=registry)
+        self.requests = counter(
+            "rest_client_requests_total",
+            "Requests to the API server, by HTTP code, method and host.",
+            ("code", "method", "host"),
         )
-        self.second_writer = Gauge(
+        self.request_seconds = histogram(
+            "rest_client_request_duration_seconds",
+            "Duration of a request to the API server, by verb and host.",
+            ("verb", "host"),
+            buckets=REQUEST_BUCKETS,
+        )
+        self.request_retries = counter(
+            "rest_client_request_retries_total",
+            "Requests that were sent again after an answer 429 or 503, by HTTP code, verb and host.",
+            ("code", "verb", "host"),
+        )
+        self.results = counter(
+            "controller_runtime_reconcile_total", "Reconciliations of objects, by result.", ("controller", "result")
+        )
+        self.actions = counter(
+            "vmherd_actions_total", "Planned writes, by action and outcome.", ("controller", "action", "outcome")
+        )
+        self.ready = histogram(
+            "vmherd_create_to_ready_seconds",
+            "Time from the creation of a VM or VMI until it is ready for the first time, by the kind of its owner.",
+            ("kind",),
+            buckets=READY_BUCKETS,
+        )
+        self.lists = counter("vmherd_lists_total", "Complete lists, by reason.", ("resource", "reason"))
+        self.watch_restarts = counter(
+            "vmherd_watch_restarts_total",
+            'Watches that ended, by reason; "end" is the server\'s regular timeout.',
+            ("resource", "reason"),
+        )
+        self.leader = gauge(
+            "leader_election_master_status", "1 in the process that holds the lease, 0 in other processes.", ("name",)
+        )
+        self.second_writer = gauge(
             "vmherd_second_writer",
             "1 while this process writes nothing, because another controller works on the same objects.",
-            registry=registry,
         )
-        self.events_dropped = Counter(
-            "vmherd_events_dropped_total",
-            "Kubernetes Events that were not sent, by reason.",
-            ("reason",),
-            registry=registry,
+        self.events_dropped = counter(
+            "vmherd_events_dropped_total", "Kubernetes Events that were not sent, by reason.", ("reason",)
         )
-        self.loop_lag = Histogram(
-            "vmherd_event_loop_lag_seconds",
-            "Delay of timers of the event loop.",
-            registry=registry,
-            buckets=LAG_BUCKETS,
+        self.loop_lag = histogram(
+            "vmherd_event_loop_lag_seconds", "Delay of timers of the event loop.", buckets=LAG_BUCKETS
         )
-        self.build = Gauge(
+        self.build = gauge(
             "vmherd_build_info",
             "Always 1; the labels have the version of the program and of Python.",
             ("version", "revision", "python"),
-            registry=registry,
         )

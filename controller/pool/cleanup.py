@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.finalizers import removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.pool_types import POOL_KIND, Pool
@@ -12,8 +11,8 @@ from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
 from controller.pool.leaving.deletion import ORPHAN
-from controller.pool.leaving.disks import owner_removals_by_spec
-from controller.pool.spec.policies import parse_scale_in
+from controller.pool.leaving.disks import owner_removals
+from controller.pool.spec.policies import keeps_disks
 from controller.runtime.actions import AnyResource, Cleanup, Patch, Plan, Stage
 from informers.meta import ObjectMeta, controller_of
 from informers.objects import PatchType
@@ -34,9 +33,10 @@ def plan_cleanup(
     needs_controller = {uid for vm in vms if (uid := _owner_uid(vm)) and _needs_controller(by_uid.get(uid), vm)}
     skipped = set() if force else needs_controller
     to_release = [vm for vm in vms if has_pool_finalizer(vm) and _owner_uid(vm) not in skipped]
-    disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _preserves(by_uid.get(_owner_uid(vm)))]
+    deleting_disks = {uid for uid, pool in by_uid.items() if not keeps_disks(pool.spec)}
+    disks_to_keep = [vm for vm in to_release if is_deleting(vm) and _owner_uid(vm) not in deleting_disks]
     stages = (
-        Stage(owner_removals_by_spec(disks_to_keep), essential=False),
+        Stage(owner_removals(disks_to_keep), essential=False),
         Stage(tuple(_removal(VMS, vm.metadata) for vm in to_release)),
         Stage(tuple(_removal(resource, pool.metadata) for uid, pool in by_uid.items() if uid not in skipped)),
     )
@@ -58,16 +58,6 @@ def _owner_uid(vm: VirtualMachine) -> str:
     return owner.uid if owner is not None and owner.kind == POOL_KIND else ""
 
 
-def _preserves(pool: Pool | None) -> bool:
-    """Return True if the pool keeps the disks of deleted VMs.
-
-    The result is also True if the pool is missing or its `scaleInStrategy` is invalid. Kept disks are the safe choice,
-    because a user can delete them later.
-    """
-    scale_in = parse_scale_in(pool.spec) if pool is not None else None
-    return scale_in is None or isinstance(scale_in, FieldError) or scale_in.preserve
-
-
 def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """Return True if the pool must keep the VM's disks, but the cleanup cannot keep them.
 
@@ -77,7 +67,7 @@ def _needs_controller(pool: Pool | None, vm: VirtualMachine) -> bool:
     """
     if pool is None or pool.metadata.deletion_timestamp is None or is_deleting(vm):
         return False
-    return _preserves(pool) and ORPHAN not in (pool.metadata.finalizers or ())
+    return keeps_disks(pool.spec) and ORPHAN not in (pool.metadata.finalizers or ())
 
 
 def _removal(resource: AnyResource, meta: ObjectMeta) -> Patch:

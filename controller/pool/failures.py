@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true
-from controller.kubevirt.pool_types import POOL_KIND
+from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import by_name
 from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
-from controller.replicas.conditions import REPLICA_FAILURE, without_failures
+from controller.replicas.conditions import REPLICA_FAILURE, replica_failure, true_condition
 from controller.runtime.actions import (
     Action,
     Cause,
@@ -58,26 +58,26 @@ LONGEST_CAUSE: Final = 300
 """The maximum length of a VM's message in the message of the condition `VirtualMachineFailure`."""
 
 
-def replica_failure(
-    current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool, refused: bool = False
-) -> Condition | None:
+def pool_failure(snapshot: Snapshot, outcomes: tuple[Outcome, ...], *, valid: bool) -> Condition | None:
     """Return the condition `ReplicaFailure` after these outcomes, or None (P17).
 
-    A failed write sets the condition. A reconciliation in which all writes succeed removes the condition. The argument
-    `current` is the condition before the reconciliation. The message starts with the same words as in KubeVirt's pool
-    controller. `refused` is true if the next try of a refused write is not due yet. The condition then stays.
+    The message starts with the same words as in KubeVirt's pool controller. If the next try of a refused write is not
+    due yet, the condition stays. `valid` is true for a valid spec.
     """
     # A plan creates a revision before the write that needs the revision. If the reconciliation updates VMs, a failed
     # creation of a revision has the reason FailedUpdate.
     is_update = any(isinstance(outcome.action, ThreeWayMerge) for outcome in outcomes)
-    for outcome in outcomes:
-        if isinstance(outcome, Rejected | Unknown | Unserved | Postponed) and is_failure(outcome):
-            cause = _cause(outcome.action, is_update=is_update)
-            if cause is not None:
-                reason, doing = cause
-                message = f"error {doing}: {outcome.message}"
-                return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=message)
-    return current if refused else without_failures(current, outcomes, may_write=may_write)
+
+    def cause_of(outcome: Outcome) -> tuple[str, str] | None:
+        if not isinstance(outcome, Rejected | Unknown | Unserved | Postponed) or not is_failure(outcome):
+            return None
+        cause = _cause(outcome.action, is_update=is_update)
+        return None if cause is None else (cause[0], f"error {cause[1]}: {outcome.message}")
+
+    failure = replica_failure(snapshot, outcomes, cause_of, valid=valid)
+    if failure is None and snapshot.refused:
+        return true_condition(snapshot.owner.status, REPLICA_FAILURE)
+    return failure
 
 
 def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
@@ -94,10 +94,9 @@ def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
     return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
 
 
-def is_scale_out_refused(snapshot: Snapshot) -> bool:
+def is_scale_out_failing(pool: Pool) -> bool:
     """Return True if the pool's condition `ReplicaFailure` reports a failed creation of VMs."""
-    status = snapshot.owner.status
-    failure = find_true(status.conditions if status is not None else None, REPLICA_FAILURE)
+    failure = true_condition(pool.status, REPLICA_FAILURE)
     return failure is not None and failure.reason == FAILED_SCALE_OUT
 
 

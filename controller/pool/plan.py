@@ -25,25 +25,30 @@ from collections.abc import Iterable
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.vms import is_deleting, revision_of
-from controller.pool.failures import is_scale_out_refused
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.heal import plan_healing
 from controller.pool.health import plan_progress
-from controller.pool.leaving.claims import choose_claims, plan_finalizer_removals, plan_releases
+from controller.pool.leaving.claims import (
+    Claims,
+    choose_claims,
+    plan_finalizer_removals,
+    plan_member_finalizers,
+    plan_releases,
+)
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
-from controller.pool.leaving.disks import preserves_disks
-from controller.pool.leaving.member_finalizers import plan_member_finalizers
 from controller.pool.members.machine import Machines
-from controller.pool.members.revisions import plan_pruning, plan_revision, read_revisions
+from controller.pool.members.revisions import plan_pruning, plan_revision
+from controller.pool.members.situation import Situation, situation_of, wake_at
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.rollout.limits import plan_partition_note
-from controller.pool.rollout.recreations import count_missing
+from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
-from controller.pool.scale import plan_scale
-from controller.pool.spec.advice import plan_advice
+from controller.pool.scale import is_scale_out_refused, plan_scale
 from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.policies import keeps_disks
 from controller.replicas.release_delay import plan_held, wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
@@ -66,24 +71,11 @@ def _plan(snapshot: Snapshot) -> Plan:
     if isinstance(intent, FieldError):
         notice = Notice(reason=INVALID_SPEC, message=intent.message, once=f"generation-{owner.metadata.generation}")
         blocked = Plan(held=f"invalid: {intent.message}", notices=(notice,))
-        return join([_finalizer_removals(snapshot), blocked])
+        return join([_plan_departures(snapshot), blocked])
     if owner.spec.paused:
-        parts = [_finalizer_removals(snapshot), _member_finalizers(snapshot, intent, snapshot.members)]
-        return join([*parts, Plan(held="paused")])
+        finalizers = _plan_finalizers(snapshot, intent, snapshot.members)
+        return join([_plan_departures(snapshot), finalizers, Plan(held="paused")])
     return _plan_active(snapshot, intent) if snapshot.settled else UNSETTLED
-
-
-def _finalizer_removals(snapshot: Snapshot) -> Plan:
-    return plan_finalizer_removals(snapshot, preserve=preserves_disks(snapshot)) if snapshot.settled else Plan()
-
-
-def _member_finalizers(snapshot: Snapshot, intent: Intent, members: Machines, others: Iterable[Plan] = ()) -> Plan:
-    """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
-    if not snapshot.settled:
-        return Plan()
-    may_remove = is_taken_over(snapshot, intent.template)
-    preserve = intent.scale_in.preserve
-    return plan_member_finalizers(snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
 
 
 def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
@@ -92,72 +84,125 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     The caller checks first that the caches show all earlier writes for this pool.
     """
     claims = choose_claims(snapshot, intent)
-    members = claims.kept
-    limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.limits.max_replicas)
-    wanted = wanted_beside(len(claims.held), intent.wanted, len(members))
-    intent = replace(intent, wanted=limited(wanted, len(members), snapshot.limits.max_replicas))
-    revisions = read_revisions(snapshot, intent.template)
-    healing = plan_healing(snapshot, intent, revisions, members)
-    scaling = plan_scale(snapshot, intent, revisions, members, deleted_uids=healing.uids)
-    parts = [
-        _finalizer_removals(snapshot),
+    situation = situation_of(snapshot, _with_limits(snapshot, intent, claims), claims.kept)
+    healing = plan_healing(situation)
+    after_healing = replace(situation, doomed=healing.uids)
+    scaling = plan_scale(after_healing)
+    may_update = not claims.released and _scaling_allows_update(situation, scaling)
+    departures = _plan_departures(snapshot)
+    steps = (
         plan_releases(snapshot, claims.released),
-        plan_held(snapshot.owner.metadata, claims.held, snapshot.now),
+        plan_held(situation.pool, claims.young, snapshot.now),
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
-        plan_partition_note(snapshot, revisions),
-        plan_unready_note(snapshot, intent, revisions),
-        plan_progress(snapshot, intent, revisions),
-        Plan(notices=_undecodable_notices(snapshot, members)),
-        _wake_for_refused(snapshot),
+        plan_partition_note(situation),
+        plan_unready_note(situation),
+        plan_progress(situation),
+        Plan(notices=_undecodable_notices(situation)),
+        wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
         healing.plan,
         scaling,
-    ]
-    missing = count_missing(snapshot, intent.wanted, members)
-    is_refused = bool(scaling.stages) and len(members) < intent.wanted and is_scale_out_refused(snapshot)
-    if is_refused:
-        # The next creates will probably fail as well, so their failure must not stop the update.
-        parts[-1] = scaling = _with_optional_creates(scaling)
-        intent, revisions = replace(intent, wanted=len(members)), replace(revisions, current_exists=True)
-    updates = (is_refused or not scaling.stages) and not claims.released and _count_is_right(intent, members)
-    if updates:
-        pending = pending_steps(snapshot, intent, revisions, members, deleted_uids=healing.uids)
-        update = plan_update(snapshot, intent, revisions, members, pending, deleted_uids=healing.uids, missing=missing)
-        parts.append(plan_takeover(snapshot, revisions, update, pending))
-    # Disks are safe as early as possible, so this stage is one of the first. A failed create does not skip it.
-    parts.insert(1, _member_finalizers(snapshot, intent, members + claims.held, parts))
-    if updates and not any(part.stages for part in parts):
-        # A user may have deleted the revision of the VMs.
-        is_used = members.some(lambda each: revision_of(each.vm) == revisions.current)
-        parts.append(Plan(stages=plan_revision(snapshot, revisions)) if is_used else Plan())
-    if updates and not any(part.stages for part in parts):
-        parts.append(plan_pruning(snapshot, revisions))
-    return join((*parts, limit_notice, plan_advice(intent)))
+        _plan_update(after_healing) if may_update else Plan(),
+    )
+    finalizers = _plan_finalizers(snapshot, intent, claims.kept + claims.young, others=(departures, *steps))
+    # Disks are safe as early as possible, so the finalizers come first. A failed create does not skip them.
+    writes = join((departures, finalizers, *steps))
+    revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
+    limit = plan_limit(situation.pool, intent.wanted, snapshot.limits.max_replicas)
+    return join((writes, revisions, limit, plan_advice(intent)))
 
 
-def _wake_for_refused(snapshot: Snapshot) -> Plan:
-    first = min((each.until for each in snapshot.refused.values()), default=None)
-    return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
+def _plan_departures(snapshot: Snapshot) -> Plan:
+    """Plan the removal of the pool finalizer from VMs that leave."""
+    return plan_finalizer_removals(snapshot, preserve=keeps_disks(snapshot.owner.spec)) if snapshot.settled else Plan()
 
 
-def _undecodable_notices(snapshot: Snapshot, members: Machines) -> tuple[Notice, ...]:
-    # A VM with an undecodable field is not steady, so it is alone in its group.
-    vms = [each.vm for each in members.where(lambda each: bool(each.vm.undecodable))]
-    strange = snapshot.members.where(lambda each: each.vmi is not None and bool(each.vmi.undecodable))
-    vmis = [each.vmi for each in strange if each.vmi is not None]
-    return undecodable_notices((*vms, *vmis), snapshot.now)
+def _plan_finalizers(snapshot: Snapshot, intent: Intent, members: Machines, others: Iterable[Plan] = ()) -> Plan:
+    """Plan the finalizers of VMs that stay. While a takeover waits for the user, no finalizer is removed from them."""
+    if not snapshot.settled:
+        return Plan()
+    may_remove = is_taken_over(snapshot, intent.template)
+    preserve = intent.scale_in.preserve
+    return plan_member_finalizers(snapshot, members, preserve=preserve, may_remove=may_remove, others=others)
 
 
-def _with_optional_creates(scaling: Plan) -> Plan:
-    """Return the plan of a scale-out in which the creation of VMs may fail. If it fails, the later stages still run."""
-    *first, creates = scaling.stages
-    return replace(scaling, stages=(*first, replace(creates, essential=False)))
+def _with_limits(snapshot: Snapshot, intent: Intent, claims: Claims) -> Intent:
+    """Return the intent with the number of VMs that the pool may have now."""
+    wanted = wanted_beside(len(claims.young), intent.wanted, len(claims.kept))
+    return replace(intent, wanted=limited(wanted, len(claims.kept), snapshot.limits.max_replicas))
 
 
-def _count_is_right(intent: Intent, members: Machines) -> bool:
+def _scaling_allows_update(situation: Situation, scaling: Plan) -> bool:
     """Return True if the number of VMs does not block an update.
 
-    If there are surplus VMs and a VM is terminating, a scale-in is still running, so the update waits. If no VM is
-    terminating, surplus VMs do not block an update, because the scale-in policy may keep them (P8, P9).
+    While VMs are created or deleted, the update waits, unless the server refuses the creates. If there are surplus VMs
+    and a VM is terminating, a scale-in is still running. If no VM is terminating, surplus VMs do not block an update,
+    because the scale-in policy may keep them (P8, P9).
     """
-    return len(members) <= intent.wanted or not members.some(lambda each: is_deleting(each.vm))
+    if scaling.stages:
+        return is_scale_out_refused(situation)
+    members = situation.members
+    return len(members) <= situation.intent.wanted or not members.some(lambda each: is_deleting(each.vm))
+
+
+def _plan_update(situation: Situation) -> Plan:
+    """Plan the update of the VMs that exist. If VMs are missing here, the server refuses to create them."""
+    existing = _without_missing(situation) if is_scale_out_refused(situation) else situation
+    pending = pending_steps(existing)
+    return plan_takeover(existing, plan_update(existing, pending, missing=count_missing(situation)), pending)
+
+
+def _without_missing(situation: Situation) -> Situation:
+    """Return the situation of a pool that wants only its present VMs. The scale-out of the same plan creates a missing
+    revision.
+    """
+    intent = replace(situation.intent, wanted=len(situation.members))
+    return replace(situation, intent=intent, revisions=replace(situation.revisions, current_exists=True))
+
+
+def _plan_revisions(situation: Situation) -> Plan:
+    """Plan the creation of a revision that a user has deleted although VMs use it. Otherwise, plan the deletion of
+    revisions that nothing uses.
+    """
+    snapshot, revisions = situation.snapshot, situation.revisions
+    is_used = situation.members.some(lambda each: revision_of(each.vm) == revisions.current)
+    creation = plan_revision(snapshot, revisions) if is_used else ()
+    return Plan(stages=creation) if creation else plan_pruning(snapshot, revisions)
+
+
+def _undecodable_notices(situation: Situation) -> tuple[Notice, ...]:
+    # A VM with an undecodable field is not steady, so it is alone in its group.
+    vms = [each.vm for each in situation.members.where(lambda each: bool(each.vm.undecodable))]
+    strange = situation.snapshot.members.where(lambda each: each.vmi is not None and bool(each.vmi.undecodable))
+    vmis = [each.vmi for each in strange if each.vmi is not None]
+    return undecodable_notices((*vms, *vmis), situation.now)
+
+
+def plan_advice(intent: Intent) -> Plan:
+    """Return a plan that writes nothing and only sends Events. Each Event is sent once."""
+    return Plan(notices=(*_ignored_fields(intent), *_unmatched_pods(intent)))
+
+
+def _ignored_fields(intent: Intent) -> tuple[Notice, ...]:
+    """Return an Event for each `basePolicy` that is ignored, because `sortPolicy` has another value (P8)."""
+    found = dict.fromkeys((intent.scale_in.selection.ignored, intent.update.selection.ignored))
+    return tuple(Notice(reason="FieldIgnored", message=message, once=message) for message in found if message)
+
+
+def _unmatched_pods(intent: Intent) -> tuple[Notice, ...]:
+    """Return an Event if the pool's selector matches no Pod of the pool.
+
+    An autoscaler finds Pods by the pool's selector. But a Pod has the labels of the VMI template, not of the VM.
+    """
+    labels = intent.template.machine_labels
+    if intent.selector.matches(labels):
+        return ()
+    missing = [
+        str(Selector(equalities=(each,))) for each in intent.selector.equalities if labels.get(each[0]) != each[1]
+    ]
+    missing += [str(each) for each in intent.selector.requirements if not each.accepts(labels)]
+    message = (
+        f"an autoscaler of this pool finds no Pod: {', '.join(missing)} of spec.selector does not match "
+        "spec.virtualMachineTemplate.spec.template.metadata.labels"
+    )
+    return (Notice(reason="SelectorMatchesNoPod", message=message, once=message),)

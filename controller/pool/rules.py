@@ -4,24 +4,59 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple, TypeVar
 
+import msgspec
+
+from controller.apimachinery.indexes import OWNER_UID, NamesInUse
+from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
 from controller.kubevirt.pool_types import Pool, PoolStatus
-from controller.pool.leaving.claims import plan_orphaned
-from controller.pool.leaving.judge import JUDGE
-from controller.pool.members import revisions
+from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool.leaving.claims import plan_strays
+from controller.pool.members.revisions import plan_orphaned_revisions
 from controller.pool.members.rosters import PoolRosters
-from controller.pool.members.snapshot import Limits, Snapshot, Stores, revisions_left_behind, strays_of, take_snapshot
+from controller.pool.members.snapshot import (
+    FORMER_POOL_UID,
+    Limits,
+    Snapshot,
+    Stores,
+    orphaned_revisions_of,
+    revisions_of,
+    strays_of,
+)
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import rolls_out
 from controller.pool.spec.intent import max_unavailable
 from controller.pool.status import next_status, outcome_notices, transition_notices
-from controller.runtime.actions import Notice, Outcome, Plan
-from controller.runtime.execute.deletes import Judge
+from controller.runtime.actions import Delete, Notice, Outcome, Plan, Restart
+from controller.runtime.execute.deletes import Found, Judge
 from controller.runtime.execute.refusals import Refusals
-from informers.meta import ObjectKey, ObjectMeta
+from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import StoreView
+
+T = TypeVar("T", bound=KubeObject)
+
+_NO_VM: Final = VirtualMachine()
+
+
+def obstacle(action: Delete | Restart, found: Found) -> str:
+    """Return the reason why the VM must not be deleted or its VMI must not be restarted now, or ""."""
+    try:
+        vm, vmi = _decoded(VMS, found), _decoded(VMIS, found)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNREADABLE
+    if isinstance(action, Delete) and action.resource is VMS:
+        return reason_to_keep(vm or _NO_VM, vmi)
+    return delicate_reason(vm or _NO_VM, vmi, may_interrupt_resizing=True)
+
+
+def _decoded(resource: Resource[T], found: Found) -> T | None:
+    return resource.decode(found[resource]) if resource in found else None
+
+
+JUDGE: Final = Judge((VMS, VMIS), obstacle)
 
 
 class PoolRules(NamedTuple):
@@ -46,14 +81,21 @@ class PoolRules(NamedTuple):
         return iter(()) if owner is None else self.rosters.prepare(owner.metadata, now)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
-        return take_snapshot(
-            self.stores,
-            key,
+        owner, stores = self.owners.get(key), self.stores
+        if owner is None:
+            return None
+        return Snapshot(
+            owner=owner,
+            members=self.rosters.read(owner.metadata, now),
+            strays=strays_of(owner.metadata, stores.vms, self.resource),
+            revisions=revisions_of(owner.metadata, stores.revisions, OWNER_UID),
+            orphaned_revisions=revisions_of(owner.metadata, stores.revisions, FORMER_POOL_UID),
+            taken=NamesInUse(stores.vms, key.namespace),
+            revision_names=NamesInUse(stores.revisions, key.namespace),
             now=now,
             settled=settled,
             limits=self.limits,
             pools=self.resource,
-            rosters=self.rosters,
             refused=self.refusals.waiting(key, now),
         )
 
@@ -64,8 +106,8 @@ class PoolRules(NamedTuple):
         self.rosters.forget(key)
         self.refusals.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
-        of_vms = plan_orphaned(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
-        of_revisions = revisions.plan_left_behind(revisions_left_behind(key, self.stores), burst=self.limits.burst)
+        of_vms = plan_strays(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
+        of_revisions = plan_orphaned_revisions(orphaned_revisions_of(key, self.stores), burst=self.limits.burst)
         return Plan(stages=(*of_vms.stages, *of_revisions.stages))
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:

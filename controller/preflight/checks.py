@@ -16,7 +16,7 @@ program waits for a limited time and then exits with an error. `kubectl get pods
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -30,12 +30,11 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
-from controller.leaderelection.namespace import with_lease_namespace
-from controller.leaderelection.other_leader import OtherLeader, find_other_leader
+from controller.leaderelection.other_leader import OtherLeader, find_other_leader, with_lease_namespace
 from controller.preflight.permissions import permissions_needed
+from controller.preflight.versions import TooOld, check_version
 from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.discovery import find_kubevirt, is_served
-from controller.takeover.kubevirt_version import TooOld, check_version
 from controller.takeover.second_writer import Objection, decide_mode, find_second_writer
 from controller.takeover.virt_controller import KUBEVIRTS
 from informers.errors import (
@@ -48,6 +47,7 @@ from informers.errors import (
     TransportError,
     Unauthorized,
 )
+from informers.resource import Resource
 
 log = structlog.get_logger()
 
@@ -66,16 +66,18 @@ class NeededKind(Struct, frozen=True):
     versions that vmherd supports but does not use in this cluster.
     """
 
-    group: str
-    version: str
-    plural: str
+    resource: Resource[Any]
     remedy: str
     is_optional: bool = False
     other_versions: tuple[str, ...] = ()
 
     @property
     def name(self) -> str:
-        return f"{self.plural}.{self.group}"
+        return self.resource.name
+
+    @property
+    def version(self) -> str:
+        return self.resource.version
 
 
 class NoAnswer(Struct, frozen=True):
@@ -137,9 +139,7 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
     """Return the kinds that the API server has to serve: all kinds to reconcile, and all cached kinds of KubeVirt."""
     owners = (
         NeededKind(
-            resource.group,
-            resource.version,
-            resource.plural,
+            resource,
             remedy=f"{_remedy(kind, config.mode)}, or set --{kind.name}-group to its API group in this cluster",
             is_optional=kind.is_optional,
             other_versions=tuple(each for each in (kind.version, *kind.older_versions) if each != resource.version),
@@ -147,12 +147,7 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
         for kind, resource in ((kind, config.resource_of(kind)) for kind in KINDS)
     )
     children = (
-        NeededKind(
-            each.resource.group,
-            each.resource.version,
-            each.resource.plural,
-            remedy="install KubeVirt, or try vmherd in a sandbox with 'vmherd sandbox up'",
-        )
+        NeededKind(each.resource, remedy="install KubeVirt, or try vmherd in a sandbox with 'vmherd sandbox up'")
         for each in accesses()
         if each.is_cached and each.resource.group == KUBEVIRT_GROUP
     )
@@ -179,9 +174,7 @@ async def resolve_mode(client: Requests, config: Config, *, wait_s: float = WAIT
     """
     if config.mode != Mode.AUTO:
         return config
-    await reach(client, wait_s=wait_s)
-    async with _errors_as_problems():
-        return await decide_mode(client, config)
+    return await _asked(client, config, decide_mode, wait_s)
 
 
 async def resolve_lease_namespace(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
@@ -192,9 +185,16 @@ async def resolve_lease_namespace(client: Requests, config: Config, *, wait_s: f
     """
     if config.leader_election_namespace:
         return config
+    return await _asked(client, config, with_lease_namespace, wait_s)
+
+
+async def _asked(
+    client: Requests, config: Config, choose: Callable[[Requests, Config], Awaitable[Config]], wait_s: float
+) -> Config:
+    """Wait until the API server answers, and return the configuration that `choose` reads from the cluster."""
     await reach(client, wait_s=wait_s)
     async with _errors_as_problems():
-        return await with_lease_namespace(client, config)
+        return await choose(client, config)
 
 
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
@@ -295,10 +295,11 @@ async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, 
     Return a problem if the cluster serves another supported version of the kind. A possible cause: the API server did
     not answer when the version was chosen. The next start of the controller chooses the served version.
     """
-    if await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
+    resource = kind.resource
+    if await is_served(client, resource.group_path, resource.plural):
         return ()
     for version in kind.other_versions:
-        if await is_served(client, f"/apis/{kind.group}/{version}", kind.plural):
+        if await is_served(client, f"/apis/{resource.group}/{version}", resource.plural):
             return (UnservedKind(kind, f"it serves version {version}, which the next start uses"),)
     log.warning(
         "the cluster does not serve this kind: its objects are reconciled as soon as it does",
@@ -331,7 +332,7 @@ async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -
     `deadline`. `deadline` is a time of the running loop. If the API server does not answer, raise ApiError.
     """
     reported = False
-    while not await is_served(client, f"/apis/{kind.group}/{kind.version}", kind.plural):
+    while not await is_served(client, kind.resource.group_path, kind.resource.plural):
         problem, is_final = await _why_unserved(client, kind)
         if is_final or asyncio.get_running_loop().time() >= deadline:
             return (problem,)

@@ -44,12 +44,6 @@ class Place(StrEnum):
     """The controller reads no annotation of these VMIs, because it reads those of their VMs."""
 
 
-class Writer(StrEnum):
-    USER = "user"
-    CONTROLLER = "vmherd"
-    BOTH = "user, vmherd"
-
-
 class Value(Struct, frozen=True):
     """The valid values of an annotation.
 
@@ -62,8 +56,8 @@ class Value(Struct, frozen=True):
     low: int | None = None
 
 
-class Annotation(Struct, frozen=True, kw_only=True):
-    """An annotation that belongs on the objects of `on`.
+class Annotation(Struct, frozen=True):
+    """An annotation that belongs on the objects of `on`. If the value is `OPAQUE`, only vmherd writes the annotation.
 
     `otherwise` completes the sentence "the value is not valid, so ...". It is empty if every value is valid.
     """
@@ -71,10 +65,7 @@ class Annotation(Struct, frozen=True, kw_only=True):
     name: str
     on: tuple[Place, ...]
     value: Value
-    meaning: str
-    example: str = ""
     otherwise: str = ""
-    writer: Writer = Writer.USER
 
 
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
@@ -97,155 +88,29 @@ OPAQUE: Final = Value("what vmherd writes", "(?s).*")
 
 _MEMBERS: Final = (Place.VM, Place.VMI)
 _OWNERS: Final = (Place.SET, Place.POOL)
+_SET: Final = (Place.SET,)
 _POOL: Final = (Place.POOL,)
 
 CATALOGUE: Final = (
-    Annotation(
-        name=REMOVE,
-        on=_MEMBERS,
-        value=FLAG,
-        example="true",
-        meaning="the VM is deleted first; a scale-in waits while KubeVirt snapshots, restores, backs up or migrates "
-        "the VM, or attaches a disk",
-        otherwise="it is not marked",
-    ),
-    Annotation(
-        name=PROTECT,
-        on=_MEMBERS,
-        value=FLAG,
-        example="true",
-        meaning="vmherd never deletes the VM; every value but `false` protects",
-        otherwise="it is protected",
-    ),
-    Annotation(
-        name=DELETION_COST,
-        on=_MEMBERS,
-        value=INTEGER,
-        example="10",
-        meaning="VMs with a lower cost are deleted first; the default is 0",
-        otherwise="it counts as 0",
-    ),
-    Annotation(
-        name=ROLLING_UPDATE,
-        on=(Place.SET,),
-        value=MAX_UNAVAILABLE,
-        example="maxUnavailable=25%",
-        meaning="replace VMIs of an older template; at most this share of the VMIs is unavailable at the same time",
-        otherwise="outdated VMIs are not replaced",
-    ),
-    Annotation(
-        name=MIN_READY,
-        on=_POOL,
-        value=COUNT,
-        example="60",
-        meaning="a restarted VM counts as available after it was ready for this time",
-        otherwise="it counts as 0",
-    ),
-    Annotation(
-        name=PARTITION,
-        on=_POOL,
-        value=COUNT,
-        example="3",
-        meaning="VMs with a smaller ordinal keep their revision, for a canary update",
-        otherwise="nothing is rolled out",
-    ),
-    Annotation(
-        name=MAX_UNHEALTHY,
-        on=_POOL,
-        value=AMOUNT,
-        example="30%",
-        meaning="if more VMs fail together, no VM is healed; the default is 50%",
-        otherwise="it counts as 50%",
-    ),
-    Annotation(
-        name=MOST_DISRUPTIVE,
-        on=_POOL,
-        value=DISRUPTION,
-        example="recreate",
-        meaning="the most that an update may do to a VM: restart it, or delete it with its disks and create it again",
-        otherwise="it counts as restart",
-    ),
-    Annotation(
-        name=INDEX_SYSPREP,
-        on=_POOL,
-        value=FLAG,
-        example="true",
-        meaning="with `appendIndexToConfigMapRefs` or `appendIndexToSecretRefs`: the references of `sysprep` volumes "
-        "get the ordinal too; a change of the annotation updates the VMs like a new template, so vmherd copies it to "
-        "the revisions",
-        otherwise='it counts as "false"',
-    ),
-    Annotation(
-        name=PROGRESS_DEADLINE,
-        on=_OWNERS,
-        value=SECONDS,
-        example="600",
-        meaning="time that an update may wait before the Event `RolloutStalled` and the condition `Stalled`",
-        otherwise="it counts as 600",
-    ),
-    Annotation(
-        name=REPLACE_UNREADY_AFTER,
-        on=_OWNERS,
-        value=SECONDS,
-        example="900",
-        meaning="replace a VM or VMI that runs and has not been ready for this time, in pools within the limits of "
-        "healing; off by default",
-        otherwise="no VM is replaced because it is not ready",
-    ),
-    Annotation(
-        name=TAKEOVER,
-        on=_POOL,
-        value=PROCEED,
-        example="proceed",
-        meaning="in takeover mode: allow the update that the Event `TakeoverHeld` reports; vmherd writes `done` if it "
-        "manages the pool, and `held ...` while the update waits for permission",
-        otherwise="the first update waits",
-        writer=Writer.BOTH,
-    ),
-    Annotation(
-        name=ADOPTED_TEMPLATE,
-        on=(Place.SET,),
-        value=OPAQUE,
-        meaning="the template of the VMIs without the label `vmherd.dev/template-hash`, for example after a takeover",
-        writer=Writer.CONTROLLER,
-    ),
-    Annotation(
-        name=HEALED,
-        on=_POOL,
-        value=OPAQUE,
-        meaning="the recent healings, so that the delays between healings survive a restart of vmherd",
-        writer=Writer.CONTROLLER,
-    ),
-    Annotation(
-        name=RECREATED,
-        on=_POOL,
-        value=OPAQUE,
-        meaning="the VMs that an update has deleted, until they exist again",
-        writer=Writer.CONTROLLER,
-    ),
-    Annotation(
-        name=UNREADY,
-        on=_POOL,
-        value=OPAQUE,
-        meaning="VMs that are not ready, each with the time at which it became unready; a restart of vmherd does not "
-        "reset the time",
-        writer=Writer.CONTROLLER,
-    ),
-    Annotation(
-        name=PARTITION_REVISION,
-        on=_POOL,
-        value=OPAQUE,
-        meaning="the revision of the VMs below the partition",
-        writer=Writer.CONTROLLER,
-    ),
-    Annotation(
-        name=EARLY_FAILURES,
-        on=(Place.VMI,),
-        value=OPAQUE,
-        meaning="how many VMIs failed in a row before this VMI, so that the delays between "
-        "replacements survive a restart of vmherd",
-        writer=Writer.CONTROLLER,
-    ),
+    Annotation(REMOVE, _MEMBERS, FLAG, "it is not marked"),
+    Annotation(PROTECT, _MEMBERS, FLAG, "it is protected"),
+    Annotation(DELETION_COST, _MEMBERS, INTEGER, "it counts as 0"),
+    Annotation(ROLLING_UPDATE, _SET, MAX_UNAVAILABLE, "outdated VMIs are not replaced"),
+    Annotation(MIN_READY, _POOL, COUNT, "it counts as 0"),
+    Annotation(PARTITION, _POOL, COUNT, "nothing is rolled out"),
+    Annotation(MAX_UNHEALTHY, _POOL, AMOUNT, "it counts as 50%"),
+    Annotation(MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as restart"),
+    Annotation(INDEX_SYSPREP, _POOL, FLAG, 'it counts as "false"'),
+    Annotation(PROGRESS_DEADLINE, _OWNERS, SECONDS, "it counts as 600"),
+    Annotation(REPLACE_UNREADY_AFTER, _OWNERS, SECONDS, "no VM is replaced because it is not ready"),
+    Annotation(TAKEOVER, _POOL, PROCEED, "the first update waits"),
+    Annotation(ADOPTED_TEMPLATE, _SET, OPAQUE),
+    Annotation(HEALED, _POOL, OPAQUE),
+    Annotation(RECREATED, _POOL, OPAQUE),
+    Annotation(UNREADY, _POOL, OPAQUE),
+    Annotation(PARTITION_REVISION, _POOL, OPAQUE),
+    Annotation(EARLY_FAILURES, (Place.VMI,), OPAQUE),
 )
+"""What each annotation means, with an example, is in `tools/reference/annotations.md.in`."""
 
 BY_NAME: Final[Mapping[str, Annotation]] = {each.name: each for each in CATALOGUE}

@@ -6,12 +6,13 @@ status of a condition to "False".
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
-from controller.runtime.actions import AlreadyThere, Done, Missing, Outcome
+from controller.apimachinery.conditions import Condition, find_true
+from controller.runtime.actions import AlreadyThere, Cause, Done, Missing, Notice, Outcome
 
 REPLICA_FAILURE: Final = "ReplicaFailure"
 REPLICA_PAUSED: Final = "ReplicaPaused"
@@ -24,21 +25,41 @@ STALLED: Final = "Stalled"
 
 _TEXTS_OF_FAILURES: Final = frozenset({REPLICA_FAILURE, RECONCILING, STALLED})
 
-PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", message="Controller got paused")
 
+def replica_failure(
+    snapshot: Any, outcomes: tuple[Outcome, ...], cause_of: Callable[[Outcome], tuple[str, str] | None], *, valid: bool
+) -> Condition | None:
+    """Return the condition `ReplicaFailure` after these outcomes, or None (R10, P17).
 
-def without_failures(current: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after a reconciliation that reports no new failure (R10). Return None if
-    the condition is removed or absent.
-
-    The argument `current` is the condition before the reconciliation. The condition is removed if all actions of the
-    reconciliation succeeded. The condition stays if an action was not tried, or if its result is unknown. The condition
-    also stays if the reconciliation was not allowed to write.
+    `cause_of` returns the reason and the message of the condition for a failure, or None for any other outcome. The
+    first failure sets the condition. Without a failure, the condition in the present status is removed if all actions
+    succeeded. It stays if an action was not tried, or if its result is unknown. It also stays if the reconciliation was
+    not allowed to write. `valid` is true for a valid spec.
     """
-    if outcomes:
-        all_succeeded = all(isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes)
-        return None if all_succeeded else current
-    return None if may_write else current
+    owner = snapshot.owner
+    for cause in filter(None, map(cause_of, outcomes)):
+        return Condition(type=REPLICA_FAILURE, status="True", reason=cause[0], message=cause[1])
+    may_write = snapshot.settled and valid and not owner.spec.paused and owner.metadata.deletion_timestamp is None
+    succeeded = [isinstance(outcome, Done | AlreadyThere | Missing) for outcome in outcomes]
+    return None if (all(succeeded) if outcomes else may_write) else true_condition(owner.status, REPLICA_FAILURE)
+
+
+def true_condition(status: Any, type_: str) -> Condition | None:
+    """Return the condition of this type if it is true. The status may be None."""
+    return find_true(status.conditions if status is not None else None, type_)
+
+
+def pause_notices(old: Any, new: Any, *, paused: Notice, resumed: Notice) -> tuple[Notice, ...]:
+    """Return the notice about a pause or its end, if the two statuses differ in it (R8, P17)."""
+    was_paused, is_paused = (true_condition(status, REPLICA_PAUSED) is not None for status in (old, new))
+    if was_paused == is_paused:
+        return ()
+    return (paused if is_paused else resumed,)
+
+
+def held_reason(cause: Cause) -> str:
+    """Return the reason of the Event about a delete with this cause that waits."""
+    return "HealingHeld" if cause is Cause.HEALING else "UpdateHeld"
 
 
 def without_failure(status: Any) -> object:

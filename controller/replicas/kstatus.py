@@ -7,18 +7,24 @@ condition is as its spec asks. At most one of the two conditions is true.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum
-from typing import Final
+from typing import Any, Final, Protocol, TypeAlias, TypeVar
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition, find_true, with_timezone
+from controller.apimachinery.conditions import Condition, find_true, merge_conditions, with_timezone
 from controller.apimachinery.field_error import INVALID_SPEC
-from controller.kubevirt.problems import Problem, text_of
+from controller.kubevirt.problems import Problem, terminating_problem, text_of
 from controller.replicas.conditions import RECONCILING, REPLICA_FAILURE, STALLED
+from controller.replicas.settings import parse_deadline
+from controller.replicas.wrong_annotations import Wrong, problem_of
 from controller.runtime.actions import Plan
+from controller.runtime.members.groups import Members
+
+S = TypeVar("S", bound=Struct)
 
 PROGRESS_DEADLINE_EXCEEDED: Final = "ProgressDeadlineExceeded"
 
@@ -59,24 +65,91 @@ class Health(Struct, frozen=True):
     stall: Stall | None = None
 
 
-class Waits(Struct, frozen=True):
-    """The problems of the VMs or VMIs of an object, in a fixed order. `overdue` are the problems after the progress
-    deadline.
+class Activity(Struct, frozen=True, kw_only=True):
+    """What the VMs of a set or pool show about the work that is left.
+
+    `heals`, `scales` and `updates` are true while the controller does this. `starts` is true if a VM that should run is
+    not ready, and `runs` if a VM should run.
     """
 
-    problems: tuple[Problem, ...] = ()
-    overdue: tuple[Problem, ...] = ()
+    heals: bool = False
+    scales: bool
+    updates: bool
+    starts: bool
+    runs: bool
+
+    def word(self, *, has_problem: bool, previous: str) -> Word:
+        """Return the word for this activity. `previous` is the word of the present status."""
+        if self.heals:
+            return Word.HEALING
+        if self.scales:
+            return Word.SCALING
+        if self.updates:
+            return Word.UPDATING
+        if has_problem:
+            return Word.DEGRADED
+        if self.starts:
+            # When the last VMs of an update start, all VMs have the current template. Only the previous status shows
+            # the update.
+            return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
+        return Word.RUNNING if self.runs else Word.STOPPED
 
 
-def sort_waits(found: Iterable[tuple[Problem | None, datetime | None]], now: datetime, deadline: timedelta) -> Waits:
-    """Return the problems, with the overdue problems separately.
+Wait: TypeAlias = tuple[Problem, datetime | None]
+"""The problem of a VM or VMI, and the start of its progress deadline. The start is None if it has no deadline."""
 
-    Each entry of `found` is the problem of a VM that is not ready, or None, and the start of the wait for this VM. The
-    start is None if the wait has no deadline.
+
+class Snapshot(Protocol):
+    """The part of a snapshot that the health and the status need."""
+
+    @property
+    def owner(self) -> Any: ...
+
+    @property
+    def now(self) -> datetime: ...
+
+    @property
+    def settled(self) -> bool: ...
+
+    @property
+    def wrong_annotations(self) -> tuple[Wrong, ...]: ...
+
+
+def health_of(
+    snapshot: Snapshot, waits: Sequence[Wait], activity: Activity, *, failure: Condition | None, blocked: Stall | None
+) -> Health:
+    """Return the state of a valid set or pool.
+
+    `waits` are the problems of its VMs, the most important first. `failure` is the new condition `ReplicaFailure`, or
+    None. `blocked` is a stall of the kind, or None. A missed progress deadline comes before it.
     """
-    waits = [(problem, since) for problem, since in found if problem is not None]
-    overdue = (problem for problem, since in waits if is_overdue(since, now, deadline))
-    return Waits(tuple(problem for problem, _ in waits), tuple(overdue))
+    meta, old = snapshot.owner.metadata, snapshot.owner.status
+    conditions = old.conditions if old is not None else None
+    now, deadline, texts = snapshot.now, parse_deadline(meta), texts_of(conditions)
+    overdue = next((problem for problem, since in waits if is_overdue(since, now, deadline)), None)
+    # The condition in the present status has the time of the first failure.
+    first = find_true(conditions, REPLICA_FAILURE) if failure is not None else None
+    stall = blocked
+    if overdue is not None:
+        stall = Stall(PROGRESS_DEADLINE_EXCEEDED, overdue.text_after(texts))
+    elif first is not None and is_overdue(with_timezone(first.last_transition_time), now, deadline):
+        stall = Stall(PROGRESS_DEADLINE_EXCEEDED, text_of(failure))
+    if stall is not None:
+        return Health(Word.DEGRADED, stall.message, stall)
+    if failure is not None:
+        return Health(Word.DEGRADED, text_of(failure))
+    problem = waits[0][0].text_after(texts) if waits else ""
+    previous = word_of(old.printable_status, conditions) if old is not None else ""
+    return Health(activity.word(has_problem=bool(problem), previous=previous), problem)
+
+
+def terminating_waits(members: Members[Any], now: datetime, deadline: timedelta) -> list[Wait]:
+    """Return the problems of the VMs or VMIs that have been terminating for longer than the deadline, by name (P22).
+    A group of them has one problem.
+    """
+    late = members.where(lambda each: is_overdue(with_timezone(each.metadata.deletion_timestamp), now, deadline))
+    problems = [terminating_problem(each.metadata) for each in late.firsts()]
+    return [(each, each.since) for each in sorted(problems, key=lambda each: each.name)]
 
 
 def is_overdue(since: datetime | None, now: datetime, deadline: timedelta) -> bool:
@@ -93,28 +166,6 @@ def plan_deadline(starts: Iterable[datetime | None], now: datetime, deadline: ti
         return Plan()
     # The clock of a node may be ahead of our clock. So the wait is never longer than the deadline.
     return Plan(requeue_after_s=min(*remaining, deadline).total_seconds())
-
-
-def stall_of(
-    waits: Waits,
-    failure: Condition | None,
-    old: Iterable[Condition] | None,
-    *,
-    now: datetime,
-    deadline: timedelta,
-) -> Stall | None:
-    """Return the stall of an object whose progress deadline is over, or None.
-
-    `failure` is the new condition `ReplicaFailure`, or None. The argument `old` contains the conditions of the present
-    status. They have the time of the first failure.
-    """
-    if waits.overdue:
-        return Stall(PROGRESS_DEADLINE_EXCEEDED, waits.overdue[0].text_after(texts_of(old)))
-    first = find_true(old, REPLICA_FAILURE) if failure is not None else None
-    since = with_timezone(first.last_transition_time) if first is not None else None
-    if failure is not None and is_overdue(since, now, deadline):
-        return Stall(PROGRESS_DEADLINE_EXCEEDED, text_of(failure))
-    return None
 
 
 def invalid(message: str) -> Health:
@@ -142,3 +193,24 @@ def progress_conditions(health: Health) -> Mapping[str, Condition | None]:
         message = health.problem or MESSAGES[health.word]
         reconciling = Condition(type=RECONCILING, status="True", reason=str(health.word), message=message)
     return {RECONCILING: reconciling, STALLED: stalled}
+
+
+def with_health(status: S, snapshot: Snapshot, health: Health, ours: Mapping[str, Condition | None]) -> S:
+    """Return the status with the word, the problem and the conditions. `ours` are the other conditions of vmherd.
+
+    The counts and revisions in `status` are new. Its conditions are those of the present status. They stay if they
+    belong to other writers. `observedGeneration` is the generation that the plan observed (see
+    `runtime.status.recounted`).
+    """
+    owner = snapshot.owner
+    if owner.spec.paused:
+        health = Health(Word.PAUSED)
+    conditions: Any = {**ours, **progress_conditions(health)}
+    old = owner.status.conditions if owner.status is not None else None
+    return replace(
+        status,
+        observed_generation=owner.metadata.generation,
+        printable_status=str(health.word),
+        problem=health.problem or problem_of(snapshot.wrong_annotations) or None,
+        conditions=merge_conditions(old, conditions, snapshot.now),
+    )

@@ -11,21 +11,7 @@ from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import PROGRESS_DEADLINE
-from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Notice, Plan
-from informers.meta import ObjectMeta
-
-PROGRESS_DEADLINE_S = 600
-"""The default of the progress deadline, in seconds."""
-
-
-def parse_deadline(owner: ObjectMeta) -> timedelta:
-    """Return the time that a rollout may wait for a VM to become ready. After this time a notice tells the user.
-
-    Without a valid annotation, the result is the default.
-    """
-    return timedelta(seconds=int(setting(owner, PROGRESS_DEADLINE) or PROGRESS_DEADLINE_S))
 
 
 def watch_progress(

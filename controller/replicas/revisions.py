@@ -14,7 +14,7 @@ from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.apimachinery.server_json import encode_as_server
+from controller.apimachinery.raw_json import encode_as_server
 from controller.kubevirt.annotations import POOL_UID, TEMPLATE_HASH, without_foreign_annotations
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND

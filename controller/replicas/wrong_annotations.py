@@ -21,6 +21,7 @@ from controller.kubevirt.annotations import PREFIX
 from controller.kubevirt.problems import one_line
 from controller.replicas.catalogue import BY_NAME, HIGHEST, Place, Value
 from controller.runtime.actions import Notice, Plan
+from controller.runtime.members.groups import Group
 from informers.meta import ObjectMeta, annotations_of
 
 MAX_NOTICES: Final = 10
@@ -90,14 +91,14 @@ def _unknown(name: str) -> str:
 
 
 def all_wrong(
-    owner: ObjectMeta, place: Place, members: Iterable[tuple[str, tuple[Any, ...], tuple[str, ...]]]
+    owner: ObjectMeta, place: Place, members: Iterable[tuple[str, Group[Any], tuple[str, ...]]]
 ) -> tuple[Wrong, ...]:
     """Return the wrong annotations of a set or pool, and after them those of its members, in the order of their names.
 
     Each entry of `members` is a group of VMs with "VM" or "VMI", and the messages about each of these objects. Only the
     groups with messages are read.
     """
-    found: defaultdict[tuple[str, str], list[tuple[Any, ...]]] = defaultdict(list)
+    found: defaultdict[tuple[str, str], list[Group[Any]]] = defaultdict(list)
     for noun, group, messages in members:
         for message in messages:
             found[noun, message].append(group)

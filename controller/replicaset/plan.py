@@ -24,26 +24,22 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.vmis import is_active
+from controller.replicas.conditions import held_reason
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
-from controller.replicaset.back_off import (
-    BackOff,
-    Creates,
-    choose_creates,
-    find_back_off,
-    kept_as_evidence,
-    message_of,
-)
+from controller.replicaset.back_off import message_of
 from controller.replicaset.claims import choose_claims, plan_adopted_template, plan_claims
 from controller.replicaset.health import plan_progress
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.revisions import plan_pruning, plan_revision
 from controller.replicaset.rollout import plan_rollout
-from controller.replicaset.scale import plan_cleanup, plan_scale, split_active_and_spent
+from controller.replicaset.scale import plan_cleanup, plan_scale
+from controller.replicaset.situation import Situation, situation_of
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.traits import VMIs, group_vmis
+from controller.replicaset.traits import group_vmis
 from controller.replicaset.unready import plan_unready
 from controller.runtime.actions import Cause, Delete, Notice, Plan, join
 
@@ -72,70 +68,58 @@ def _plan(snapshot: Snapshot) -> Plan:
 
 def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent)
-    kept = split_active_and_spent(claims.kept)
     # Adopted VMIs already count as active. Otherwise the reconciliation would create too many VMIs.
-    adopted = split_active_and_spent(group_vmis(claims.adopted))
-    active = kept.active + adopted.active
-    limit_notice = plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas)
-    wanted = wanted_beside(len(claims.held), intent.wanted, len(active))
-    intent = replace(intent, wanted=limited(wanted, len(active), snapshot.max_replicas))
-    missing = intent.wanted - len(active)
-    back_off = find_back_off(snapshot.now, intent.template, active, kept.spent)
-    creates = choose_creates(back_off, missing, burst=snapshot.burst, now=snapshot.now)
-    adopted_uids = frozenset(vmi.metadata.uid for vmi in adopted.active)
+    members = claims.kept + group_vmis(filter(is_active, claims.adopted))
+    active = len(members.where(is_active))
+    wanted = limited(wanted_beside(len(claims.held), intent.wanted, active), active, snapshot.max_replicas)
+    situation = situation_of(snapshot, replace(intent, wanted=wanted), members)
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
     scaling = Plan(held="scale-in waits for the adoption of orphans")
-    if missing >= 0 or len(claims.adopted) <= snapshot.burst:
-        scaling = plan_scale(snapshot, intent, active, creates, adopted_uids=adopted_uids)
-    evidence = kept_as_evidence(back_off, creates, missing)
+    if situation.missing >= 0 or len(claims.adopted) <= snapshot.burst:
+        scaling = plan_scale(situation)
     limit = snapshot.burst - _deletes_of(scaling)
-    cleanup = plan_cleanup(snapshot, [vmi for vmi in kept.spent if vmi.metadata.uid not in evidence], limit=limit)
-    undecodable = Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now))
+    cleanup = plan_cleanup(situation, limit=limit)
     parts = [
         plan_adopted_template(snapshot, intent, claims.kept),
-        plan_revision(snapshot, intent, creates=missing > 0 and bool(scaling.stages)),
+        plan_revision(situation),
         plan_claims(snapshot, claims),
         scaling,
         cleanup,
-        _back_off_notice(back_off, creates, intent),
-        limit_notice,
-        undecodable,
-        plan_progress(snapshot, intent, active, back_off),
+        _back_off_notice(situation),
+        plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas),
+        Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
+        plan_progress(situation),
     ]
     if not claims.adopted and not claims.released and not scaling.stages:
         limit -= _deletes_of(cleanup)
-        rollout = plan_rollout(snapshot, intent, active, back_off.failures, limit=limit)
-        unready = plan_unready(snapshot, intent, active, limit=limit - _deletes_of(rollout))
-        parts += [_unless_limited(snapshot, active, rollout, Cause.UPDATE)]
-        parts += [_unless_limited(snapshot, active, unready, Cause.HEALING)]
+        rollout = plan_rollout(situation, limit=limit)
+        unready = plan_unready(situation, limit=limit - _deletes_of(rollout))
+        parts += [_unless_limited(situation, rollout, Cause.UPDATE), _unless_limited(situation, unready, Cause.HEALING)]
     if not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, intent))
     return join(parts)
 
 
-def _unless_limited(snapshot: Snapshot, active: VMIs, part: Plan, cause: Cause) -> Plan:
+def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
     """Return the plan that replaces VMIs. If more VMIs are active than the limit allows, the plan is held, because no
     VMI would come back (P20). `cause` is the cause of the deletes in the plan.
     """
-    most = snapshot.max_replicas
-    if not part.stages or not 0 < most < len(active):
+    owner, most, active = situation.snapshot.owner, situation.snapshot.max_replicas, len(situation.active)
+    if not part.stages or not 0 < most < active:
         return part
-    held = f"no VMI is replaced: {len(active)} are active, and --max-replicas {most} would not let a new one in"
-    notice = Notice(
-        reason="HealingHeld" if cause is Cause.HEALING else "UpdateHeld",
-        message=held,
-        once=f"limit {most} {snapshot.owner.metadata.generation}",
-    )
+    held = f"no VMI is replaced: {active} are active, and --max-replicas {most} would not let a new one in"
+    notice = Notice(reason=held_reason(cause), message=held, once=f"limit {most} {owner.metadata.generation}")
     return Plan(held=held, notices=(notice,), requeue_after_s=part.requeue_after_s)
 
 
-def _back_off_notice(back_off: BackOff, creates: Creates, intent: Intent) -> Plan:
+def _back_off_notice(situation: Situation) -> Plan:
     """Return a plan with a notice if failing VMIs delay the creation of VMIs. Each series of failures is reported once
     (R4a).
     """
-    if not creates.waiting or not back_off.failures:
+    back_off = situation.back_off
+    if not situation.creates.waiting or not back_off.failures:
         return Plan()
-    once = f"back-off {intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"
+    once = f"back-off {situation.intent.template.hash} {back_off.since:%Y-%m-%dT%H:%M:%S}"
     return Plan(notices=(Notice(reason="BackOff", message=message_of(back_off.failures[0]), once=once),))
 
 

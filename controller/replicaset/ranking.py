@@ -15,9 +15,9 @@ from typing import TypeAlias
 from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
-from controller.replicas.costs import deletion_cost
+from controller.replicas.settings import deletion_cost
 from controller.replicaset.traits import VMIs
-from controller.runtime.members.groups import Members
+from controller.runtime.members.groups import Group, Members
 
 StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
@@ -48,7 +48,7 @@ def _without_last_waiting(active: VMIs, number: int) -> VMIs:
     waiting = active.where(_waits_for_node)
     if len(waiting) <= number:
         return active
-    kept: list[tuple[VirtualMachineInstance, ...]] = []
+    kept: list[Group[VirtualMachineInstance]] = []
     for _, equal in groupby(sorted(waiting.groups, key=_rank_in_groups), key=_rank_in_groups):
         if sum(map(len, kept)) >= number:
             break
@@ -67,7 +67,7 @@ def _ranks_as_ready(vmi: VirtualMachineInstance) -> bool:
     return is_ready(vmi) or is_paused(vmi)
 
 
-def _rank_in_groups(group: tuple[VirtualMachineInstance, ...]) -> tuple[StateRank, tuple[float, float]]:
+def _rank_in_groups(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
     since, created, _ = age_rank_of(group[0])
     return state_rank_of(group[0]), (since, created)
 
@@ -101,7 +101,7 @@ def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
             heappop(firsts)
 
 
-def _with_state_ranks(group: tuple[VirtualMachineInstance, ...]) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
+def _with_state_ranks(group: Group[VirtualMachineInstance]) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
     """Yield the VMIs of the group with their state ranks. Most VMIs have the rank of the example."""
     example, rank = group[0], state_rank_of(group[0])
     has_node, migrates = node_of(example) != "", is_migrating(example)

@@ -23,6 +23,7 @@ from controller.replicas.revisions import (
     unused_revisions,
 )
 from controller.replicaset.intent import Intent
+from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.runtime.actions import Plan, Stage
 from informers.meta import ObjectMeta
@@ -37,25 +38,26 @@ NAME_LENGTH: Final = 253
 """The maximum number of characters in the name of a ControllerRevision."""
 
 
-def plan_revision(snapshot: Snapshot, intent: Intent, *, creates: bool) -> Plan:
+def plan_revision(situation: Situation) -> Plan:
     """Plan to create a missing revision of the present template.
 
-    `creates` is True if the reconciliation creates VMIs. An old set without a history that creates no VMI waits up to
-    `SPREAD_S` after the start of the controller. So an upgrade with many sets causes no burst of writes.
+    An old set without a history that creates no VMI waits up to `SPREAD_S` after the start of the controller. So an
+    upgrade with many sets causes no burst of writes.
 
     The stage is not essential, because no VMI may wait for the history.
     """
+    snapshot, hashed = situation.snapshot, situation.intent.template.hash
     history, owner = snapshot.history, snapshot.owner
-    name = set_revision_name(owner.metadata.name, intent.template.hash)
+    name = set_revision_name(owner.metadata.name, hashed)
     # If another object has the name, the set waits until that object is gone. Its deletion starts a reconciliation.
     if history is None or name in history.names or len(name) > NAME_LENGTH:
         return Plan()
-    if not creates and not history.revisions and not _is_new(owner.metadata, history.since):
+    if not situation.creates.number and not history.revisions and not _is_new(owner.metadata, history.since):
         wait_s = (history.since - snapshot.now).total_seconds() + spread_s(owner.metadata.uid)
         if wait_s > 0:
             return Plan(requeue_after_s=wait_s)
     data = {"template": owner.spec.template}
-    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: intent.template.hash})
+    create = create_revision(owner, snapshot.replicasets, name, data, labels={TEMPLATE_HASH: hashed})
     return Plan(stages=(Stage((create,), essential=False),))
 
 

@@ -17,21 +17,22 @@ from datetime import datetime, timedelta
 from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.int_or_percent import parse_amount
+from controller.apimachinery.quantities import parse_amount
 from controller.kubevirt.annotations import ROLLING_UPDATE, is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
-from controller.replicas.progress import parse_deadline, watch_progress
+from controller.replicas.progress import watch_progress
+from controller.replicas.settings import parse_deadline
 from controller.replicas.wrong_annotations import setting
-from controller.replicaset.back_off import PROVEN_AFTER, EarlyFailure, failing_since, is_proven, trial_of
-from controller.replicaset.intent import Intent
+from controller.replicaset.back_off import PROVEN_AFTER, failing_since, is_proven, trial_of
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.scale import delete_of, hold_spared, successor_of
+from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
-from controller.replicaset.traits import VMIs, replaces_failure
+from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Cause, Plan, Stage, join
 from informers.meta import ObjectMeta, annotations_of
 
@@ -64,19 +65,12 @@ def max_unavailable(owner: ReplicaSet) -> int | None:
     return _parse_max_unavailable(owner.metadata, wanted)
 
 
-def plan_rollout(
-    snapshot: Snapshot,
-    intent: Intent,
-    active: VMIs,
-    failures: tuple[EarlyFailure, ...],
-    *,
-    limit: int,
-) -> Plan:
+def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
 
-    While VMIs are missing, the plan deletes no VMI. Paused and unreadable VMIs stay. `failures` are the early failures
-    of the set.
+    While VMIs are missing, the plan deletes no VMI. Paused and unreadable VMIs stay.
     """
+    snapshot, intent, active = situation.snapshot, situation.intent, situation.active
     rollout = parse_rollout(snapshot, intent.wanted)
     if rollout is None:
         return Plan()
@@ -102,7 +96,7 @@ def plan_rollout(
     else:
         replaced, waiting = [], len(outdated)
     progress = Plan(
-        stages=_stages(snapshot, intent, replaced[: max(limit, 0)]),
+        stages=_stages(situation, replaced[: max(limit, 0)]),
         held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
     )
     progress = join((progress, spared))
@@ -112,17 +106,17 @@ def plan_rollout(
     proven = (vmi for vmi in updated.where(is_ready) if vmi.metadata.uid not in unproven_uids)
     ready_at = [since for vmi in proven if (since := ready_since(vmi)) is not None]
     stuck = [(vmi_stuck_since(vmi, now), vmi.metadata.name) for vmi in unproven]
-    stuck += [(failure.since, failure.vmi.metadata.name) for failure in failures]
+    stuck += [(failure.since, failure.vmi.metadata.name) for failure in situation.back_off.failures]
     stuck = [(max((since, *ready_at)), name) for since, name in stuck]
     progress = watch_progress(progress, stuck, rollout.progress_deadline, now=now, template=intent.template.hash)
     return _with_proofs(progress, unproven, now)
 
 
-def _stages(snapshot: Snapshot, intent: Intent, replaced: list[VirtualMachineInstance]) -> tuple[Stage, ...]:
+def _stages(situation: Situation, replaced: list[VirtualMachineInstance]) -> tuple[Stage, ...]:
     if not replaced:
         return ()
-    why, successor = "created from an older template", successor_of(snapshot, intent)
-    deletes = (delete_of(snapshot, vmi, why, cause=Cause.UPDATE, successor=successor) for vmi in replaced)
+    why, successor = "created from an older template", successor_of(situation)
+    deletes = (delete_of(situation.snapshot, vmi, why, cause=Cause.UPDATE, successor=successor) for vmi in replaced)
     return (Stage(tuple(deletes)),)
 
 

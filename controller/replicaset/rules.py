@@ -4,24 +4,37 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
-from msgspec.structs import replace
+import msgspec
 
+from controller.apimachinery.indexes import NamesInUse
+from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import RevisionCache
-from controller.replicaset.judge import JUDGE
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import delete_orphaned
 from controller.replicaset.rollout import max_unavailable, rolls_out
-from controller.replicaset.snapshot import Snapshot, VMIRosters, take_snapshot
+from controller.replicaset.rosters import VMIRosters
+from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
-from controller.runtime.actions import Notice, Outcome, Plan
-from controller.runtime.execute.deletes import Judge
+from controller.runtime.actions import Delete, Notice, Outcome, Plan, Restart
+from controller.runtime.execute.deletes import Found, Judge
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
+
+
+def obstacle(action: Delete | Restart, found: Found) -> str:
+    """Return the reason why the VMI must not be deleted now, or ""."""
+    try:
+        return reason_to_keep_vmi(action.resource.decode(found[action.resource]))
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return UNREADABLE
+
+
+JUDGE: Final = Judge((), obstacle)
 
 
 class ReplicaSetRules(NamedTuple):
@@ -35,10 +48,10 @@ class ReplicaSetRules(NamedTuple):
     vmis: StoreView[VirtualMachineInstance]
     resource: Resource[ReplicaSet]
     vmi_resource: Resource[VirtualMachineInstance]
+    rosters: VMIRosters
     burst: int
     max_replicas: int = 0
     revisions: RevisionCache | None = None
-    rosters: VMIRosters | None = None
 
     @property
     def judge(self) -> Judge:
@@ -46,24 +59,25 @@ class ReplicaSetRules(NamedTuple):
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
-        return iter(()) if owner is None or self.rosters is None else self.rosters.prepare(owner.metadata)
+        return iter(()) if owner is None else self.rosters.prepare(owner.metadata)
 
     def take_snapshot(self, key: ObjectKey, *, now: datetime, settled: bool) -> Snapshot | None:
-        snapshot = take_snapshot(
-            self.owners,
-            self.vmis,
-            key,
+        owner = self.owners.get(key)
+        if owner is None:
+            return None
+        return Snapshot(
+            owner=owner,
+            members=self.rosters.read(owner.metadata),
+            orphans=tuple(self.vmis.by_index(ORPHAN_NAMESPACE, key.namespace)),
+            taken=NamesInUse(self.vmis, key.namespace),
             now=now,
             settled=settled,
             burst=self.burst,
-            replicaset_resource=self.resource,
-            vmi_resource=self.vmi_resource,
+            replicasets=self.resource,
+            vmis=self.vmi_resource,
             max_replicas=self.max_replicas,
-            rosters=self.rosters,
+            history=self.revisions.history_of(owner.metadata, now) if self.revisions is not None else None,
         )
-        if snapshot is None or self.revisions is None:
-            return snapshot
-        return replace(snapshot, history=self.revisions.history_of(snapshot.owner.metadata, now))
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
@@ -72,8 +86,7 @@ class ReplicaSetRules(NamedTuple):
         """Return a plan that deletes revisions without an owner (R17). The plan changes nothing else, because the
         garbage collector deletes the VMIs (R15).
         """
-        if self.rosters is not None:
-            self.rosters.forget(key)
+        self.rosters.forget(key)
         orphaned = self.revisions.orphaned(key) if self.revisions is not None else ()
         return delete_orphaned(orphaned, burst=self.burst)
 

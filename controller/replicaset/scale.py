@@ -5,79 +5,53 @@ A VMI is spent if it has finished or if its state is unknown.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from typing import Final
-
-from msgspec import Struct
 
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vmis import is_active, is_deleting, is_final, is_spent, phase_of
-from controller.replicaset.back_off import Creates, annotation_of
-from controller.replicaset.intent import Intent
+from controller.kubevirt.vmis import is_final, phase_of
+from controller.replicaset.back_off import Creates, annotation_of, kept_as_evidence
 from controller.replicaset.ranking import first_for_removal
+from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import EncodedTemplate, encode_template
-from controller.replicaset.traits import VMIs, name_of
+from controller.replicaset.traits import name_of
 from controller.runtime.actions import Cause, Create, Delete, Notice, Plan, Stage, join
-from informers.meta import NO_LABELS, ObjectKey
+from informers.meta import NO_LABELS, ObjectKey, controller_of
 
 MAX_NOTICES: Final = 10
 """The maximum number of Events about spared VMIs in one reconciliation."""
 
 
-class ActiveAndSpent(Struct, frozen=True):
-    """The VMIs that are not being deleted, in two groups (R3).
-
-    `active` VMIs count towards the wanted number of VMIs. `spent` VMIs do not count and will be deleted.
-    """
-
-    active: VMIs
-    spent: VMIs
-
-
-def split_active_and_spent(vmis: VMIs) -> ActiveAndSpent:
-    """Return the active VMIs, and the spent VMIs (finished or unknown). The result contains no VMIs that are being
-    deleted.
-    """
-    return ActiveAndSpent(vmis.where(is_active), vmis.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi)))
-
-
-def plan_scale(
-    snapshot: Snapshot,
-    intent: Intent,
-    active: VMIs,
-    creates: Creates,
-    *,
-    adopted_uids: Collection[str] = (),
-) -> Plan:
+def plan_scale(situation: Situation) -> Plan:
     """Plan to create or delete VMIs, so that the number of active VMIs comes closer to the wanted number.
 
-    One plan creates or deletes at most `snapshot.burst` VMIs. `creates` are the missing VMIs that may be created now
-    (R4a). `adopted_uids` are the UIDs of the VMIs that the same reconciliation adopts. `active` contains these VMIs
-    too.
+    One plan creates or deletes at most `snapshot.burst` VMIs.
     """
-    missing = intent.wanted - len(active)
-    if missing > 0:
-        return _scale_out(snapshot, intent, creates, missing)
-    if missing < 0:
-        return _scale_in(snapshot, intent, active, -missing, adopted_uids)
-    return Plan()
+    if situation.missing > 0:
+        return _scale_out(situation)
+    return _scale_in(situation, -situation.missing) if situation.missing < 0 else Plan()
 
 
-def plan_cleanup(snapshot: Snapshot, spent: Iterable[VirtualMachineInstance], *, limit: int) -> Plan:
-    """Plan to delete at most `limit` spent VMIs (finished or unknown). Protected VMIs stay, so that users can inspect
-    them. Paused and unreadable VMIs stay too.
+def plan_cleanup(situation: Situation, *, limit: int) -> Plan:
+    """Plan to delete at most `limit` spent VMIs (finished or unknown).
+
+    VMIs with an early failure stay until they are replaced (R4a). Protected VMIs stay, so that users can inspect them.
+    Paused and unreadable VMIs stay too.
     """
-    unprotected = [vmi for vmi in spent if not is_protected(vmi.metadata)]
+    evidence = kept_as_evidence(situation.back_off, situation.creates, situation.missing)
+    unprotected = [
+        vmi for vmi in situation.spent if vmi.metadata.uid not in evidence and not is_protected(vmi.metadata)
+    ]
     deletable = [vmi for vmi in unprotected if not reason_to_spare_vmi(vmi)]
     spared = [vmi for vmi in unprotected if reason_to_spare_vmi(vmi)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(
-        delete_of(snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
+        delete_of(situation.snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
         for vmi in deletable[: max(limit, 0)]
     )
     return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_spared(spared)))
@@ -124,19 +98,20 @@ def delete_of(
     )
 
 
-def successor_of(snapshot: Snapshot, intent: Intent) -> bytes:
+def successor_of(situation: Situation) -> bytes:
     """Return an encoded VMI such as the set creates after the deletion of an outdated VMI."""
-    (create,) = creates_of(snapshot, intent, Creates(fresh=1), "")
+    (create,) = creates_of(situation, Creates(fresh=1), "")
     return create.body
 
 
-def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -> tuple[Create, ...]:
+def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create, ...]:
     """Return the actions that create these VMIs. Each replacement of an early failure gets an annotation with its
     number of failures (R4a).
     """
+    snapshot, template = situation.snapshot, situation.intent.template
     owner = snapshot.owner.metadata
     reference = controller_reference(snapshot.replicasets, owner)
-    free = free_suffixes(intent.template.base, owner.uid, taken=snapshot.taken)
+    free = free_suffixes(template.base, owner.uid, taken=snapshot.taken)
 
     def create(encoded: EncodedTemplate, reason: str) -> Create:
         suffix = next(free)
@@ -144,7 +119,7 @@ def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -
         return Create(resource=snapshot.vmis, key=key, body=encoded.body(suffix), owner_uid=owner.uid, why=reason)
 
     def encode(annotations: Mapping[str, str] = NO_LABELS) -> EncodedTemplate:
-        return encode_template(intent.template, snapshot.vmis, owner.namespace, reference, annotations=annotations)
+        return encode_template(template, snapshot.vmis, owner.namespace, reference, annotations=annotations)
 
     actions = []
     for failure in creates.replaced:
@@ -157,26 +132,22 @@ def creates_of(snapshot: Snapshot, intent: Intent, creates: Creates, why: str) -
     return tuple(actions)
 
 
-def _scale_out(snapshot: Snapshot, intent: Intent, creates: Creates, missing: int) -> Plan:
-    why = f"{intent.wanted - missing} of {intent.wanted} wanted VMIs are active"
-    actions = creates_of(snapshot, intent, creates, why)
-    left = missing - creates.number - creates.waiting
+def _scale_out(situation: Situation) -> Plan:
+    creates = situation.creates
+    why = f"{len(situation.active)} of {situation.intent.wanted} wanted VMIs are active"
+    actions = creates_of(situation, creates, why)
+    left = situation.missing - creates.number - creates.waiting
     held = [f"{left} more creates wait for the next pass"] if left else []
     requeue_after_s = None
     if creates.waiting:
         held.append(f"back-off: {creates.waiting} creates wait, because VMIs of the template fail")
     if creates.next_at is not None:
-        requeue_after_s = (creates.next_at - snapshot.now).total_seconds()
+        requeue_after_s = (creates.next_at - situation.snapshot.now).total_seconds()
     return Plan(stages=(Stage(actions),) if actions else (), held="; ".join(held), requeue_after_s=requeue_after_s)
 
 
-def _scale_in(
-    snapshot: Snapshot,
-    intent: Intent,
-    active: VMIs,
-    surplus: int,
-    adopted_uids: Collection[str],
-) -> Plan:
+def _scale_in(situation: Situation, surplus: int) -> Plan:
+    snapshot, intent, active = situation.snapshot, situation.intent, situation.active
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
     spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi)))
     chosen = first_for_removal(active, min(surplus, snapshot.burst + len(spared)))
@@ -185,20 +156,20 @@ def _scale_in(
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
     leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi)][: snapshot.burst]
-    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in leaving if vmi.metadata.uid not in adopted_uids)
+    deletes = tuple(delete_of(snapshot, vmi, why) for vmi in leaving if controller_of(vmi.metadata) is not None)
     held, notices = "", tuple[Notice, ...]()
     if surplus > deletable:
         held = f"{surplus - deletable} surplus VMIs are protected"
-        notices = (_protected_notice(snapshot, intent, surplus - deletable),)
+        notices = (_protected_notice(situation, surplus - deletable),)
     elif len(deletes) < surplus and not held_spared.held:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return join((Plan(stages=(Stage(deletes),) if deletes else (), notices=notices, held=held), held_spared))
 
 
-def _protected_notice(snapshot: Snapshot, intent: Intent, protected: int) -> Notice:
-    generation = snapshot.owner.metadata.generation
+def _protected_notice(situation: Situation, protected: int) -> Notice:
+    generation, wanted = situation.snapshot.owner.metadata.generation, situation.intent.wanted
     return Notice(
         reason="ProtectedFromDeletion",
-        message=f"{protected} surplus virtual machines stay ({intent.wanted} are wanted): they are marked {PROTECT}",
-        once=f"protected {generation} {intent.wanted}",
+        message=f"{protected} surplus virtual machines stay ({wanted} are wanted): they are marked {PROTECT}",
+        once=f"protected {generation} {wanted}",
     )

@@ -1,30 +1,27 @@
 """The snapshot of a replica set contains all input of one reconciliation, read from the caches at one moment.
 
 A snapshot is an immutable value. A plan depends only on the snapshot, so equal snapshots give equal plans.
-`take_snapshot` uses indexes to find the VMIs of the set and the orphans (VMIs that no owner controls) in its namespace.
-`take_snapshot` never scans all VMIs of a namespace.
+Indexes find the VMIs of the set and the orphans (VMIs that no owner controls) in its namespace. So no reconciliation
+scans all VMIs of a namespace.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import NamesInUse
 from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import Wrong, all_wrong
 from controller.replicaset.history import History
-from controller.replicaset.traits import VMIs, group_vmis, traits_of, wrong_on_vmi
-from controller.runtime.members.rosters import Rosters
-from informers.meta import ObjectKey, ObjectMeta, controller_of
+from controller.replicaset.traits import VMIs, wrong_on_vmi
+from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
-from informers.store import StoreView
 
 
 def by_set_uid(vmi: VirtualMachineInstance) -> Iterable[str]:
@@ -112,93 +109,3 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         """The wrong annotations of the set and of its VMIs (P23)."""
         members = (("VMI", group, wrong_on_vmi(group[0])) for group in self.members.groups)
         return all_wrong(self.owner.metadata, Place.SET, members)
-
-
-def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
-    """Return the VMIs that the set controls."""
-    # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
-    # count as a member, even if the VMI has an owner reference to this set.
-    return tuple(vmi for vmi in vmis.by_index(SET_UID, owner.uid) if vmi.metadata.namespace == owner.namespace)
-
-
-class _Reader(Struct, frozen=True):
-    """Reads the VMIs of one set from the cache, for its roster."""
-
-    vmis: StoreView[VirtualMachineInstance]
-    owner: ObjectMeta
-
-    def size(self) -> int:
-        return len(self.vmis.by_index(SET_UID, self.owner.uid))
-
-    def names(self) -> Iterable[str]:
-        return (vmi.metadata.name for vmi in self.load())
-
-    def load(self) -> Iterable[VirtualMachineInstance]:
-        return members_of(self.owner, self.vmis)
-
-    def read(self, name: str) -> VirtualMachineInstance | None:
-        vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
-        return vmi if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
-
-
-class VMIRosters:
-    """The rosters of large sets. The store tells this object about each change of a VMI."""
-
-    def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
-        self._vmis = vmis
-        self._rosters: Rosters[VirtualMachineInstance] = Rosters(traits_of)
-        vmis.follow(self)
-
-    def prepare(self, owner: ObjectMeta) -> Iterator[object]:
-        """Read the members of a very large set in slices (see `Rosters.prepare`)."""
-        return self._rosters.prepare(owner, _Reader(self._vmis, owner))
-
-    def members_of(self, owner: ObjectMeta) -> VMIs:
-        return self._rosters.read(owner, _Reader(self._vmis, owner))
-
-    def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
-        for vmi in (old, new):
-            owner = controller_of(vmi.metadata) if vmi is not None else None
-            if vmi is not None and owner is not None and owner.kind == REPLICA_SET_KIND:
-                self._rosters.change(owner.uid, vmi.metadata.name)
-
-    def replaced(self) -> None:
-        self._rosters.forget_all()
-
-    def forget(self, key: ObjectKey) -> None:
-        """Remove the roster of a deleted set."""
-        self._rosters.forget(key)
-
-
-def take_snapshot(
-    replicasets: StoreView[ReplicaSet],
-    vmis: StoreView[VirtualMachineInstance],
-    key: ObjectKey,
-    *,
-    now: datetime,
-    settled: bool,
-    burst: int,
-    replicaset_resource: Resource[ReplicaSet],
-    vmi_resource: Resource[VirtualMachineInstance],
-    max_replicas: int = 0,
-    rosters: VMIRosters | None = None,
-) -> Snapshot | None:
-    """Return the snapshot of the set with this key, or None if the cache does not contain the set.
-
-    Without `rosters`, the snapshot reads all VMIs of the set.
-    """
-    owner = replicasets.get(key)
-    if owner is None:
-        return None
-    return Snapshot(
-        owner=owner,
-        members=rosters.members_of(owner.metadata) if rosters else group_vmis(members_of(owner.metadata, vmis)),
-        orphans=tuple(vmis.by_index(ORPHAN_NAMESPACE, owner.metadata.namespace)),
-        taken=NamesInUse(vmis, owner.metadata.namespace),
-        now=now,
-        settled=settled,
-        burst=burst,
-        replicasets=replicaset_resource,
-        vmis=vmi_resource,
-        max_replicas=max_replicas,
-    )

@@ -10,21 +10,29 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from controller.apimachinery.conditions import Condition, find_true, merge_conditions
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import CONTROLLER_REVISIONS
-from controller.kubevirt.vmis import is_active, is_deleting, is_ready, is_spent
-from controller.replicas.conditions import PAUSED, REPLICA_BACK_OFF, REPLICA_FAILURE, REPLICA_PAUSED, without_failures
-from controller.replicas.kstatus import Health, Word, invalid, progress_conditions
-from controller.replicas.replica_limit import limited
-from controller.replicas.wrong_annotations import problem_of
-from controller.replicaset.back_off import BackOff, choose_creates, condition_of, find_back_off
+from controller.kubevirt.vmis import is_active, is_ready
+from controller.replicas.conditions import (
+    REPLICA_BACK_OFF,
+    REPLICA_FAILURE,
+    REPLICA_PAUSED,
+    held_reason,
+    pause_notices,
+    replica_failure,
+    true_condition,
+)
+from controller.replicas.kstatus import invalid, with_health
+from controller.replicaset.back_off import condition_of
 from controller.replicaset.health import health_of, revision_in_use
 from controller.replicaset.intent import Intent, parse_intent
+from controller.replicaset.situation import situation_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
-from controller.replicaset.traits import VMIs
 from controller.runtime.actions import (
     AlreadyThere,
     Cause,
@@ -40,65 +48,44 @@ from controller.runtime.actions import (
 )
 from informers.errors import Conflict, StatusError
 
-_VERBS: Final[Mapping[type, str]] = {Create: "creating", Delete: "deleting"}
+PAUSED: Final = Condition(type=REPLICA_PAUSED, status="True", reason="Paused", message="Controller got paused")
+
+_REASONS: Final[Mapping[type, str]] = {Create: "FailedCreate", Delete: "FailedDelete", Patch: "FailedUpdate"}
+_VERBS: Final = {"FailedCreate": "creating", "FailedDelete": "deleting", "FailedUpdate": "updating"}
 
 
 def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetStatus:
-    """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes.
-
-    `observedGeneration` is the generation of the set in the snapshot. This is the generation that the plan observed
-    (see `runtime.status.recounted`).
-    """
-    owner = snapshot.owner
-    old = owner.status or ReplicaSetStatus()
-    parsed = parse_intent(owner)
-    intent = parsed if isinstance(parsed, Intent) else None
-    active = snapshot.members.where(is_active)
-    may_write = (
-        snapshot.settled and intent is not None and not owner.spec.paused and owner.metadata.deletion_timestamp is None
-    )
+    """Return the status after a reconciliation with these outcomes. `snapshot` was taken after the writes."""
+    old = snapshot.owner.status or ReplicaSetStatus()
+    active, intent = snapshot.members.where(is_active), parse_intent(snapshot.owner)
     # A set without its newest revision runs all its VMIs, so the write of a revision is no failure of the set.
     writes = tuple(outcome for outcome in outcomes if outcome.action.resource is not CONTROLLER_REVISIONS)
-    failure = _failure(find_true(old.conditions, REPLICA_FAILURE), writes, may_write=may_write)
-    back_off = _find_back_off(snapshot, intent, active) if intent is not None else BackOff()
-    replacing = _back_off_condition(snapshot, intent, active, back_off)
-    health = _health(snapshot, parsed, active, back_off, failure=failure, replacing=replacing)
+    failure = replica_failure(snapshot, writes, _failure_of, valid=isinstance(intent, Intent))
     ours = {
         REPLICA_FAILURE: failure,
-        REPLICA_PAUSED: PAUSED if owner.spec.paused else None,
-        REPLICA_BACK_OFF: replacing,
-        **progress_conditions(health),
+        REPLICA_PAUSED: PAUSED if snapshot.owner.spec.paused else None,
+        REPLICA_BACK_OFF: None,
     }
-    return ReplicaSetStatus(
-        replicas=len(active),
-        ready_replicas=len(active.where(is_ready)),
-        # If the spec is invalid, no VMI counts as updated. The status keeps the last valid selector, because
-        # autoscalers read the selector.
-        updated_replicas=len(_updated(active, intent)) if intent else 0,
-        observed_generation=owner.metadata.generation,
-        label_selector=str(intent.selector) if intent else old.label_selector,
-        current_revision=revision_in_use(active, intent.template) if intent else old.current_revision,
-        update_revision=intent.template.hash if intent else old.update_revision,
-        printable_status=str(health.word),
-        problem=health.problem or problem_of(snapshot.wrong_annotations) or None,
-        conditions=merge_conditions(old.conditions, ours, snapshot.now),
+    # If the spec is invalid, no VMI counts as updated. The status keeps the last valid selector, because autoscalers
+    # read the selector.
+    ready = len(active.where(is_ready))
+    status = replace(old, replicas=len(active), ready_replicas=ready, updated_replicas=0)
+    if isinstance(intent, FieldError):
+        return with_health(status, snapshot, invalid(intent.message), ours)
+    template, situation = intent.template, situation_of(snapshot, intent, snapshot.members)
+    # Until the cache shows all earlier writes, the condition does not change.
+    replacing = true_condition(old, REPLICA_BACK_OFF)
+    if snapshot.settled:
+        replacing = condition_of(situation.back_off, situation.creates, active, template)
+    status = replace(
+        status,
+        updated_replicas=len(active.where(lambda vmi: is_updated(vmi, template))),
+        label_selector=str(intent.selector),
+        current_revision=revision_in_use(active, template),
+        update_revision=template.hash,
     )
-
-
-def _health(
-    snapshot: Snapshot,
-    parsed: Intent | FieldError,
-    active: VMIs,
-    back_off: BackOff,
-    *,
-    failure: Condition | None,
-    replacing: Condition | None,
-) -> Health:
-    if snapshot.owner.spec.paused:
-        return Health(Word.PAUSED)
-    if isinstance(parsed, FieldError):
-        return invalid(parsed.message)
-    return health_of(snapshot, parsed, active, back_off, failure=failure, replacing=replacing)
+    health = health_of(situation, failure, replacing)
+    return with_health(status, snapshot, health, {**ours, REPLICA_BACK_OFF: replacing})
 
 
 def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
@@ -106,14 +93,9 @@ def transition_notices(old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> t
 
     The caller must publish the notice only after the new status has been written.
     """
-    was_paused, is_paused = (
-        find_true(status.conditions if status else None, REPLICA_PAUSED) is not None for status in (old, new)
-    )
-    if is_paused and not was_paused:
-        return (Notice(reason="SuccessfulPaused", message="Paused", warning=False),)
-    if was_paused and not is_paused:
-        return (Notice(reason="SuccessfulResumed", message="Resumed", warning=False),)
-    return ()
+    paused = Notice(reason="SuccessfulPaused", message="Paused", warning=False)
+    resumed = Notice(reason="SuccessfulResumed", message="Resumed", warning=False)
+    return pause_notices(old, new, paused=paused, resumed=resumed)
 
 
 def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
@@ -142,78 +124,32 @@ def _notice_of(outcome: Outcome) -> Notice | None:
         noun = "revision"
     match outcome:
         case SuccessorRefused(action=Delete(cause=cause, uid=uid)):
-            return Notice(
-                reason="HealingHeld" if cause is Cause.HEALING else "UpdateHeld",
-                message=f"virtual machine {name} is not deleted: {outcome.message}",
-                once=f"{uid} successor refused",
-            )
+            message = f"virtual machine {name} is not deleted: {outcome.message}"
+            return Notice(reason=held_reason(cause), message=message, once=f"{uid} successor refused")
         case Done(action=Create()) | AlreadyThere():
             # AlreadyThere means that an earlier create succeeded, but its answer was lost.
             return Notice(reason="SuccessfulCreate", message=f"Created virtual machine: {name}", warning=False)
         case Done(action=Delete()):
             return Notice(reason="SuccessfulDelete", message=f"Deleted virtual machine: {name}", warning=False)
-        case Rejected(action=action) | Unknown(action=action) if reason := _failure_reason(outcome):
-            verb = _VERBS.get(type(action), "updating")
+        case Rejected(action=action) | Unknown(action=action) if failure := _failure_of(outcome):
             noun = "replica set" if isinstance(action, Patch) and action.is_note else noun
-            return Notice(reason=reason, message=f"Error {verb} {noun} {name}: {outcome.message}")
+            return Notice(reason=failure[0], message=f"Error {_VERBS[failure[0]]} {noun} {name}: {failure[1]}")
         case _:
             return None
 
 
-def _failure_reason(outcome: Outcome) -> str:
-    """Return `FailedCreate`, `FailedDelete` or `FailedUpdate` if the server answered a create, a delete or a patch with
-    an error.
+def _failure_of(outcome: Outcome) -> tuple[str, str] | None:
+    """Return the reason and the message of a failure: if the server answered a create, a delete or a patch with an
+    error, or would refuse the successor of a VMI. This VMI was not deleted.
 
-    Return `FailedCreate` also if the server would refuse the successor of a VMI. This VMI was not deleted.
-
-    For other actions and for connection errors, return "". If a user changed the object since the plan was made, the
-    object is not deleted and not patched. That is no failure.
+    Connection errors are no failures. If a user changed the object since the plan was made, the object is not deleted
+    and not patched. That is no failure either.
     """
-    match outcome:
-        case SuccessorRefused(error=StatusError()):
-            return "FailedCreate"
-        case Rejected(action=Delete() | Patch(), error=Conflict()):
-            return ""
-        case Rejected(action=Patch(), error=StatusError()) | Unknown(action=Patch(), error=StatusError()):
-            return "FailedUpdate"
-        case Rejected(action=Create(), error=StatusError()) | Unknown(action=Create(), error=StatusError()):
-            return "FailedCreate"
-        case Rejected(action=Delete(), error=StatusError()) | Unknown(action=Delete(), error=StatusError()):
-            return "FailedDelete"
-        case _:
-            return ""
-
-
-def _updated(active: VMIs, intent: Intent) -> VMIs:
-    return active.where(lambda vmi: is_updated(vmi, intent.template))
-
-
-def _find_back_off(snapshot: Snapshot, intent: Intent, active: VMIs) -> BackOff:
-    spent = snapshot.members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
-    return find_back_off(snapshot.now, intent.template, active, spent)
-
-
-def _back_off_condition(snapshot: Snapshot, intent: Intent | None, active: VMIs, back_off: BackOff) -> Condition | None:
-    """Return the condition `ReplicaBackOff` (R4a).
-
-    Until the cache shows all earlier writes, the condition does not change.
-    """
-    if intent is None:
+    if not isinstance(outcome, Rejected | Unknown) or not isinstance(outcome.error, StatusError):
         return None
-    if not snapshot.settled:
-        return find_true((snapshot.owner.status or ReplicaSetStatus()).conditions, REPLICA_BACK_OFF)
-    wanted = limited(intent.wanted, len(active), snapshot.max_replicas)
-    creates = choose_creates(back_off, wanted - len(active), burst=snapshot.burst, now=snapshot.now)
-    return condition_of(back_off, creates, active, intent.template)
-
-
-def _failure(previous: Condition | None, outcomes: tuple[Outcome, ...], *, may_write: bool) -> Condition | None:
-    """Return the condition `ReplicaFailure` after these outcomes, or None (R10).
-
-    A failed create or delete request sets the condition. If no such request failed, `without_failures` decides whether
-    the condition in `previous` stays.
-    """
-    for outcome in outcomes:
-        if isinstance(outcome, Rejected | Unknown) and (reason := _failure_reason(outcome)):
-            return Condition(type=REPLICA_FAILURE, status="True", reason=reason, message=outcome.message)
-    return without_failures(previous, outcomes, may_write=may_write)
+    action, is_refused = outcome.action, isinstance(outcome, SuccessorRefused)
+    is_changed = isinstance(outcome, Rejected) and not is_refused and isinstance(outcome.error, Conflict)
+    if is_changed and isinstance(action, Delete | Patch):
+        return None
+    reason = "FailedCreate" if is_refused else _REASONS.get(type(action), "")
+    return (reason, outcome.message) if reason else None

@@ -28,7 +28,7 @@ HASH_LENGTH = 10
 """The number of characters in a template hash."""
 
 LONGEST_CACHED = 16 * 1024
-"""The maximum length, in bytes, of a spec whose hash is remembered."""
+"""The maximum length, in bytes, of a spec whose hash and modern form are remembered."""
 
 Items: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -86,15 +86,14 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
     labels, annotations, finalizers = meta.labels or {}, meta.annotations or {}, meta.finalizers or ()
     if not labels:
         return FieldError("spec.template.metadata.labels is empty: the labels must match spec.selector")
-    if len(bytes(wire.spec)) > TEMPLATE_LIMIT:
-        return FieldError(too_large("spec.template.spec", len(bytes(wire.spec))))
-    spec = modernise(bytes(wire.spec))
-    if not spec.startswith(b"{"):
-        return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
-    hash_of = _cached_hash_of if len(spec) <= LONGEST_CACHED else _hash_of
-    digest = hash_of(tuple(labels.items()), tuple(annotations.items()), finalizers, spec)
-    if isinstance(digest, FieldError):
-        return digest
+    raw = bytes(wire.spec)
+    if len(raw) > TEMPLATE_LIMIT:
+        return FieldError(too_large("spec.template.spec", len(raw)))
+    read = _read_remembered if len(raw) <= LONGEST_CACHED else _read
+    content = read(tuple(labels.items()), tuple(annotations.items()), finalizers, raw)
+    if isinstance(content, FieldError):
+        return content
+    digest, spec = content
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
     adopted = annotations_of(owner.metadata).get(ADOPTED_TEMPLATE, digest)
     return Template(
@@ -139,6 +138,18 @@ def encode_template(
     return EncodedTemplate(template.base, head, tail)
 
 
+def _read(labels: Items, annotations: Items, finalizers: tuple[str, ...], raw: bytes) -> tuple[str, bytes] | FieldError:
+    """Return the hash of the template, and the VMI spec in its modern form."""
+    spec = modernise(raw)
+    if not spec.startswith(b"{"):
+        return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
+    digest = _hash_of(labels, annotations, finalizers, spec)
+    return digest if isinstance(digest, FieldError) else (digest, spec)
+
+
+_read_remembered = lru_cache(maxsize=256)(_read)
+
+
 def _hash_of(labels: Items, annotations: Items, finalizers: tuple[str, ...], spec: bytes) -> str | FieldError:
     """Return the hash as characters of `SAFE_ALPHABET`, or an error if the spec cannot be read.
 
@@ -156,6 +167,3 @@ def _hash_of(labels: Items, annotations: Items, finalizers: tuple[str, ...], spe
         digest, letter = divmod(digest, len(SAFE_ALPHABET))
         letters.append(SAFE_ALPHABET[letter])
     return "".join(letters)
-
-
-_cached_hash_of = lru_cache(maxsize=256)(_hash_of)

@@ -18,14 +18,13 @@ from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
-from controller.replicas.unready_setting import replace_unready_after
+from controller.replicas.settings import replace_unready_after
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
-from controller.replicaset.intent import Intent
 from controller.replicaset.rollout import rolls_out
 from controller.replicaset.scale import creates_of, delete_of
-from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated
-from controller.replicaset.traits import VMIs, replaces_failure
+from controller.replicaset.traits import replaces_failure
 from controller.runtime.actions import Cause, Plan, Stage
 
 SHARE: Final = 4
@@ -40,36 +39,36 @@ class UnreadyVMI(Struct, frozen=True):
     due: datetime
 
 
-def plan_unready(snapshot: Snapshot, intent: Intent, active: VMIs, *, limit: int) -> Plan:
+def plan_unready(situation: Situation, *, limit: int) -> Plan:
     """Plan to replace VMIs that have not been ready for too long, at most `limit` VMIs.
 
     An annotation of the set contains the time limit.
 
     The plan deletes VMIs before it creates VMIs, so the number of active VMIs does not grow.
     """
-    after = replace_unready_after(snapshot.owner.metadata)
+    now, after = situation.snapshot.now, replace_unready_after(situation.snapshot.owner.metadata)
     if after is None:
         return Plan()
-    seconds = int(after.total_seconds())
-    unready = _unready_vmis(snapshot, intent, active, after)
-    overdue = [each for each in unready if each.due <= snapshot.now]
-    chosen = overdue[: max(min(_slots(intent, active, overdue), limit), 0)]
+    unready = _unready_vmis(situation, after)
+    overdue = [each for each in unready if each.due <= now]
+    chosen = overdue[: max(min(_slots(situation, overdue), limit), 0)]
     waiting = len(overdue) - len(chosen)
-    next_times = [(each.due - snapshot.now).total_seconds() for each in unready if each.due > snapshot.now]
+    next_times = [(each.due - now).total_seconds() for each in unready if each.due > now]
     return Plan(
-        stages=_stages(snapshot, intent, active, chosen, seconds) if chosen else (),
+        stages=_stages(situation, chosen, int(after.total_seconds())) if chosen else (),
         held=f"{waiting} VMIs that are not ready wait until the replacements of others are ready" if waiting else "",
         requeue_after_s=min(next_times, default=None),
     )
 
 
-def _unready_vmis(snapshot: Snapshot, intent: Intent, active: VMIs, after: timedelta) -> list[UnreadyVMI]:
+def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
     """Return the VMIs that run and are not ready. VMIs that replaced fewer failed VMIs come first."""
+    snapshot, active = situation.snapshot, situation.active
     found = []
     for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi.metadata)):
         if delicate_reason_of_vmi(vmi):
             continue
-        if rolls_out(snapshot.owner) and not is_updated(vmi, intent.template):
+        if rolls_out(snapshot.owner) and not is_updated(vmi, situation.intent.template):
             continue  # The rollout replaces this VMI.
         failures = trial_of(vmi).failures + 1
         since = min(_unready_since(vmi) or snapshot.now, snapshot.now)
@@ -89,32 +88,27 @@ def _unready_since(vmi: VirtualMachineInstance) -> datetime | None:
     return max(times, default=None)
 
 
-def _slots(intent: Intent, active: VMIs, overdue: list[UnreadyVMI]) -> int:
+def _slots(situation: Situation, overdue: list[UnreadyVMI]) -> int:
     """Return the number of VMIs that may be replaced now. Each replacement that is not ready yet reduces the number."""
     overdue_uids = {each.vmi.metadata.uid for each in overdue}
     starting = sum(
         trial_of(vmi).failures > 0 and vmi.metadata.uid not in overdue_uids
-        for vmi in active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
+        for vmi in situation.active.where(lambda vmi: replaces_failure(vmi) and not is_ready(vmi))
     )
-    return max(intent.wanted // SHARE, 1) - starting
+    return max(situation.intent.wanted // SHARE, 1) - starting
 
 
-def _stages(
-    snapshot: Snapshot,
-    intent: Intent,
-    active: VMIs,
-    chosen: list[UnreadyVMI],
-    seconds: int,
-) -> tuple[Stage, ...]:
+def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tuple[Stage, ...]:
+    snapshot, template = situation.snapshot, situation.intent.template
     why = f"not ready for longer than {seconds} s"
-    missing = max(intent.wanted - len(active) + len(chosen), 0)
+    missing = max(situation.missing + len(chosen), 0)
     replaced = tuple(
         EarlyFailure(each.vmi, each.failures, failing_since(each.vmi, snapshot.now), snapshot.now)
         for each in chosen
-        if is_updated(each.vmi, intent.template)
+        if is_updated(each.vmi, template)
     )[:missing]
     fresh = min(len(chosen), missing) - len(replaced)
-    creates = creates_of(snapshot, intent, Creates(replaced, fresh), "replaces a VMI that was not ready")
+    creates = creates_of(situation, Creates(replaced, fresh), "replaces a VMI that was not ready")
     successor = creates[0].body if creates else b""
     deletes = (delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor) for each in chosen)
     return (Stage(tuple(deletes)), *((Stage(creates),) if creates else ()))

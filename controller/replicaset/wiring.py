@@ -16,8 +16,9 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
 from controller.replicas.revisions import kept_revision
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
+from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, VMIRosters
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.actions import AnyResource
 from informers.resource import Resource
@@ -43,8 +44,7 @@ def rules_of(
     cached, vmis = stores.get(CONTROLLER_REVISIONS), stores[VMIS]
     keeps = config.replicaset_history and not config.observe
     revisions = RevisionCache(cached, config.revision_history) if keeps and cached is not None else None
-    rosters = VMIRosters(vmis)
-    return ReplicaSetRules(owners, vmis, resource, VMIS, config.burst, config.max_replicas, revisions, rosters)
+    return ReplicaSetRules(owners, vmis, resource, VMIS, VMIRosters(vmis), config.burst, config.max_replicas, revisions)
 
 
 def assemble(parts: Parts) -> Assembly:

@@ -17,10 +17,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Container
 from datetime import datetime
-from typing import Any, Final, Generic, NamedTuple, Protocol
+from typing import Any, Final, Generic, NamedTuple
 
 from controller.kinds import Kind
 from controller.runtime.actions import Action, Patch, Plan, label_of
+from controller.runtime.execute.executor import ActionInstruments
 from controller.runtime.reconciler import Rules, S, prepare
 from controller.runtime.result import After, AwaitChange, Report
 from controller.runtime.status import status_patch
@@ -33,10 +34,6 @@ LOOK_AGAIN_S: Final = 60.0
 
 LISTED: Final = 10
 """The maximum number of actions, and of notices, that a log line lists. Further actions are only counted."""
-
-
-class ActionInstruments(Protocol):
-    def acted(self, controller: str, *, action: str, outcome: str) -> None: ...
 
 
 class DryRunReport(NamedTuple):

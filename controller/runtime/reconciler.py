@@ -16,12 +16,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sized
 from datetime import datetime
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
 from controller.apimachinery.field_error import INVALID_SPEC
-from controller.events.recorder import EventRecorder, ObjectRef
 from controller.kinds import Kind
 from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
 from controller.runtime.execute.deletes import Judge
@@ -122,6 +121,15 @@ class ReconcilerInstruments(Protocol):
     def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None: ...
 
 
+class Tools(NamedTuple):
+    """The parts of a reconciler that send requests, and the writes that the caches do not show yet."""
+
+    executor: Executor
+    expectations: Expectations
+    first_deletes: FirstDeletes
+    status_writer: StatusWriter
+
+
 class RulesReconciler(Generic[S]):
     """A reconciler that brings the objects of one kind to their desired state.
 
@@ -132,24 +140,22 @@ class RulesReconciler(Generic[S]):
         self,
         kind: Kind[Any],
         rules: Rules[S],
+        tools: Tools,
         *,
-        executor: Executor,
-        expectations: Expectations,
-        first_deletes: FirstDeletes,
-        status_writer: StatusWriter,
-        recorder: EventRecorder,
+        publish: Callable[[ObjectMeta, Iterable[Notice]], None],
         now: Callable[[], datetime],
         instruments: ReconcilerInstruments,
         known_status: Container[str] | None = None,
     ) -> None:
-        """Create the reconciler. `known_status` are the status fields in the served schema. None means all fields."""
+        """Create the reconciler.
+
+        `publish` sends the notices about a set or pool as Events. `known_status` are the status fields in the served
+        schema. None means all fields.
+        """
         self._kind = kind
         self._rules = rules
-        self._executor = executor
-        self._expectations = expectations
-        self._first_deletes = first_deletes
-        self._status_writer = status_writer
-        self._recorder = recorder
+        self._executor, self._expectations, self._first_deletes, self._status_writer = tools
+        self._publish = publish
         self._now = now
         self._instruments = instruments
         self._known_status = known_status
@@ -257,16 +263,3 @@ class RulesReconciler(Generic[S]):
             return False
         self._publish(meta, self._rules.transition_notices(owner.status, status))
         return True
-
-    def _publish(self, owner: ObjectMeta, notices: tuple[Notice, ...]) -> None:
-        if not notices:
-            return
-        ref = ObjectRef(
-            api_version=self._rules.resource.api_version,
-            kind=self._rules.resource.kind,
-            namespace=owner.namespace,
-            name=owner.name,
-            uid=owner.uid,
-            resource_version=owner.resource_version,
-        )
-        self._recorder.publish(ref, notices, component=self._kind.component)

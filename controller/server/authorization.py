@@ -65,25 +65,19 @@ class User(Struct, frozen=True, omit_defaults=True):
     extra: Mapping[str, tuple[str, ...]] | None = None
 
 
-class _TokenStatus(Struct, frozen=True):
+class _ReviewStatus(Struct, frozen=True):
+    """The status of a TokenReview or of a SubjectAccessReview."""
+
     authenticated: bool | None = None
     user: User | None = None
-
-
-class _TokenReview(Struct, frozen=True):
-    status: _TokenStatus | None = None
-
-
-class _AccessStatus(Struct, frozen=True):
     allowed: bool | None = None
 
 
-class _AccessReview(Struct, frozen=True):
-    status: _AccessStatus | None = None
+class _Review(Struct, frozen=True):
+    status: _ReviewStatus | None = None
 
 
-_decode_token_review = msgspec.json.Decoder(_TokenReview).decode
-_decode_access_review = msgspec.json.Decoder(_AccessReview).decode
+_decode = msgspec.json.Decoder(_Review).decode
 
 
 class _Answer(Struct, frozen=True):
@@ -151,11 +145,10 @@ class Reviewer:
 
         Raises ApiError, or DecodeError if an answer does not have the expected form.
         """
-        body = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
-        token_status = _decode_token_review(body).status
-        if token_status is None or not token_status.authenticated or token_status.user is None:
+        found = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
+        if not found.authenticated or found.user is None:
             return BAD_TOKEN
-        user = token_status.user
+        user = found.user
         spec = {
             "user": user.username,
             "uid": user.uid,
@@ -163,16 +156,15 @@ class Reviewer:
             "extra": user.extra,
             "nonResourceAttributes": {"path": PATH, "verb": "get"},
         }
-        body = await self._create(ACCESS_REVIEWS, "SubjectAccessReview", spec)
-        access = _decode_access_review(body).status
-        if access is not None and access.allowed:
+        if (await self._create(ACCESS_REVIEWS, "SubjectAccessReview", spec)).allowed:
             return None
         return Denial(403, f"{user.username} may not get {PATH}; a ClusterRole must allow this nonResourceURL")
 
-    async def _create(self, api_version: str, kind: str, spec: Mapping[str, object]) -> bytes:
+    async def _create(self, api_version: str, kind: str, spec: Mapping[str, object]) -> _ReviewStatus:
         body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
         path = f"/apis/{api_version}/{kind.lower()}s"
-        return await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
+        answer = await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
+        return _decode(answer).status or _ReviewStatus()
 
     def _warn(self, event: str, *, why: str) -> None:
         """Log a warning, at most once in WARN_EVERY_S seconds.

@@ -11,6 +11,7 @@ So the scraper must be configured not to verify the certificate.
 
 from __future__ import annotations
 
+import ctypes
 import ipaddress
 import os
 import socket
@@ -20,11 +21,13 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Final, Protocol
 
 import structlog
 
 log = structlog.get_logger()
+
+MFD_CLOEXEC: Final = 1
 
 VALID_FOR = timedelta(days=365)
 RENEWED_AFTER = timedelta(days=180)
@@ -163,16 +166,17 @@ def _as_file(pem: bytes) -> Iterator[str]:
     A file is needed because the `ssl` module loads certificates only from files. If the operating system supports files
     in memory, the content is not written to a disk.
     """
-    if hasattr(os, "memfd_create"):
-        with os.fdopen(os.memfd_create("certificate"), "wb") as file:
-            file.write(pem)
-            file.flush()
-            yield f"/proc/self/fd/{file.fileno()}"
-        return
-    with tempfile.NamedTemporaryFile() as file:
+    with _memory_file() or tempfile.NamedTemporaryFile() as file:
         file.write(pem)
         file.flush()
-        yield file.name
+        yield f"/proc/self/fd/{file.fileno()}" if isinstance(file.name, int) else file.name
+
+
+def _memory_file() -> IO[bytes] | None:
+    """Return a new file in memory, or None if the operating system has no such files."""
+    # Standalone builds of Python lack `os.memfd_create`.
+    create = getattr(os, "memfd_create", None) or getattr(ctypes.CDLL(None), "memfd_create", None)
+    return os.fdopen(create(b"certificate", MFD_CLOEXEC), "wb") if create is not None else None
 
 
 def _self_signed(now: datetime) -> bytes:

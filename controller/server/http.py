@@ -14,14 +14,11 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import gc
 import gzip
 import os
 import ssl
-import sys
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping
-from pathlib import Path
-from typing import NamedTuple, Protocol, TypeAlias
+from collections.abc import Awaitable, Callable, Collection, Mapping
+from typing import NamedTuple, TypeAlias
 
 from aiohttp import web
 
@@ -77,25 +74,21 @@ class HttpServer:
         *,
         health: Address | None,
         metrics: Address | None,
-        live: Checks,
-        ready: Checks,
+        probes: Mapping[str, Checks],
         page: Callable[[], Page],
         secure: Secure | None = None,
         debug: Mapping[str, Callable[[], str]] | None = None,
     ) -> None:
-        """`debug` contains functions by name. On the address `health`, the path `/debug/NAME` returns the text that the
-        function NAME returns.
+        """`probes` contains the checks of each endpoint, such as `readyz`. `debug` contains functions by name. On the
+        address `health`, the path `/debug/NAME` returns the text that the function NAME returns.
         """
-        probes = {
-            **_check_routes("healthz", live),
-            **_check_routes("livez", live),
-            **_check_routes("readyz", ready),
-            **{f"/debug/{name}": _answer_text(text) for name, text in (debug or {}).items()},
-        }
+        routes = {f"/debug/{name}": _answer_text(text) for name, text in (debug or {}).items()}
+        for endpoint, checks in probes.items():
+            routes |= _check_routes(endpoint, checks)
         serve_page = _answer_page(page)
         if secure is not None:
             serve_page = _with_authorization(serve_page, secure.check)
-        self._health = _Listener(health, probes, flag="--health-probe-bind-address")
+        self._health = _Listener(health, routes, flag="--health-probe-bind-address")
         self._metrics = _Listener(
             metrics,
             {"/metrics": serve_page},
@@ -318,54 +311,3 @@ def _accepts_gzip(accept_encoding: str) -> bool:
         if coding.strip().lower() in {"gzip", "*"}:
             return weight.replace(" ", "") not in {"q=0", "q=0.0", "q=0.00", "q=0.000"}
     return False
-
-
-class QueueState(Protocol):
-    """The part of a work queue that `describe_queues` reads."""
-
-    @property
-    def name(self) -> str: ...
-
-    def __len__(self) -> int: ...
-
-    def oldest_waiting_s(self, now: float) -> float: ...
-
-    def longest_s(self, now: float) -> float: ...
-
-
-def describe_tasks() -> str:
-    """Return the text of `/debug/tasks`: each task, and the source lines at which the task waits.
-
-    Call this function on the event loop.
-    """
-    lines = []
-    for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
-        lines.append(task.get_name())
-        # `Task.get_stack` returns only the outermost frame. The innermost frame is the line where the task waits.
-        waiting: object = task.get_coro()
-        while frame := getattr(waiting, "cr_frame", None):
-            lines.append(f"    {frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
-            waiting = getattr(waiting, "cr_await", None)
-    return "\n".join(lines) + "\n"
-
-
-def describe_memory() -> str:
-    """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
-
-    If the number of blocks grows for hours, the process has a leak. Resident memory also grows, but varies more.
-    """
-    generations = ", ".join(map(str, gc.get_count()))
-    return (
-        f"allocated blocks: {sys.getallocatedblocks()}\n"
-        f"frozen objects: {gc.get_freeze_count()}\n"
-        f"objects that wait for a collection, by generation: {generations}\n"
-    )
-
-
-def describe_queues(queues: Iterable[QueueState], now: float) -> str:
-    """Return the text of `/debug/queues`: one line for each work queue."""
-    return "".join(
-        f"{queue.name}: {len(queue)} keys waiting, the oldest for {queue.oldest_waiting_s(now):.1f}s;"
-        f" the longest reconcile so far takes {queue.longest_s(now):.1f}s\n"
-        for queue in queues
-    )

@@ -6,6 +6,7 @@ this permission is missing, `find_kubevirt` returns `Hidden`. All other failures
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TypeAlias
 
@@ -16,7 +17,7 @@ from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER, Deployment, KubeVirt
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey, ObjectMeta
-from informers.resource import ListMeta
+from informers.resource import RawPage
 
 PAGE = "500"
 """The largest number of objects in one answer of a list request."""
@@ -74,13 +75,27 @@ class _Written(Struct, frozen=True):
     metadata: _Managed = _Managed()
 
 
-class _Writes(Struct, frozen=True):
-    metadata: ListMeta = ListMeta()
-    items: tuple[_Written, ...] | None = None
-
-
 _decode_discovery = msgspec.json.Decoder(_Discovery).decode
-_decode_writes = msgspec.json.Decoder(_Writes).decode
+_decode_written = msgspec.json.Decoder(_Written).decode
+_decode_page = msgspec.json.Decoder(RawPage).decode
+
+
+async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
+    """Yield the JSON of each object of a collection. Yield nothing if the cluster does not serve the collection.
+
+    `path` is the URL path of the collection, and `selector` a label selector. Raise ApiError if a request fails.
+    """
+    params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
+    while True:
+        try:
+            page = _decode_page(await client.request("GET", path, params=params))
+        except NotFound:
+            return
+        for item in page.items or ():
+            yield item
+        if not page.metadata.continue_:
+            return
+        params = {**params, "continue": page.metadata.continue_}
 
 
 async def is_served(client: Requests, group_path: str, plural: str) -> bool:
@@ -122,16 +137,11 @@ async def latest_write(client: Requests, path: str, *, manager: str) -> Write | 
     `path` is the URL path of a collection. The function reads all objects of the collection.
     """
     latest: Write | None = None
-    params = {"limit": PAGE}
-    while True:
-        page = _decode_writes(await client.request("GET", path, params=params))
-        for item in page.items or ():
-            key = ObjectKey(item.metadata.namespace, item.metadata.name)
-            for fields in item.metadata.managed_fields or ():
-                if fields.manager != manager or fields.subresource != "status" or fields.time is None:
-                    continue
-                if latest is None or fields.time > latest.at:
-                    latest = Write(key, fields.time)
-        if not page.metadata.continue_:
-            return latest
-        params = {"limit": PAGE, "continue": page.metadata.continue_}
+    async for raw in raw_items(client, path):
+        meta = _decode_written(raw).metadata
+        for fields in meta.managed_fields or ():
+            if fields.manager != manager or fields.subresource != "status" or fields.time is None:
+                continue
+            if latest is None or fields.time > latest.at:
+                latest = Write(ObjectKey(meta.namespace, meta.name), fields.time)
+    return latest

@@ -21,20 +21,23 @@ writes no status while nothing changes. The error message names the possible rem
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+import msgspec
 import structlog
 from msgspec import Struct, structs
 
 from controller.config.modes import Mode, mode_beside
 from controller.config.settings import Config, groups_in, shared_with_kubevirt
 from controller.kinds import Kind, names_of
+from controller.leaderelection.other_leader import OtherLeader, OtherLeaders
+from controller.runtime.actions import Notice
 from controller.runtime.execute.requests import Requests
 from controller.takeover.discovery import Absent, Hidden, Write, find_kubevirt, get_virt_controller, latest_write
 from controller.takeover.virt_controller import LOOPS, VIRT_CONTROLLER, KubeVirt, active_loops, is_rolled_out
-from informers.errors import Forbidden, NotFound
+from informers.errors import ApiError, Forbidden, GateClosed, NotFound
 
 log = structlog.get_logger()
 
@@ -179,7 +182,7 @@ async def _latest_write(client: Requests, path: str) -> Write | None:
     """
     try:
         return await latest_write(client, path, manager=VIRT_CONTROLLER)
-    except (Forbidden, NotFound):
+    except Forbidden:
         return None
 
 
@@ -189,3 +192,121 @@ def _describe(write: Write, kind: str, now: datetime) -> str:
 
 
 __all__ = ["RECENT", "Objection", "SecondWriter", "Undetermined", "decide_mode", "find_second_writer"]
+
+
+INTERVAL_S: Final = 60.0
+"""The time between two checks, in seconds."""
+
+TELL_WITHIN_S: Final = 2.0
+"""The maximum time, in seconds, to send the Event about a second writer. After this time, the process writes nothing
+any more, not even Events.
+"""
+
+FOUND: Final = "SecondWriter"
+GONE: Final = "SecondWriterGone"
+
+
+class SecondWriterInstruments(Protocol):
+    """The metric that shows whether there is a second writer."""
+
+    def second_writer(self, *, found: bool) -> None: ...
+
+
+class Announcer(Protocol):
+    """Sends an Event about this controller."""
+
+    async def announce(self, notice: Notice, *, within_s: float) -> None: ...
+
+
+Found: TypeAlias = SecondWriter | OtherLeader
+Look: TypeAlias = Callable[[], Awaitable[Found | None]]
+"""A function that looks for a second writer."""
+
+
+class SecondWriterWatch:
+    """Checks every minute whether another controller writes the same objects. `reason` names this second writer, or is
+    empty. While a second writer runs, this process writes nothing.
+
+    A second writer can begin after the check before the start. For example, an administrator may remove the flags of
+    virt-controller, an upgrade may undo the takeover, or another vmherd may lead with another lease. If two processes
+    outside the cluster lead with different leases, they may find each other. Then both stop writing until an
+    administrator ends one of them.
+    """
+
+    def __init__(
+        self,
+        client: Requests,
+        config: Config,
+        *,
+        now: Callable[[], datetime],
+        instruments: SecondWriterInstruments,
+        interval_s: float = INTERVAL_S,
+    ) -> None:
+        self.reason = ""
+        self._client = client
+        self._config = config
+        self._now = now
+        self._instruments = instruments
+        self._interval_s = interval_s
+        self._found: dict[str, Found | None] = {}
+        """The last result of each look, by the name of the look."""
+
+    def gate(self) -> None:
+        """Raise GateClosed while there is a second writer. The client calls this method before each write."""
+        if self.reason:
+            raise GateClosed(f"not sent: {self.reason}")
+
+    def ready(self) -> str | None:
+        """Return the reason why this process is not ready, or None."""
+        return self.reason or None
+
+    async def run(self, announcer: Announcer) -> None:
+        """Check every `interval_s` seconds until the task is cancelled. If a request of a check fails, the result of
+        the last check stays valid.
+        """
+        looks = dict(self._looks())
+        try:
+            while True:
+                await asyncio.sleep(self._interval_s)
+                for name, look in looks.items():
+                    await self._check(name, look, announcer)
+        finally:
+            self._set("")
+
+    def _looks(self) -> Iterator[tuple[str, Look]]:
+        """Yield the functions that look for a second writer, with their names."""
+        config = self._config
+        if config.observe:
+            return
+        if config.second_writer_check and shared_with_kubevirt(config):
+            yield "loops of KubeVirt", self._find_loops
+        yield "another vmherd", OtherLeaders(self._client, config).find
+
+    async def _find_loops(self) -> SecondWriter | None:
+        objections = await find_second_writer(self._client, self._config, now=self._now, deadline=0.0, advises=False)
+        found = [each.evidence for each in objections if isinstance(each, SecondWriter) and each.is_certain]
+        return SecondWriter("; ".join(found)) if found else None
+
+    async def _check(self, name: str, look: Look, announcer: Announcer) -> None:
+        try:
+            self._found[name] = await look()
+        except (ApiError, TimeoutError, msgspec.DecodeError) as error:
+            log.debug("cannot look for a second writer", what=name, why=str(error))
+            return
+        found = [each for each in self._found.values() if each is not None]
+        reason = "; ".join(each.evidence for each in found)
+        if reason and not self.reason:
+            log.error("stopped writing, because another controller works on the same objects", evidence=reason)
+            message = f"vmherd has stopped writing: {'; '.join(map(str, found))}"
+            await announcer.announce(Notice(reason=FOUND, message=message), within_s=TELL_WITHIN_S)
+        elif self.reason and not reason:
+            log.info("writing again, because the other controller has stopped")
+        was_found = bool(self.reason)
+        self._set(reason)
+        if was_found and not reason:
+            gone = Notice(reason=GONE, message="vmherd writes again: the other controller has stopped", warning=False)
+            await announcer.announce(gone, within_s=TELL_WITHIN_S)
+
+    def _set(self, reason: str) -> None:
+        self.reason = reason
+        self._instruments.second_writer(found=bool(reason))

@@ -250,10 +250,7 @@ class ApiClient:
                     params=params,
                     headers=_headers(token),
                     timeout=limits,
-                    ssl=self._credentials.ssl,
-                    server_hostname=self._credentials.server_hostname,
-                    proxy=self._credentials.proxy,
-                    allow_redirects=False,
+                    **self._connection(),
                 )
                 code = str(answer.status)
                 if answer.status != 200:
@@ -287,13 +284,10 @@ class ApiClient:
             tls = self._credentials.ssl
             try:
                 return await self._send(request, token, started)
-            except (aiohttp.ClientError, OSError) as error:
-                if not await self._distrusts(error, tls):
-                    raise transport_error(error, self._host) from error
-            try:
-                return await self._send(request, token, started)
-            except (aiohttp.ClientError, OSError) as error:
-                raise transport_error(error, self._host) from error
+            except TransportError as error:
+                if not await self._distrusts(error.__cause__, tls):
+                    raise
+            return await self._send(request, token, started)
 
     async def _send(self, request: _Request, token: str | None, started: float) -> _Answer:
         sent = {} if request.body is None else {"Content-Type": request.content_type}
@@ -307,18 +301,23 @@ class ApiClient:
                 data=self._gated(request.body),
                 headers=headers,
                 timeout=request.limits,
-                ssl=self._credentials.ssl,
-                server_hostname=self._credentials.server_hostname,
-                proxy=self._credentials.proxy,
-                allow_redirects=False,
+                **self._connection(),
             ) as answer:
                 code = str(answer.status)
                 return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
+        except (aiohttp.ClientError, OSError) as error:
+            raise transport_error(error, self._host) from error
         finally:
             seconds = asyncio.get_running_loop().time() - started
             self._instruments.request_finished(verb=request.method, host=self._host, code=code, seconds=seconds)
 
-    async def _distrusts(self, error: Exception, tls: ssl.SSLContext | bool) -> bool:
+    def _connection(self) -> dict[str, Any]:
+        """Return the arguments of aiohttp for the connection of a request."""
+        credentials = self._credentials
+        tls = {"ssl": credentials.ssl, "server_hostname": credentials.server_hostname}
+        return {**tls, "proxy": credentials.proxy, "allow_redirects": False}
+
+    async def _distrusts(self, error: BaseException | None, tls: ssl.SSLContext | bool) -> bool:
         """Return True if the TLS context `tls` did not trust the server and the client now has a new TLS context."""
         if not isinstance(error, aiohttp.ClientConnectorCertificateError):
             return False

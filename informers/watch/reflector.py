@@ -107,6 +107,8 @@ class Reflector(Generic[T]):
         self.listed = False
         self.missing = False
         self.waiting_for = ""
+        self.path = resource.path(scope)
+        self._emitting = False
         self._resource = resource
         self._client = client
         self._store = store
@@ -115,7 +117,6 @@ class Reflector(Generic[T]):
         self._completed = completed
         self._instruments = instruments
         self._chance = chance
-        self._path = resource.path(scope)
         self._labels = {"resource": resource.name, "scope": scope or "all namespaces"}
         self._backoff = Backoff(initial_s=0.8, maximum_s=30.0, reset_after_s=120.0, chance=chance)
         self._cheap_backoff = Backoff(initial_s=0.8, maximum_s=3.0, reset_after_s=120.0, chance=chance)
@@ -136,6 +137,11 @@ class Reflector(Generic[T]):
         If no data have arrived yet, return the seconds since the start of `run`, or 0 before the start.
         """
         return 0.0 if self._last_progress is None else now - self._last_progress
+
+    @property
+    def seen(self) -> str:
+        """The last resourceVersion whose changes all handlers have received, or "" while a list is sent to them."""
+        return "" if self._emitting else self._store.version(self.scope)
 
     def relist(self, why: str, *, restored: bool) -> None:
         """Close the watch and list again, because the cache contradicts the server. Return at once.
@@ -187,7 +193,7 @@ class Reflector(Generic[T]):
         if token:
             params["continue"] = token
         try:
-            body = await self._client.request("GET", self._path, params=params, timeout_s=PAGE_TIMEOUT_S)
+            body = await self._client.request("GET", self.path, params=params, timeout_s=PAGE_TIMEOUT_S)
         except ApiError as error:
             return Failed(error)
         self._progress()
@@ -209,7 +215,7 @@ class Reflector(Generic[T]):
         self._instruments.watch_started(self._resource.name)
         try:
             async with self._client.stream(
-                self._path,
+                self.path,
                 params=watch_params(state, self._chance()),
                 idle_timeout_s=IDLE_TIMEOUT_S,
                 may_pause=lambda: isinstance(current, Watching),
@@ -324,10 +330,11 @@ class Reflector(Generic[T]):
         self._instruments.listed(self._resource.name, reason=self._list_reason)
         self._instruments.store_size(self._resource.name, len(self._store))
         self._note_recovery()
+        self._emitting = True
         for changes in replacement.changes(at_once=COMPARE_SLICE):
             self._emit_all(changes)
             await asyncio.sleep(0)
-        self.listed = True
+        self.listed, self._emitting = True, False
         self._completed()
 
     def _emit_all(self, changes: Iterable[Change[T]]) -> None:

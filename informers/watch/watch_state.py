@@ -49,7 +49,7 @@ from informers.errors import (
     is_transient,
     is_unreachable,
 )
-from informers.meta import KubeObject, ObjectMeta, version_number
+from informers.meta import KubeObject, ObjectMeta, is_older, version_number
 from informers.watch.effects import (
     Advance,
     Apply,
@@ -211,7 +211,7 @@ def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
         case PageRead(version=""):
             return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
         case PageRead(version=version):
-            if _is_older(version, cached):
+            if is_older(version, cached):
                 if state.older < OLD_LISTS:
                     return _wait_for_newer(Listing(older=state.older + 1))
                 return Watching(version), (*_collected(event), Commit(version, rewound=True))
@@ -236,7 +236,7 @@ def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
         case Undecodable():
             return state, _skipped(event)
         case Bookmark(version=version, initial_end=True) if version:
-            if _is_older(version, cached):
+            if is_older(version, cached):
                 if state.older < OLD_LISTS:
                     return _wait_for_newer(Streaming(older=state.older + 1))
                 return Watching(version), (Commit(version, rewound=True),)
@@ -284,7 +284,7 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
                 return state, ()
             effect: Effect[T] = Apply(obj) if isinstance(event, Applied) else Remove(obj)
             return _watching_from(obj.metadata.resource_version, state), (effect,)
-        case Bookmark(version=version) if version and _is_older(version, state.version):
+        case Bookmark(version=version) if version and is_older(version, state.version):
             return Waiting(relist, why="a bookmark is older than the cache", at_least_s=OLD_LIST_PAUSE_S), ()
         case Bookmark(version=version):
             return (Watching(version), (Advance(version),)) if version else (state, ())
@@ -308,7 +308,7 @@ def _watching(state: Watching, event: Input[T], *, relist: Listing | Streaming) 
 
 def _checking(state: Checking, event: Input[T], *, relist: Listing | Streaming) -> State:
     match event:
-        case PageRead(version=version) if _is_older(version, state.version):
+        case PageRead(version=version) if is_older(version, state.version):
             return relist
         case Failed(error=error):
             return _pause(state, error)
@@ -391,8 +391,3 @@ def _is_replay(meta: ObjectMeta, state: Watching) -> bool:
 
 def _watching_from(version: str, state: Watching) -> Watching:
     return Watching(version) if version else state
-
-
-def _is_older(version: str, cached: str) -> bool:
-    new, old = version_number(version), version_number(cached)
-    return new is not None and old is not None and new < old

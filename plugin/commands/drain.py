@@ -22,14 +22,13 @@ from informers.errors import NotFound, StatusError, TooManyRequests
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
 from informers.objects import PatchType
 from informers.resource import Resource
+from plugin.command import verb
 from plugin.connection import Failed, Session, carry_out
-from plugin.flags import NONE, Verb, flags_of
+from plugin.flags import CLIENT, NONE, flags_of
 from plugin.printing import notes_about_missing, print_lines, width
 from plugin.reading import Reader
 from plugin.subjects import Subject, did_you_mean
-from plugin.verbs import FLAGS
 from plugin.views.draining import Budget, Evictee, budget_of, choose, loss_lines
-from plugin.writing import params_of
 
 INTERVAL_S: Final = 1.0
 """The pause between two reads of the node's VMIs."""
@@ -47,11 +46,9 @@ NODES: Final = Resource(_Object, group="", version="v1", plural="nodes", kind="N
 PODS: Final = Resource(_Object, group="", version="v1", plural="pods", kind="Pod")
 
 
-@click.command(
+@verb(
     "drain",
-    cls=Verb,
-    own=FLAGS["drain"],
-    help="Cordon a node and evict its VMs. No pool or set gets more unavailable VMs than its maxUnavailable allows; "
+    "Cordon a node and evict its VMs. No pool or set gets more unavailable VMs than its maxUnavailable allows; "
     "without one, its VMs leave one at a time.",
 )
 @click.argument("node")
@@ -102,16 +99,14 @@ class Drain:
         try:
             await self._session.request("GET", NODES.path("", self._node))
         except NotFound as error:
-            answer = await self._session.request("GET", NODES.path(), params={"limit": "500"})
-            names = [each.metadata.name for each in NODES.decode_page(answer).items or ()]
-            raise Failed(f"Error from server (NotFound): {error}{did_you_mean(self._node, names)}") from error
+            hint = did_you_mean(self._node, await self._session.names_of(NODES))
+            raise Failed(f"Error from server (NotFound): {error}{hint}") from error
 
     async def cordon(self) -> None:
         flags = self._session.flags
-        if flags.dry_run != "client":
+        if flags.dry_run != CLIENT:
             body = msgspec.json.encode({"spec": {"unschedulable": True}})
-            path, params = NODES.path("", self._node), params_of(flags)
-            await self._session.request("PATCH", path, params=params, body=body, content_type=PatchType.MERGE)
+            await self._session.patch(NODES, ObjectKey("", self._node), body, content_type=PatchType.MERGE)
         print(f"node/{self._node} cordoned{flags.dry_run_suffix}", flush=True)
 
     async def evictees(self) -> list[Evictee]:

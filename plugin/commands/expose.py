@@ -7,27 +7,18 @@ from typing import Any
 import click
 import msgspec
 
-from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.owner_references import controller_reference
 from controller.commands import expose
-from controller.commands.expose_options import SERVICE_OPTIONS
+from controller.commands.shared_options import SERVICE_OPTIONS
 from controller.kubevirt.resources import SERVICES
-from controller.kubevirt.services import make_service
-from controller.kubevirt.vmi_types import VMITemplate
-from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, Verb, flags_of, given
+from plugin.command import verb
+from plugin.connection import Session, carry_out
+from plugin.flags import CLIENT, flags_of, given
 from plugin.reading import Reader
 from plugin.subjects import METAVAR, Subject, parse_subjects
-from plugin.verbs import FLAGS
-from plugin.writing import params_of, report
+from plugin.writing import report
 
 
-@click.command(
-    "expose",
-    cls=Verb,
-    own=FLAGS["expose"],
-    help="Create a Service for the VMs of a replica set or pool. The Service is deleted with this object.",
-)
+@verb("expose", "Create a Service for the VMs of a replica set or pool. The Service is deleted with this object.")
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 @click.pass_context
 def command(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) -> None:
@@ -40,17 +31,10 @@ def command(ctx: click.Context, /, arguments: tuple[str, ...], **values: Any) ->
 
 
 async def run(session: Session, subject: Subject, settings: expose.Settings) -> None:
-    """Create the Service. Raise Failed, ApiError."""
+    """Create the Service. Raise Failed, CommandFailed, ApiError."""
     [target] = await Reader(session, session.namespace).targets([subject])
-    namespace = target.key.namespace
-    reference = controller_reference(target.resource, target.owner.metadata)
-    request = expose.service_request(settings, namespace)
-    service = make_service(target.owner, target.kind.vmi_template or VMITemplate, reference, request)
-    if isinstance(service, FieldError):
-        raise Failed(f"error: {target} cannot be exposed: {service.message}")
-    document: Any = service
+    document: Any = expose.service_of(str(target), target.kind, target.resource, target.owner, settings)
     if session.flags.dry_run != CLIENT:
-        body = msgspec.json.encode(service)
-        answer = await session.request("POST", SERVICES.path(namespace), params=params_of(session.flags), body=body)
+        answer = await session.create(SERVICES, target.key.namespace, msgspec.json.encode(document))
         document = msgspec.json.decode(answer)
     report(session.flags, f"service/{settings.name}", document, "exposed")

@@ -1,43 +1,32 @@
-"""`kubectl vmherd list`: one line for each replica set and pool."""
+"""`kubectl vmherd list` and `tree`: one line for each replica set and pool, and an object with its VMs."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
-
-import click
 
 from controller.kinds import KINDS
 from informers.meta import ObjectKey
 from plugin import clock
-from plugin.connection import Session, carry_out
-from plugin.flags import JSON, NAME, WIDE, YAML, Verb, flags_of
-from plugin.printing import note, notes_about_missing, print_lines, print_table, print_value, width
+from plugin.command import Subjects, on_objects
+from plugin.connection import Session
+from plugin.flags import FOR_PROGRAMS, NAME, WIDE
+from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
-from plugin.subjects import Subject, check_scope, parse_subjects
-from plugin.verbs import FLAGS
-from plugin.views.listing import list_lines, row_of
+from plugin.subjects import Subject, parse_subjects
+from plugin.views.listing import list_lines, row_of, tree_lines
 from plugin.views.situation import Situation
 from plugin.views.situations import situation_from_status, situation_of
 
 EVERY_TYPE = tuple(Subject(kind, group) for kind in KINDS for group in (kind.group, kind.own_group))
 
 
-@click.command(
+@on_objects(
     "list",
-    cls=Verb,
-    own=FLAGS["list"],
-    help="List replica sets and pools, or only those of one TYPE.",
+    "List replica sets and pools, or only those of one TYPE.",
+    metavar="[TYPE [NAME...]]",
+    parse=lambda arguments: parse_subjects(arguments) if arguments else EVERY_TYPE,
 )
-@click.argument("arguments", nargs=-1, metavar="[TYPE [NAME...]]")
-def command(arguments: tuple[str, ...], **values: Any) -> None:
-    subjects, flags = parse_subjects(arguments) if arguments else EVERY_TYPE, flags_of(values)
-    check_scope(subjects, all_namespaces=flags.all_namespaces)
-    carry_out(flags, lambda session: run(session, subjects))
-
-
-async def run(session: Session, subjects: Iterable[Subject]) -> None:
-    """Print the list. Raise ApiError."""
+async def command(session: Session, subjects: Subjects) -> None:
     flags = session.flags
     namespace = session.scope
     reader = Reader(session, namespace)
@@ -46,7 +35,7 @@ async def run(session: Session, subjects: Iterable[Subject]) -> None:
     situations = await _situations(reader, targets, namespace)
     situations.sort(key=lambda each: (each.identity.namespace, each.identity.plural, each.identity.name))
     rows = [row_of(each) for each in situations]
-    if flags.output in (JSON, YAML):
+    if flags.output in FOR_PROGRAMS:
         print_value(rows, flags.output)
     elif flags.output == NAME:
         print_lines(row.name for row in rows)
@@ -78,3 +67,24 @@ async def _situations(reader: Reader, targets: Iterable[Target], namespace: str)
             else:
                 found.append(situation_of(each.kind, resource.group, snapshot_of(rules, key)))
     return found
+
+
+@on_objects("tree", "Show an object with its VMs. WHY says what keeps a VM from being ready or up to date.")
+async def tree(session: Session, subjects: Subjects) -> None:
+    reader = Reader(session, session.scope, once=True)
+    targets = await reader.some_targets(subjects, session.flags.selector)
+    situations = [await reader.situation(target) for target in targets]
+    output = session.flags.output
+    if output == NAME:
+        for each in situations:
+            print_lines([each.identity.path, *(member.path for member in each.members)])
+    elif output in FOR_PROGRAMS:
+        names = ((each.identity.path, each.identity.namespace, each.members) for each in situations)
+        print_answers([{"name": path, "namespace": place, "members": all_} for path, place, all_ in names], output)
+    else:
+        edge = 0 if output == WIDE else width()
+        for number, situation in enumerate(situations):
+            if number:
+                print_lines([""])
+            print_table(tree_lines(situation, clock.now(), all_namespaces=not session.scope, width=edge))
+    notes_about_missing(reader.missing.values())

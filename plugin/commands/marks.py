@@ -8,21 +8,20 @@ from collections.abc import Callable
 from typing import Any
 
 import click
-import msgspec
 
 from controller.kinds import Kind
-from informers.objects import PatchType
-from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, NONE, Verb, flags_of
+from informers.errors import NotFound
+from informers.objects import read_meta
+from plugin.command import on_objects, verb
+from plugin.connection import Session, carry_out
+from plugin.flags import CLIENT, NONE, flags_of
 from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
 from plugin.printing import note
-from plugin.reading import Reader, Target
+from plugin.reading import Reader
 from plugin.subjects import Subject
-from plugin.verbs import FLAGS
 from plugin.views.edits import Edit
 from plugin.views.membership import controller, owner_kind, protect_edits, remove_edits
-from plugin.views.steering import Refused
-from plugin.writing import params_of, write
+from plugin.writing import write, write_replicas
 
 Edits = Callable[[Item], tuple[Edit, ...]]
 
@@ -30,57 +29,42 @@ MARKS_SEEN_S = 1.0
 """The pause between the marks and the smaller number of replicas, in seconds.
 
 The controller watches VMs and their owners separately. If it saw the smaller number before a mark, it would delete an
-unmarked VM. A controller that is late by more than this pause can still do so.
+unmarked VM. No field in the API shows that the controller has seen a mark. So a controller that is late by more than
+this pause can still do so, and the command looks afterwards whether the marked members leave.
 """
+
+LEAVING_LOOKS, LOOK_S = 20, 0.5
+"""The number of looks at the marked members after the scale-in, and the pause between two looks in seconds."""
 
 
 async def change_members(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> list[Item]:
     """Change each VM or VMI, and return the objects as they were before.
 
-    If one change is refused, nothing is changed. Raise Failed.
+    If one change is refused, nothing is changed. Raise Refused.
     """
     items = [await read_member(session, member) for member in members]
-    try:
-        changes = [(item, edits_of(item)) for item in items]
-    except Refused as error:
-        raise Failed(f"error: {error}") from error
+    changes = [(item, edits_of(item)) for item in items]
     for item, edits in changes:
         await write(session, item, edits, done)
     return items
 
 
-@click.command(
+@on_objects(
     "protect",
-    cls=Verb,
-    own=FLAGS["protect"],
-    help="Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM.",
+    "Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM.",
+    metavar=METAVAR,
+    parse=parse_members,
 )
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def protect(arguments: tuple[str, ...], **values: Any) -> None:
-    _protect(arguments, values, protected=True)
+async def protect(session: Session, members: tuple[MemberName, ...]) -> None:
+    await change_members(session, members, lambda item: protect_edits(item.document, protected=True), "protected")
 
 
-@click.command("unprotect", cls=Verb, own=FLAGS["unprotect"], help="End the protection of VMs.")
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def unprotect(arguments: tuple[str, ...], **values: Any) -> None:
-    _protect(arguments, values, protected=False)
+@on_objects("unprotect", "End the protection of VMs.", metavar=METAVAR, parse=parse_members)
+async def unprotect(session: Session, members: tuple[MemberName, ...]) -> None:
+    await change_members(session, members, lambda item: protect_edits(item.document, protected=False), "unprotected")
 
 
-def _protect(arguments: tuple[str, ...], values: dict[str, Any], *, protected: bool) -> None:
-    members, done = parse_members(arguments), "protected" if protected else "unprotected"
-
-    async def work(session: Session) -> None:
-        await change_members(session, members, lambda item: protect_edits(item.document, protected=protected), done)
-
-    carry_out(flags_of(values), work)
-
-
-@click.command(
-    "remove",
-    cls=Verb,
-    own=FLAGS["remove"],
-    help="Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.",
-)
+@verb("remove", "Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.")
 @click.argument("arguments", nargs=-1, metavar=METAVAR)
 def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any) -> None:
     if scale_in and undo:
@@ -94,6 +78,8 @@ def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any
             if session.flags.dry_run == NONE:
                 await sleep(MARKS_SEEN_S)
             await _scale_in(session, items)
+            if session.flags.dry_run == NONE:
+                await _see_leaving(session, items)
         elif not undo and not session.flags.output:
             note("Note: it leaves first when its pool or set is scaled in; --scale-in does this now.")
 
@@ -101,30 +87,47 @@ def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any
 
 
 async def _scale_in(session: Session, items: list[Item]) -> None:
-    """Reduce the replicas of each owner by the number of its marked members. Raise Failed, ApiError."""
+    """Reduce the replicas of each owner by the number of its marked members. Raise Failed, ApiError.
+
+    The version of the owner keeps two people from counting down at the same time.
+    """
     reader = Reader(session, session.namespace)
     for (kind, group, name), number in Counter(map(_owner_of, items)).items():
         [target] = await reader.targets([Subject(kind, group, name)])
-        await _shrink(session, target, number)
+        replicas = max(target.wanted - number, 0)
+        if session.flags.dry_run != CLIENT:
+            await write_replicas(session, target, replicas, is_exact=True)
+        if not session.flags.output:
+            print(f"{target.path} scaled to {replicas}{session.flags.dry_run_suffix}")
+
+
+async def _see_leaving(session: Session, items: list[Item]) -> None:
+    """Wait until all marked members are gone or being deleted. Otherwise name the members that stay.
+
+    A member may stay for a good reason, such as a pause of its pool. So the command does not fail.
+    """
+    staying = items
+    for look in range(LEAVING_LOOKS):
+        if look:
+            await sleep(LOOK_S)
+        staying = [item for item in staying if not await _is_leaving(session, item)]
+        if not staying:
+            return
+    names = ", ".join(item.path for item in staying)
+    note(f"Warning: not leaving yet: {names}. It is not known whether the controller saw the marks in time.")
+    note("If not, another member leaves. kubectl vmherd why shows what the pool or set waits for.")
+
+
+async def _is_leaving(session: Session, item: Item) -> bool:
+    """Return True if the object is gone or being deleted, or if another object has its name now."""
+    try:
+        answer = await session.request("GET", item.resource.path(*item.key))
+    except NotFound:
+        return True
+    meta = read_meta(answer)
+    return meta.deletion_timestamp is not None or meta.uid != item.document["metadata"]["uid"]
 
 
 def _owner_of(item: Item) -> tuple[Kind[Any], str, str]:
     kind, owner = owner_kind(item.document), controller(item.document) or {}
     return kind, owner["apiVersion"].partition("/")[0], owner["name"]
-
-
-async def _shrink(session: Session, target: Target, number: int) -> None:
-    found = 1 if target.owner.spec.replicas is None else target.owner.spec.replicas
-    replicas = max(found - number, 0)
-    if session.flags.dry_run != CLIENT:
-        # The version keeps two people from counting down at the same time.
-        metadata = {"resourceVersion": target.owner.metadata.resource_version, "uid": target.owner.metadata.uid}
-        await session.request(
-            "PATCH",
-            target.resource.path(*target.key, "scale"),
-            params=params_of(session.flags),
-            body=msgspec.json.encode({"metadata": metadata, "spec": {"replicas": replicas}}),
-            content_type=PatchType.MERGE,
-        )
-    if not session.flags.output:
-        print(f"{target.path} scaled to {replicas}{session.flags.dry_run_suffix}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import click
@@ -12,44 +11,14 @@ from msgspec import Struct
 from controller.commands import cleanup as controller_cleanup
 from controller.commands import takeover as controller_takeover
 from controller.commands.cleanup_options import CLEANUP_OPTIONS
-from controller.commands.takeover_options import TAKEOVER_OPTIONS
+from controller.commands.shared_options import TAKEOVER_OPTIONS
 from controller.config.settings import with_groups
 from controller.runtime.actions import Action, AnyResource
-from informers.http.client import ApiClient
 from informers.meta import ObjectKey
-from plugin.connection import JSON_TYPE, Session, carry_out
-from plugin.flags import CLIENT, NAME, SERVER, Flags, Verb, flags_of, given
+from plugin.command import verb
+from plugin.connection import Session, carry_out
+from plugin.flags import CLIENT, NAME, SERVER, Flags, flags_of, given
 from plugin.printing import note, print_lines, print_value
-from plugin.verbs import flags_of_verb
-from plugin.writing import params_of
-
-
-class Client(ApiClient):
-    """A client for the commands of the controller. It sends each request through the session of the plugin."""
-
-    def __init__(self, session: Session) -> None:
-        self._through = session
-
-    @property
-    def namespace(self) -> str:
-        return self._through.namespace
-
-    async def request(
-        self,
-        method: str,
-        path: str,
-        *,
-        params: Mapping[str, str] | None = None,
-        body: bytes | None = None,
-        content_type: str = JSON_TYPE,
-        accept: str = JSON_TYPE,
-        timeout_s: float | None = None,
-    ) -> bytes:
-        if method != "GET":
-            params = {**(params or {}), **params_of(self._through.flags)}
-        return await self._through.request(
-            method, path, params=params, body=body, content_type=content_type, accept=accept, timeout_s=timeout_s
-        )
 
 
 class Takeover(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -73,35 +42,15 @@ class Changed(Struct, frozen=True, kw_only=True, rename="camel"):
     change: str
 
 
-class Changes:
-    """Collects the writes of a cleanup. A write that was repeated counts once."""
-
-    def __init__(self) -> None:
-        self.found: dict[Changed, None] = {}
-
-    def planned(self, actions: Sequence[Action]) -> None:
-        self.done(actions)
-
-    def done(self, actions: Sequence[Action]) -> None:
-        for each in actions:
-            name = path_of(each.resource, each.key)
-            self.found[Changed(name=name, namespace=each.key.namespace, change=each.why)] = None
-
-    def ended(self, owners: AnyResource, number: int) -> None:
-        """Print nothing. At the end, the command prints one document."""
-
-
 def path_of(resource: AnyResource, key: ObjectKey) -> str:
     """Return the name of an object in the output of kubectl."""
     type_ = f"{resource.kind}.{resource.group}" if resource.group else resource.kind
     return f"{type_.lower()}/{key.name}"
 
 
-@click.command(
+@verb(
     "takeover",
-    cls=Verb,
-    own=flags_of_verb("takeover"),
-    help="Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them. One "
+    "Stop KubeVirt's loops for replica sets and pools, so that `vmherd run --mode takeover` can replace them. One "
     "patch of the KubeVirt object does this, and --undo removes the patch.",
 )
 @click.pass_context
@@ -117,11 +66,11 @@ def takeover(ctx: click.Context, /, **values: Any) -> None:
 
 async def take_over(session: Session, settings: controller_takeover.Settings) -> None:
     """Patch the KubeVirt object, and print the patch. Raise CommandFailed, ApiError."""
-    client, output = Client(session), session.flags.output
+    output = session.flags.output
     if not output:
-        await controller_takeover.run(client, settings)
+        await controller_takeover.run(session, settings)
         return
-    change = await controller_takeover.change(client, settings)
+    change = await controller_takeover.change(session, settings)
     if output == NAME:
         print_lines([path_of(change.resource, change.key)])
         return
@@ -131,16 +80,14 @@ async def take_over(session: Session, settings: controller_takeover.Settings) ->
         namespace=change.key.namespace,
         patch_type=change.type.name.lower(),
         patch=None if change.patch is None else msgspec.Raw(change.patch),
-        preview=await controller_takeover.preview_lines(client) if previews else None,
+        preview=await controller_takeover.preview_lines(session) if previews else None,
     )
     print_value(document, output)
 
 
-@click.command(
+@verb(
     "cleanup",
-    cls=Verb,
-    own=flags_of_verb("cleanup"),
-    help="Remove vmherd's finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay. "
+    "Remove vmherd's finalizers from pools and VMs, after the controller is uninstalled. VMs and pools stay. "
     "Without -n, all namespaces are cleaned up.",
 )
 @click.pass_context
@@ -156,18 +103,23 @@ def cleanup(ctx: click.Context, /, **values: Any) -> None:
 
 async def clean_up(session: Session, settings: controller_cleanup.Settings) -> None:
     """Remove the finalizers. Print the changed objects, also if the cleanup fails. Raise CommandFailed, ApiError."""
-    client, output = Client(session), session.flags.output
+    output = session.flags.output
     if not output:
-        await controller_cleanup.run(client, settings)
+        await controller_cleanup.run(session, settings)
         return
-    changes = Changes()
+    written: list[Action] = []
     try:
-        await controller_cleanup.run(client, settings, changes)
+        await controller_cleanup.run(session, settings, written)
     finally:
+        changes = [
+            Changed(name=path_of(each.resource, each.key), namespace=each.key.namespace, change=each.why)
+            for each in written
+        ]
+        unique = tuple(dict.fromkeys(changes))  # a write that was repeated counts once
         if output == NAME:
-            print_lines(each.name for each in changes.found)
+            print_lines(each.name for each in unique)
         else:
-            print_value(tuple(changes.found), output)
+            print_value(unique, output)
 
 
 def _announce(flags: Flags) -> None:

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import click
+from collections.abc import Iterable
 
 from controller.kinds import POOLS
-from controller.runtime.dry_run import dry_run_report
-from plugin.connection import Failed, Session, carry_out
-from plugin.flags import Verb, flags_of
+from controller.runtime.dry_run import DryRunReport, dry_run_report
+from plugin.command import Subjects, on_objects
+from plugin.connection import Session
 from plugin.other_writer import note_about_other_writer
-from plugin.printing import print_lines, print_value
+from plugin.printing import print_answers, print_lines
 from plugin.reading import Reader, snapshot_of
-from plugin.subjects import METAVAR, Subject, check_scope, parse_subjects
-from plugin.verbs import FLAGS
 from plugin.views.disks import disk_lines, disk_steps
-from plugin.views.plans import plan_lines
 
 
-@click.command(
+@on_objects(
     "plan",
-    cls=Verb,
-    own=FLAGS["plan"],
-    help="Print the writes that the controller would send next, each with its reason. Later writes depend on them.",
+    "Print the writes that the controller would send next, each with its reason. Later writes depend on them.",
 )
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def command(arguments: tuple[str, ...], **values: Any) -> None:
-    subjects, flags = parse_subjects(arguments), flags_of(values)
-    check_scope(subjects, all_namespaces=flags.all_namespaces)
-    carry_out(flags, lambda session: run(session, subjects))
-
-
-async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
-    """Print the plan of each object. Raise Failed, ApiError."""
+async def command(session: Session, subjects: Subjects) -> None:
     reader = Reader(session, session.scope, once=True)
     answers = []
     targets = await reader.some_targets(subjects, session.flags.selector)
     for target in targets:
         rules = await reader.rules(target.kind, target.resource, [target.owner], target.key.namespace)
         if rules is None:
-            raise Failed("".join(f"error: there is no plan: {line}\n" for line in reader.missing.values()))
+            raise reader.refusal("there is no plan: ")
         snapshot = snapshot_of(rules, target.key)
         report = dry_run_report(rules.plan(snapshot), status=False)
         disks = disk_lines(disk_steps(snapshot)) if target.kind is POOLS else []
@@ -50,6 +35,17 @@ async def run(session: Session, subjects: tuple[Subject, ...]) -> None:
         else:
             name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
             print_lines(plan_lines(name, report, disks))
-    if answers:
-        print_value(answers[0] if len(answers) == 1 else answers, session.flags.output)
+    print_answers(answers, session.flags.output)
     await note_about_other_writer(session, targets)
+
+
+def plan_lines(subject: str, report: DryRunReport, disks: Iterable[str] = ()) -> list[str]:
+    """Return one line for each write and each Event of the plan, and one line for the writes that wait.
+
+    `disks` has a line for each VM whose disks the update deletes or expands, now or later.
+    """
+    texts = [*report.actions, *(f"event {notice}" for notice in report.notices)]
+    if report.held:
+        texts.append(f"held: {report.held}")
+    texts += disks
+    return [f"{subject}: {text}" for text in texts or ["nothing"]]

@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import asyncio
 from contextlib import ExitStack
-from typing import Any, Final, Protocol
-
-import click
-from msgspec import Struct
+from typing import Final
 
 from controller.kinds import POOLS
 from informers.errors import ServerError, TooManyRequests, TransportError
 from plugin import printing
-from plugin.connection import Failed, Session, carry_out
-from plugin.flags import NAME, Flags, Verb, flags_of
+from plugin.command import Subjects, on_objects
+from plugin.connection import Failed, Session
+from plugin.flags import NAME, Flags
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer
-from plugin.printing import note, notes_about_missing, print_lines, print_value
+from plugin.printing import note, notes_about_missing, print_answers, print_lines
 from plugin.reading import Reader, Target
-from plugin.subjects import METAVAR, Subject, parse_subjects
-from plugin.verbs import FLAGS
 from plugin.views.rollout import Progress, State, behind_kubevirt, live_line, progress_of
 from plugin.views.situation import Situation
 
@@ -34,19 +30,14 @@ CHECK_S: Final = 30.0
 TIMED_OUT: Final = "error: timed out waiting for the condition"
 
 
-class Watching(Struct, frozen=True):
-    """How long a command watches. `timeout_s` is 0 for no limit, and `revision` is 0 for any revision."""
+class Display:
+    """Prints nothing during the rollout. At the end, the command prints one document for programs."""
 
-    watch: bool
-    timeout_s: float
-    revision: int
-
-
-class Display(Protocol):
-    def show(self, situation: Situation, progress: Progress, seconds: float) -> None: ...
+    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
+        """Show a look at the object. `seconds` is the time since the first look."""
 
 
-class Lines:
+class Lines(Display):
     """Prints one line for each change."""
 
     def __init__(self) -> None:
@@ -58,14 +49,7 @@ class Lines:
         self._last = progress.message
 
 
-class Silent:
-    """Prints nothing during the rollout. At the end, the command prints one document."""
-
-    def show(self, situation: Situation, progress: Progress, seconds: float) -> None:
-        pass
-
-
-class Live:
+class Live(Display):
     """Shows one line on a terminal. Each new state of the rollout overwrites this line."""
 
     def __init__(self, stack: ExitStack) -> None:
@@ -130,28 +114,19 @@ class Watch:
                 warned = True
 
 
-@click.command(
-    "status",
-    cls=Verb,
-    own=FLAGS["rollout status"],
-    help="Show the rollout of a new template until it is finished. The exit code is 1 if the rollout fails.",
+@on_objects(
+    "rollout status",
+    "Show the rollout of a new template until it is finished. The exit code is 1 if the rollout fails.",
 )
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def command(arguments: tuple[str, ...], watch: bool, timeout_s: float, revision: int, **values: Any) -> None:
-    subjects, flags = parse_subjects(arguments), flags_of(values)
-    watching = Watching(watch, timeout_s, revision)
-    carry_out(flags, lambda session: run(session, subjects, watching))
-
-
-async def run(session: Session, subjects: tuple[Subject, ...], watching: Watching) -> None:
+async def command(session: Session, subjects: Subjects, watch: bool, timeout_s: float, revision: int) -> None:
     """Show each rollout, one after the other. Raise Failed if a rollout fails. Raise ApiError if a request fails."""
     reader = Reader(session, session.namespace)
     targets = await reader.some_targets(subjects, session.flags.selector)
     finished = []
     try:
-        async with asyncio.timeout(watching.timeout_s or None):
+        async with asyncio.timeout(timeout_s or None):
             for target in targets:
-                finished.append(await _follow(Watch(session, reader, target), watching, session.flags))
+                finished.append(await _follow(Watch(session, reader, target), session.flags, revision, watch=watch))
     except TimeoutError as error:
         raise Failed(TIMED_OUT) from error
     finally:
@@ -159,11 +134,11 @@ async def run(session: Session, subjects: tuple[Subject, ...], watching: Watchin
     _print_results(session.flags, finished)
 
 
-async def _follow(watch: Watch, watching: Watching, flags: Flags) -> Progress:
+async def _follow(target: Watch, flags: Flags, revision: int, *, watch: bool) -> Progress:
     """Show one rollout until it ends. Without `watch`, look once. Raise Failed if the rollout fails."""
     with ExitStack() as stack:
-        display = _display(stack, flags, watch=watching.watch)
-        progress = await _last_progress(watch, watching, display)
+        display = _display(stack, flags, watch=watch)
+        progress = await _last_progress(target, display, revision, watch=watch)
     if progress.state is State.FAILED:
         if flags.output:
             _print_results(flags, [progress])
@@ -173,21 +148,21 @@ async def _follow(watch: Watch, watching: Watching, flags: Flags) -> Progress:
     return progress
 
 
-async def _last_progress(watch: Watch, watching: Watching, display: Display) -> Progress:
+async def _last_progress(target: Watch, display: Display, revision: int, *, watch: bool) -> Progress:
     loop = asyncio.get_running_loop()
     started = loop.time()
-    situation = await watch.look()
+    situation = await target.look()
     while True:
-        progress = progress_of(situation, pinned=watching.revision)
+        progress = progress_of(situation, pinned=revision)
         display.show(situation, progress, loop.time() - started)
-        if progress.state is not State.WAITING or not watching.watch:
+        if progress.state is not State.WAITING or not watch:
             return progress
-        situation = await watch.look_again()
+        situation = await target.look_again()
 
 
 def _display(stack: ExitStack, flags: Flags, *, watch: bool) -> Display:
     if flags.output:
-        return Silent()
+        return Display()
     if watch and printing.is_terminal():
         try:
             return Live(stack)
@@ -200,5 +175,5 @@ def _print_results(flags: Flags, finished: list[Progress]) -> None:
     if flags.output == NAME:
         for each in finished:
             print(each.name)
-    elif flags.output:
-        print_value(finished[0] if len(finished) == 1 else finished, flags.output)
+    else:
+        print_answers(finished, flags.output)

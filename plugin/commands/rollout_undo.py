@@ -3,61 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
 
-import click
 import msgspec
 
 from controller.kinds import POOLS
-from plugin.asking import confirm
+from plugin.command import Subjects, on_objects
 from plugin.commands.rollout_history import Past, past_of
-from plugin.connection import Failed, Session, carry_out
-from plugin.flags import NONE, Verb, flags_of
+from plugin.connection import Session
+from plugin.flags import NONE
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE
 from plugin.printing import note, notes_about_missing
 from plugin.reading import Reader, Target
-from plugin.subjects import METAVAR, Subject, parse_subjects
-from plugin.verbs import FLAGS
 from plugin.views.disks import lost_by_undo
 from plugin.views.edits import Edit, edited
-from plugin.views.history import Entry, HistoryError, find_revision, owner_in_git, previous_revision, undo_edits
+from plugin.views.history import Entry, find_revision, owner_in_git, previous_revision, undo_edits
 from plugin.views.set_history import staying_note, staying_vmis
-from plugin.views.steering import is_paused
-from plugin.writing import write
+from plugin.views.steering import Refused, is_paused
+from plugin.writing import confirm, write
 
 
-@click.command(
-    "undo",
-    cls=Verb,
-    own=FLAGS["rollout undo"],
-    help="Return an object to an earlier template. The VMs of a pool follow by its update strategy. The VMIs of a set "
+@on_objects(
+    "rollout undo",
+    "Return an object to an earlier template. The VMs of a pool follow by its update strategy. The VMIs of a set "
     "follow only if the set has a rolling update.",
 )
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def command(arguments: tuple[str, ...], to_revision: int, yes: bool, **values: Any) -> None:
-    subjects, flags = parse_subjects(arguments), flags_of(values)
-    carry_out(flags, lambda session: run(session, subjects, to_revision, yes=yes))
-
-
-async def run(session: Session, subjects: tuple[Subject, ...], number: int, *, yes: bool) -> None:
-    """Return each object to an earlier template. Raise Failed, ApiError."""
+async def command(session: Session, subjects: Subjects, to_revision: int, yes: bool) -> None:
     reader = Reader(session, session.namespace)
     for target in await reader.some_targets(subjects, session.flags.selector):
-        await _undo(session, reader, target, number, yes=yes)
+        await _undo(session, reader, target, to_revision, yes=yes)
 
 
 async def _undo(session: Session, reader: Reader, target: Target, number: int, *, yes: bool) -> None:
     past = await past_of(session, reader, target)
     if is_paused(target.document):
         resume = f"kubectl vmherd rollout resume {target.kind.short_names[0]}/{target.key.name}"
-        raise Failed(
-            f"error: you cannot roll back a paused {target.kind.noun}; resume it first with '{resume}' and try again"
+        raise Refused(
+            f"you cannot roll back a paused {target.kind.noun}; resume it first with '{resume}' and try again"
         )
-    try:
-        entry = find_revision(past.history, number) if number else previous_revision(past.history)
-        edits = undo_edits(target.document, entry)
-    except HistoryError as error:
-        raise Failed(f"error: {error}") from error
+    entry = find_revision(past.history, number) if number else previous_revision(past.history)
+    edits = undo_edits(target.document, entry)
     if entry.has_present_template:
         why = f"skipped rollback (current template already matches revision {entry.row.revision})"
         await write(session, target, (), why)

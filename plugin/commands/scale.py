@@ -2,48 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-import click
 import msgspec
 
-from informers.objects import PatchType
-from plugin.connection import Failed, Session, carry_out
-from plugin.flags import CLIENT, JSON, NAME, YAML, Verb, flags_of
+from plugin.command import Subjects, on_objects
+from plugin.connection import Session
+from plugin.flags import CLIENT, FOR_PROGRAMS, NAME
 from plugin.other_writer import note_about_other_writer
 from plugin.printing import note, notes_about_missing, print_lines, print_value
 from plugin.reading import Reader, Target
-from plugin.subjects import METAVAR, Subject, parse_subjects
-from plugin.verbs import FLAGS
 from plugin.views.scaling import preview, preview_lines
-from plugin.views.steering import is_paused
-from plugin.writing import params_of, report
+from plugin.views.steering import Refused, is_paused
+from plugin.writing import report, write_replicas
 
 
-@click.command(
-    "scale",
-    cls=Verb,
-    own=FLAGS["scale"],
-    help="Set the number of VMs. With --dry-run=client, print which VMs the controller would delete or create.",
+@on_objects(
+    "scale", "Set the number of VMs. With --dry-run=client, print which VMs the controller would delete or create."
 )
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def command(arguments: tuple[str, ...], replicas: int, current_replicas: int | None, **values: Any) -> None:
-    subjects, flags = parse_subjects(arguments), flags_of(values)
-    carry_out(flags, lambda session: run(session, subjects, replicas, current_replicas))
-
-
-async def run(session: Session, subjects: tuple[Subject, ...], replicas: int, expected: int | None) -> None:
-    """Scale each object. Raise Failed, ApiError."""
+async def command(session: Session, subjects: Subjects, replicas: int, current_replicas: int | None) -> None:
+    """Scale each object. If an object has another number than `current_replicas`, raise Refused."""
     reader = Reader(session, session.namespace)
     targets = await reader.some_targets(subjects, session.flags.selector)
     for target in targets:
-        found = 1 if target.owner.spec.replicas is None else target.owner.spec.replicas
-        if expected is not None and found != expected:
-            raise Failed(f"error: Expected replicas to be {expected}, was {found}")
+        if current_replicas is not None and target.wanted != current_replicas:
+            raise Refused(f"Expected replicas to be {current_replicas}, was {target.wanted}")
         if session.flags.dry_run == CLIENT:
             await _preview(session, reader, target, replicas)
         else:
-            await _scale(session, target, replicas, expected)
+            await _scale(session, target, replicas, is_exact=current_replicas is not None)
     if session.flags.dry_run == CLIENT:
         await note_about_other_writer(session, targets)
     notes_about_missing(reader.missing.values())
@@ -55,9 +40,9 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
     """
     snapshot = await reader.snapshot(target)
     if snapshot is None:
-        raise Failed("".join(f"error: there is no preview: {line}\n" for line in reader.missing.values()))
+        raise reader.refusal("there is no preview: ")
     given = preview(snapshot, replicas)
-    if session.flags.output in (JSON, YAML):
+    if session.flags.output in FOR_PROGRAMS:
         print_value({"name": target.path, **msgspec.to_builtins(given)}, session.flags.output)
     elif session.flags.output == NAME:
         print(target.path)
@@ -65,19 +50,8 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
         print_lines(preview_lines(given))
 
 
-async def _scale(session: Session, target: Target, replicas: int, expected: int | None) -> None:
-    """Write the number through the subresource `scale`, as kubectl does. Raise ApiError."""
-    body: dict[str, Any] = {"spec": {"replicas": replicas}, "metadata": {"uid": target.owner.metadata.uid}}
-    if expected is not None:
-        # The number was read from this version of the object.
-        body["metadata"]["resourceVersion"] = target.owner.metadata.resource_version
-    answer = await session.request(
-        "PATCH",
-        target.resource.path(*target.key, "scale"),
-        params=params_of(session.flags),
-        body=msgspec.json.encode(body),
-        content_type=PatchType.MERGE,
-    )
+async def _scale(session: Session, target: Target, replicas: int, *, is_exact: bool) -> None:
+    answer = await write_replicas(session, target, replicas, is_exact=is_exact)
     report(session.flags, target.path, msgspec.json.decode(answer), "scaled")
     if is_paused(target.document) and not session.flags.output:
         note(f"Note: the {target.kind.noun} is paused, so nothing is scaled until it is resumed.")

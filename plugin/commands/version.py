@@ -5,16 +5,14 @@ from __future__ import annotations
 import sys
 from typing import Any
 
-import click
-
 from controller.cli import version_line
 from controller.version import version
-from plugin.flags import Verb, flags_of
+from plugin.command import verb
+from plugin.flags import flags_of
 from plugin.printing import print_value
-from plugin.verbs import FLAGS
 
 
-@click.command("version", cls=Verb, own=FLAGS["version"], help="Print the version. No cluster is needed.")
+@verb("version", "Print the version. No cluster is needed.")
 def command(**values: Any) -> None:
     flags = flags_of(values)
     if flags.output:

@@ -10,7 +10,8 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import choose_claims
-from controller.pool.members.revisions import read_revisions, template_of
+from controller.pool.members.revisions import template_of
+from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.steps import PendingStep, Step
 from controller.pool.rollout.update import pending_steps
@@ -31,7 +32,7 @@ def disk_steps(snapshot: Snapshot) -> list[PendingStep]:
     if isinstance(intent, FieldError) or owner.spec.paused or owner.metadata.deletion_timestamp is not None:
         return []
     members = choose_claims(snapshot, intent).kept.where(lambda each: not is_deleting(each.vm))
-    steps = pending_steps(snapshot, intent, read_revisions(snapshot, intent.template), members)
+    steps = pending_steps(situation_of(snapshot, intent, members))
     return [each for each in steps if each.step is Step.RECREATE or each.sizes]
 
 

@@ -10,9 +10,9 @@ import msgspec
 from msgspec import Struct
 
 from controller.kubevirt.vm_types import ControllerRevision
-from plugin.views.ages import age
 from plugin.views.edits import Document, Edit, field
-from plugin.views.tables import table
+from plugin.views.steering import Refused
+from plugin.views.tables import age, table
 
 GITOPS: Final[Mapping[str, str]] = {
     "argocd.argoproj.io/tracking-id": "Argo CD",
@@ -67,10 +67,6 @@ class History(Struct, frozen=True, kw_only=True):
         return tuple(entry.row for entry in self.entries)
 
 
-class HistoryError(Exception):
-    """The history has no revision to return to. `str(error)` is a line for the user."""
-
-
 def in_order(revisions: Iterable[ControllerRevision]) -> list[ControllerRevision]:
     """Return the revisions that stay, the oldest first."""
     staying = [each for each in revisions if each.metadata.deletion_timestamp is None]
@@ -102,31 +98,31 @@ def history_lines(history: History, now: datetime, *, width: int = 0) -> list[st
 
 
 def find_revision(history: History, number: int) -> Entry:
-    """Return the revision with this number. Raise HistoryError if there is none."""
+    """Return the revision with this number. Raise Refused if there is none."""
     for each in history.entries:
         if each.row.revision == number:
             return each
     known = ", ".join(str(row.revision) for row in history.rows) or "none"
-    raise HistoryError(f"unable to find specified revision {number} in history (revisions: {known})")
+    raise Refused(f"unable to find specified revision {number} in history (revisions: {known})")
 
 
 def previous_revision(history: History) -> Entry:
-    """Return the newest revision with another template than the owner. Raise HistoryError if there is none."""
+    """Return the newest revision with another template than the owner. Raise Refused if there is none."""
     for each in reversed(history.entries):
         if not each.has_present_template:
             return each
-    raise HistoryError(f'no rollout history found for {history.noun} "{history.name}"')
+    raise Refused(f'no rollout history found for {history.noun} "{history.name}"')
 
 
 def template_in(entry: Entry) -> Document:
-    """Return the fields of a revision from which VMs are created. Raise HistoryError if the revision cannot be read."""
+    """Return the fields of a revision from which VMs are created. Raise Refused if the revision cannot be read."""
     if entry.template is None:
-        raise HistoryError(f"revision {entry.row.revision} cannot be read")
+        raise Refused(f"revision {entry.row.revision} cannot be read")
     return entry.template
 
 
 def undo_edits(owner: Document, entry: Entry) -> tuple[Edit, ...]:
-    """Return the changes that give the owner the template of this revision. Raise HistoryError."""
+    """Return the changes that give the owner the template of this revision. Raise Refused."""
     template_in(entry)
     return tuple(edit for edit in entry.edits if field(owner, edit.path) != edit.value)
 

@@ -7,9 +7,8 @@ from datetime import datetime
 
 from msgspec import Struct
 
-from plugin.views.ages import age
 from plugin.views.situation import Member, Situation
-from plugin.views.tables import table
+from plugin.views.tables import age, table
 
 UPDATING = "Updating"
 

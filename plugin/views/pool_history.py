@@ -26,7 +26,7 @@ TEMPLATE_FIELDS: Final = (
 """The fields of a pool's spec that decide how VMs are created."""
 
 
-def history_of_pool(snapshot: Snapshot, *, counts: bool = True) -> History:
+def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
     """Return the history of a pool. `counts` is False if the snapshot lacks the VMs, so their number is not known."""
     intent = parse_intent(snapshot.owner)
     present = None if isinstance(intent, FieldError) else read_revisions(snapshot, intent.template)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from datetime import datetime
+from typing import Any
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
@@ -11,39 +12,37 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import (
     MOST_DISRUPTIVE,
     PARTITION,
-    REMOVE,
-    is_marked,
-    is_protected,
     is_takeover_held,
 )
-from controller.kubevirt.pool_types import PoolStatus
+from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting, is_ready, revision_of
-from controller.pool.members.downtime import stuck_since
+from controller.pool.members.downtime import member_stuck_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
+from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
-from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
+from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
 from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.intent import Intent, parse_intent
+from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
 from informers.meta import annotations_of
 from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm
 from plugin.views.situation import (
-    PROTECTED,
     Member,
+    Planned,
     Situation,
-    failures_of,
     finalizers_of,
-    identity_of,
-    is_observed,
+    marks_of,
     not_yet_tried,
-    stall_of,
+    situation_in_plan,
 )
 
 PLAIN = 10**9
@@ -57,7 +56,9 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     intent = parsed if isinstance(parsed, Intent) else None
     revisions = read_revisions(snapshot, intent.template) if intent is not None else None
     machines = sorted(snapshot.members, key=lambda each: (_ordinal(snapshot, each), each.metadata.name))
-    since = {each.metadata.name: start for each in machines if (start := stuck_since(snapshot, each)) is not None}
+    since = {
+        each.metadata.name: start for each in machines if (start := member_stuck_since(snapshot, each)) is not None
+    }
     members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name)) for each in machines)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     left_out = _left_out(snapshot, intent, revisions)
@@ -65,12 +66,13 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     counted = count_unavailable(snapshot, staying, min_ready_of(snapshot))
     target = wanted - left_out
     updated = status.updated_replicas or 0
-    return Situation(
-        identity=identity_of(POOLS, snapshot.pools.group, owner.metadata),
-        created=owner.metadata.creation_timestamp,
+    return situation_in_plan(
+        POOLS,
+        snapshot.pools.group,
+        snapshot,
+        Planned(plan, status),
+        since,
         wanted=wanted,
-        total=status.replicas or 0,
-        ready=status.ready_replicas or 0,
         updated=updated,
         target=target,
         unavailable=counted.unavailable + max(wanted - len(staying), 0),
@@ -78,21 +80,12 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
         revision=revision_number(snapshot, status.update_revision or ""),
         old_revision=revision_number(snapshot, status.current_revision or ""),
-        status=status.printable_status or "",
         members=members,
-        plan=plan,
-        is_observed=is_observed(owner.metadata, (owner.status or PoolStatus()).observed_generation),
-        is_paused=bool(owner.spec.paused),
-        is_deleting=owner.metadata.deletion_timestamp is not None,
-        finalizers=finalizers_of(owner.metadata),
-        failures=failures_of(status.conditions, (owner.status or PoolStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
         left_out=_why_left_out(snapshot, left_out),
         takeover_held=is_takeover_held(owner.metadata),
         recreation_held=any(each.needs_user and MOST_DISRUPTIVE in each.reason for each in disk_steps(snapshot)),
-        stalled=stall_of(status.conditions, members, since, snapshot.now),
-        wrong=tuple(each.text for each in snapshot.wrong_annotations),
     )
 
 
@@ -113,10 +106,9 @@ def _left_out(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | 
     """Return the number of outdated members that the partition or the update selectors leave out."""
     if intent is None or revisions is None:
         return 0
-    partition = partition_of(snapshot)
     return sum(
         not is_updated(revisions, each)
-        and not (allows(intent.update.selection, each.vm) and _ordinal(snapshot, each) >= partition)
+        and not (allows(intent.update.selection, each.vm) and _ordinal(snapshot, each) >= intent.partition)
         for each in _staying(snapshot)
     )
 
@@ -140,7 +132,7 @@ def _by_hand(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | N
     number = f"{len(outdated)} VMs are outdated"
     if intent.update.strategy is Strategy.UNMANAGED:
         return f"{number}, and spec.updateStrategy unmanaged leaves them so"
-    pending = pending_steps(snapshot, intent, revisions, _staying(snapshot))
+    pending = pending_steps(situation_of(snapshot, intent, _staying(snapshot)))
     if intent.update.strategy is Strategy.OPPORTUNISTIC and not pending:
         return f"{number} until a user restarts them: spec.updateStrategy is opportunistic"
     return ""
@@ -152,21 +144,30 @@ def _staying(snapshot: Snapshot) -> Machines:
 
 def _member(snapshot: Snapshot, revisions: Revisions | None, machine: Machine, since: datetime | None) -> Member:
     vm, vmi = machine.vm, machine.vmi
+    return member_of(
+        vm,
+        vmi,
+        revision=_revision(snapshot, revision_of(vm)),
+        running_revision=_revision(snapshot, vmi_revision_of(vmi)) if vmi is not None else "",
+        is_updated=revisions is not None and is_updated(revisions, machine),
+        unready_since=since,
+    )
+
+
+def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, **fields: Any) -> Member:
+    """Return a VM of a pool with what the VM and its VMI show. `fields` has the other fields."""
     return Member(
         kind="vm",
         name=vm.metadata.name,
-        revision=_revision(snapshot, revision_of(vm)),
-        running_revision=_revision(snapshot, vmi_revision_of(vmi)) if vmi is not None else "",
         status=status_of_vm(vm),
         is_ready=is_ready(vm),
-        is_updated=revisions is not None and is_updated(revisions, machine),
         is_deleting=is_deleting(vm),
         node=vmis.node_of(vmi) if vmi is not None else "",
         created=vm.metadata.creation_timestamp,
         problem=problem_of_vm(vm, vmi),
-        unready_since=since,
         finalizers=finalizers_of(vm.metadata),
-        note=", ".join(marks_of(vm)),
+        note=marks_of(vm.metadata),
+        **fields,
     )
 
 
@@ -175,8 +176,21 @@ def _revision(snapshot: Snapshot, name: str) -> str:
     return revision_number(snapshot, name) if any(r.metadata.name == name for r in snapshot.revisions) else name
 
 
-def marks_of(vm: VirtualMachine) -> Iterable[str]:
-    if is_protected(vm.metadata):
-        yield PROTECTED
-    if is_marked(vm.metadata, REMOVE):
-        yield "removed first"
+def visible_members(
+    owner: Pool, found: Iterable[tuple[VirtualMachine, VirtualMachineInstance | None]]
+) -> tuple[Member, ...]:
+    """Return the VMs of a pool. The current revision and the numbers of revisions come from names alone."""
+    current = (owner.status.update_revision if owner.status is not None else None) or ""
+    members = [(_visible_ordinal(owner, vm), _visible_member(owner, vm, vmi, current)) for vm, vmi in found]
+    return tuple(member for _, member in sorted(members, key=lambda each: (each[0], each[1].name)))
+
+
+def _visible_ordinal(owner: Pool, vm: VirtualMachine) -> int:
+    ordinal = ordinal_of(vm.metadata.name, owner.metadata.name)
+    return PLAIN if ordinal is None else ordinal
+
+
+def _visible_member(owner: Pool, vm: VirtualMachine, vmi: VirtualMachineInstance | None, current: str) -> Member:
+    revision = revision_of(vm)
+    shown = revision.removeprefix(f"{owner.metadata.name}-")
+    return member_of(vm, vmi, revision=shown, is_updated=bool(current) and revision == current)

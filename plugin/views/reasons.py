@@ -14,10 +14,9 @@ from controller.leaderelection.lease import Lease
 from controller.pool.rollout.brake import PROCEED
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
-from plugin.views.ages import age, short
 from plugin.views.listing import deletion_of, listed, reason_of
 from plugin.views.situation import PROTECTED, Member, Situation
-from plugin.views.tables import printable
+from plugin.views.tables import age, printable, short
 from plugin.views.upcoming import Upcoming
 
 LISTED = 3

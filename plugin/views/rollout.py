@@ -9,8 +9,8 @@ from enum import StrEnum
 
 from msgspec import Struct, structs
 
-from plugin.views.ages import short
 from plugin.views.situation import Situation
+from plugin.views.tables import short
 
 BAR = 12
 """The number of characters of the progress bar."""

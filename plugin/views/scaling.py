@@ -26,7 +26,7 @@ from controller.pool.plan import plan as plan_pool
 from controller.pool.spec.intent import Intent as PoolIntent
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Strategy
-from controller.replicas.costs import deletion_cost
+from controller.replicas.settings import deletion_cost
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
@@ -67,10 +67,10 @@ def preview(snapshot: PoolSnapshot | SetSnapshot, replicas: int) -> ScalePreview
 def preview_lines(given: ScalePreview) -> list[str]:
     lines = []
     if given.leaving:
-        line = f"would leave:  {_listed(_text(each) for each in given.leaving)}"
-        lines.append(line + (f"     stays though next: {_stays(given.staying)}" if given.staying else ""))
+        line = f"would leave:  {_texts(given.leaving)}"
+        lines.append(line + (f"     stays though next: {_texts(given.staying)}" if given.staying else ""))
     elif given.staying:
-        lines.append(f"stays though next: {_stays(given.staying)}")
+        lines.append(f"stays though next: {_texts(given.staying)}")
     if given.creating:
         lines.append(f"would create: {_listed(given.creating)}")
     if given.disks:
@@ -114,16 +114,11 @@ def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: Machines, sur
     unmarked = choose_for_removal(snapshot, intent.scale_in.selection, without_marks).ranked[:surplus]
     names = {each.metadata.name for each in unmarked}
     protected = [each for each in staying if is_protected(each.metadata) and each.metadata.name in names]
-    stays = [Leaving(name=each.metadata.name, why=PROTECT) for each in protected]
-    stays += [
-        Leaving(name=vm.metadata.name, why=candidates.delicate[vm.metadata.uid])
-        for vm in chosen
-        if vm.metadata.uid in candidates.delicate
-    ]
+    delicate = [(vm, reason) for vm in chosen if (reason := candidates.delicate.get(vm.metadata.uid)) is not None]
     missing = surplus - len(candidates.ranked)
     return ScalePreview(
-        leaving=tuple(Leaving(name=vm.metadata.name, why=_why(vm.metadata, vms.is_ready(vm))) for vm in leaving),
-        staying=tuple(stays),
+        leaving=_names((vm, _why(vm.metadata, vms.is_ready(vm))) for vm in leaving),
+        staying=_names([*((each, PROTECT) for each in protected), *delicate]),
         disks=_disks(snapshot, intent, leaving),
         held=f"{missing} surplus virtual machines may not be deleted" if missing > 0 else "",
     )
@@ -139,20 +134,20 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
     if surplus <= 0:
         return ScalePreview(creating=_created(plan), held=plan.held)
     chosen = rank_for_removal(active)[:surplus]
+    paused = [vmi for vmi in chosen if vmis.is_paused(vmi)]
     leaving = [vmi for vmi in chosen if not vmis.is_paused(vmi)]
     names = {vmi.metadata.name for vmi in rank_for_removal(group_vmis(map(_unprotected_vmi, active)))[:surplus]}
     stays = [vmi for vmi in active if is_protected(vmi.metadata) and vmi.metadata.name in names]
     missing = surplus - len(chosen)
     return ScalePreview(
-        leaving=tuple(
-            Leaving(name=each.metadata.name, why=_why(each.metadata, vmis.is_ready(each))) for each in leaving
-        ),
-        staying=(
-            *(Leaving(name=each.metadata.name, why=PROTECT) for each in stays),
-            *(Leaving(name=each.metadata.name, why=IS_PAUSED) for each in chosen if vmis.is_paused(each)),
-        ),
+        leaving=_names((each, _why(each.metadata, vmis.is_ready(each))) for each in leaving),
+        staying=_names([*((each, PROTECT) for each in stays), *((each, IS_PAUSED) for each in paused)]),
         held=f"{missing} surplus VMIs are protected" if missing > 0 else "",
     )
+
+
+def _names(reasons: Iterable[tuple[VirtualMachine | Machine | VirtualMachineInstance, str]]) -> tuple[Leaving, ...]:
+    return tuple(Leaving(name=each.metadata.name, why=why) for each, why in reasons)
 
 
 def _unprotected(machine: Machine) -> Machine:
@@ -196,12 +191,8 @@ def _disks(snapshot: PoolSnapshot, intent: PoolIntent, leaving: Collection[Virtu
     return f"kept (statePreservation {block.state_preservation})" if block is not None else "kept"
 
 
-def _text(each: Leaving) -> str:
-    return f"{each.name} ({each.why})" if each.why else each.name
-
-
-def _stays(staying: Iterable[Leaving]) -> str:
-    return _listed(_text(each) for each in staying)
+def _texts(machines: Iterable[Leaving]) -> str:
+    return _listed(f"{each.name} ({each.why})" if each.why else each.name for each in machines)
 
 
 def _listed(texts: Iterable[str]) -> str:

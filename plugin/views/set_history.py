@@ -30,7 +30,7 @@ MOST_CHANGES: Final = 3
 _decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
 
 
-def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], *, counts: bool = True) -> History:
+def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], *, counts: bool) -> History:
     """Return the history of a set. `revisions` are the revisions that the set controls, with their data.
 
     `counts` is False if the snapshot lacks the VMIs, so their number is not known.

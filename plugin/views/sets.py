@@ -8,8 +8,8 @@ from datetime import datetime
 
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
-from controller.kubevirt.annotations import ADOPTED_TEMPLATE, PROTECT, REMOVE, ROLLING_UPDATE, TEMPLATE_HASH, is_marked
-from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.annotations import ADOPTED_TEMPLATE, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_deleting, is_ready, node_of
 from controller.replicas.catalogue import Place
@@ -23,15 +23,13 @@ from controller.replicaset.template import Template, has_hash, is_updated
 from informers.meta import annotations_of, labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
 from plugin.views.situation import (
-    PROTECTED,
     Member,
+    Planned,
     Situation,
-    failures_of,
     finalizers_of,
-    identity_of,
-    is_observed,
+    marks_of,
     not_yet_tried,
-    stall_of,
+    situation_in_plan,
 )
 
 
@@ -53,12 +51,13 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     updated = (status.updated_replicas or 0) if template is not None else 0
     by_hand = _by_hand(snapshot, intent, template, active) if updated < len(active) else ""
     rollout = parse_rollout(snapshot, wanted) if intent is not None else None
-    return Situation(
-        identity=identity_of(REPLICA_SETS, snapshot.replicasets.group, owner.metadata),
-        created=owner.metadata.creation_timestamp,
+    return situation_in_plan(
+        REPLICA_SETS,
+        snapshot.replicasets.group,
+        snapshot,
+        Planned(plan, status),
+        since,
         wanted=wanted,
-        total=status.replicas or 0,
-        ready=status.ready_replicas or 0,
         updated=updated,
         target=wanted,
         unavailable=max(wanted - (status.ready_replicas or 0), 0),
@@ -66,18 +65,9 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         percentage=_percentage(owner),
         revision=hashed,
         old_revision=_old_hash(active, template, hashed),
-        status=status.printable_status or "",
         members=members,
-        plan=plan,
-        is_observed=is_observed(owner.metadata, (owner.status or ReplicaSetStatus()).observed_generation),
-        is_paused=bool(owner.spec.paused),
-        is_deleting=owner.metadata.deletion_timestamp is not None,
-        finalizers=finalizers_of(owner.metadata),
-        failures=failures_of(status.conditions, (owner.status or ReplicaSetStatus()).conditions),
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=by_hand,
-        stalled=stall_of(status.conditions, members, since, snapshot.now),
-        wrong=tuple(each.text for each in snapshot.wrong_annotations),
     )
 
 
@@ -117,7 +107,6 @@ def _percentage(owner: ReplicaSet) -> str:
 
 
 def _member(vmi: VirtualMachineInstance, template: Template | None, since: datetime | None) -> Member:
-    marks = {PROTECT: PROTECTED, REMOVE: "removed first"}
     return Member(
         kind="vmi",
         name=vmi.metadata.name,
@@ -132,5 +121,5 @@ def _member(vmi: VirtualMachineInstance, template: Template | None, since: datet
         problem=problem_of_vmi(vmi),
         unready_since=since,
         finalizers=finalizers_of(vmi.metadata),
-        note=", ".join(text for mark, text in marks.items() if is_marked(vmi.metadata, mark)),
+        note=marks_of(vmi.metadata),
     )

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import ObjectMeta
-from plugin.views.ages import short
-from plugin.views.tables import printable
+from plugin.views.tables import printable, short
 
 PROTECTED: Final = "protected"
 """The note of a member that its user protects from scale-in."""
@@ -80,6 +80,13 @@ class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"{self.resource}/{self.name}"
 
 
+class Planned(Struct, frozen=True):
+    """The plan of an object, and the status that the controller would write with this plan."""
+
+    plan: Plan
+    status: Any
+
+
 class Situation(Struct, frozen=True, kw_only=True):
     """The state of one set or pool.
 
@@ -128,6 +135,43 @@ class Situation(Struct, frozen=True, kw_only=True):
         return self.revision or self.old_revision
 
 
+def situation_of_owner(kind: Kind[Any], group: str, owner: Any, **fields: Any) -> Situation:
+    """Return a situation with what the object itself shows. `fields` has the other fields."""
+    meta, status = owner.metadata, owner.status
+    return Situation(
+        identity=identity_of(kind, group, meta),
+        created=meta.creation_timestamp,
+        is_observed=is_observed(meta, status.observed_generation if status is not None else None),
+        is_paused=bool(owner.spec.paused),
+        is_deleting=meta.deletion_timestamp is not None,
+        finalizers=finalizers_of(meta),
+        **fields,
+    )
+
+
+def situation_in_plan(
+    kind: Kind[Any], group: str, snapshot: Any, planned: Planned, since: Mapping[str, datetime], **fields: Any
+) -> Situation:
+    """Return a situation with what the object, its snapshot and its plan show. `fields` has the other fields.
+
+    `since` maps each member that is not ready to the time when this state began.
+    """
+    status, before = planned.status, snapshot.owner.status
+    return situation_of_owner(
+        kind,
+        group,
+        snapshot.owner,
+        total=status.replicas or 0,
+        ready=status.ready_replicas or 0,
+        status=status.printable_status or "",
+        plan=planned.plan,
+        failures=failures_of(status.conditions, before.conditions if before is not None else None),
+        stalled=stall_of(status.conditions, fields["members"], since, snapshot.now),
+        wrong=tuple(each.text for each in snapshot.wrong_annotations),
+        **fields,
+    )
+
+
 def identity_of(kind: Kind[Any], group: str, meta: ObjectMeta) -> Identity:
     names = kind.own_short_names if group == kind.own_group else kind.short_names
     return Identity(
@@ -159,6 +203,12 @@ def not_yet_tried(plan: Plan) -> tuple[Outcome, ...]:
 def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
     """Return the finalizers that delay the deletion of an object. An object that stays has none."""
     return tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else ()
+
+
+def marks_of(meta: ObjectMeta) -> str:
+    """Return the marks of a user for scale-in, separated by commas."""
+    marks = (PROTECTED if is_protected(meta) else "", "removed first" if is_marked(meta, REMOVE) else "")
+    return ", ".join(filter(None, marks))
 
 
 def is_observed(meta: ObjectMeta, observed: int | None) -> bool:

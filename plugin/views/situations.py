@@ -12,15 +12,7 @@ from controller.replicas.wrong_annotations import wrong_on
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
-from plugin.views.situation import (
-    Member,
-    Situation,
-    failures_of,
-    finalizers_of,
-    identity_of,
-    is_observed,
-    stall_message,
-)
+from plugin.views.situation import Member, Situation, failures_of, situation_of_owner, stall_message
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
@@ -45,16 +37,17 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tupl
     KubeVirt's own controller writes no number of updated VMs. If the status lacks this number, all VMs count as
     updated.
     """
-    status, meta = owner.status, owner.metadata
+    status = owner.status
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
     total, ready, updated = (
         (getattr(status, name) if status is not None else None)
         for name in ("replicas", "ready_replicas", "updated_replicas")
     )
     conditions = status.conditions if status is not None else None
-    return Situation(
-        identity=identity_of(kind, group, meta),
-        created=meta.creation_timestamp,
+    return situation_of_owner(
+        kind,
+        group,
+        owner,
         wanted=wanted,
         total=total or 0,
         ready=ready or 0,
@@ -65,13 +58,9 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tupl
         old_revision=_revision(owner, "current_revision"),
         status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
         members=members,
-        is_observed=is_observed(meta, status.observed_generation if status is not None else None),
-        is_paused=bool(owner.spec.paused),
-        is_deleting=meta.deletion_timestamp is not None,
-        finalizers=finalizers_of(meta),
         failures=failures_of(conditions),
         stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
-        wrong=wrong_on(meta, Place.POOL if kind is POOLS else Place.SET),
+        wrong=wrong_on(owner.metadata, Place.POOL if kind is POOLS else Place.SET),
     )
 
 

@@ -1,8 +1,16 @@
-"""Tables in the form of kubectl: a line of headers, columns with two or more spaces between them, no borders."""
+"""Tables in the form of kubectl, with colours and ages.
+
+A table is a line of headers, and columns with two or more spaces between them, without borders.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Final
+
+from controller.apimachinery.conditions import with_timezone
 
 GAP = 3
 
@@ -25,3 +33,60 @@ def printable(text: str) -> str:
     become `?`.
     """
     return "".join(each if each.isprintable() else "?" for each in " ".join(text.split()))
+
+
+RED, GREEN, YELLOW, BOLD, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[1m", "\x1b[0m"
+
+GOOD: Final = frozenset({"Running", "Succeeded", "Stopped"})
+BAD: Final = re.compile(r"Degraded|Failed|.*BackOff|Err.*|.*Error|.*Unschedulable")
+WORD: Final = re.compile(r"\A\S+")
+TOPICS: Final = {"held": YELLOW, "cause": RED, "try": GREEN}
+TOPIC: Final = re.compile(r"\A  (\w+)(?= )")
+
+
+def coloured_column(lines: Iterable[str], start: int) -> list[str]:
+    """Return the lines with a colour for the word at this position."""
+    return [line[:start] + WORD.sub(lambda word: _state(word[0]), line[start:]) for line in lines]
+
+
+def coloured_topic(line: str) -> str:
+    """Return a line of `why` with a colour for its topic. The summary has none."""
+    return TOPIC.sub(lambda topic: f"  {TOPICS.get(topic[1], BOLD)}{topic[1]}{PLAIN}", line)
+
+
+def _state(word: str) -> str:
+    colour = GREEN if word in GOOD else RED if BAD.fullmatch(word) else YELLOW
+    return f"{colour}{word}{PLAIN}"
+
+
+MINUTE = 60
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+def age(then: datetime | None, now: datetime) -> str:
+    """Return the time since `then`, or `<unknown>` if `then` is None."""
+    then = with_timezone(then)
+    return "<unknown>" if then is None else short((now - then).total_seconds())
+
+
+def short(seconds: float) -> str:
+    """Return a duration with one or two units, as kubectl does."""
+    whole = max(int(seconds), 0)
+    if whole < 2 * MINUTE:
+        return f"{whole}s"
+    if whole < 10 * MINUTE:
+        return _two(whole, MINUTE, "m", 1, "s")
+    if whole < 3 * HOUR:
+        return f"{whole // MINUTE}m"
+    if whole < 8 * HOUR:
+        return _two(whole, HOUR, "h", MINUTE, "m")
+    if whole < 2 * DAY:
+        return f"{whole // HOUR}h"
+    return _two(whole, DAY, "d", HOUR, "h") if whole < 8 * DAY else f"{whole // DAY}d"
+
+
+def _two(seconds: int, large: int, large_unit: str, small: int, small_unit: str) -> str:
+    first, rest = divmod(seconds, large)
+    second = rest // small
+    return f"{first}{large_unit}" + (f"{second}{small_unit}" if second else "")

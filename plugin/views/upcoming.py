@@ -21,7 +21,7 @@ from controller.pool.healing.failing import FailingVM, failing_vms
 from controller.pool.healing.records import read_records
 from controller.pool.health import plan_progress as pool_progress
 from controller.pool.leaving.claims import choose_claims
-from controller.pool.members.revisions import read_revisions
+from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.spec.intent import parse_intent as parse_pool
@@ -29,20 +29,18 @@ from controller.pool.spec.policies import Healing
 from controller.pool.status import next_status as pool_status
 from controller.replicas.conditions import REPLICA_FAILURE, STALLED
 from controller.replicas.kstatus import plan_deadline
-from controller.replicas.progress import parse_deadline
-from controller.replicas.unready_setting import replace_unready_after
-from controller.replicaset.back_off import find_back_off
+from controller.replicas.settings import parse_deadline
 from controller.replicaset.health import plan_progress as set_progress
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.scale import split_active_and_spent
+from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.status import next_status as set_status
 from controller.runtime.actions import Action, Plan, join, label_of
 from controller.runtime.dry_run import reported_actions
 from informers.ratelimit import LONGEST_ITEM_DELAY_S
-from plugin.views.ages import short
 from plugin.views.situation import not_yet_tried
+from plugin.views.tables import short
 
 ROUNDS: Final = 12
 """The largest number of later times at which the plan is made."""
@@ -141,7 +139,7 @@ def _pool_deadline(snapshot: PoolSnapshot) -> Plan:
     intent = parse_pool(snapshot.owner)
     if isinstance(intent, FieldError):
         return Plan()
-    progress = pool_progress(snapshot, intent, read_revisions(snapshot, intent.template))
+    progress = pool_progress(situation_of(snapshot, intent, snapshot.members))
     return join((progress, _failure_deadline(snapshot)))
 
 
@@ -149,9 +147,8 @@ def _set_deadline(snapshot: SetSnapshot) -> Plan:
     intent = parse_set(snapshot.owner)
     if isinstance(intent, FieldError):
         return Plan()
-    kept = split_active_and_spent(snapshot.members)
-    back_off = find_back_off(snapshot.now, intent.template, kept.active, kept.spent)
-    return join((set_progress(snapshot, intent, kept.active, back_off), _failure_deadline(snapshot)))
+    progress = set_progress(set_situation(snapshot, intent, snapshot.members))
+    return join((progress, _failure_deadline(snapshot)))
 
 
 def _failure_deadline(snapshot: Any) -> Plan:
@@ -170,12 +167,12 @@ def _repeated_writes(status: Any) -> Iterator[Upcoming]:
 
 def _healings(snapshot: PoolSnapshot) -> list[Upcoming]:
     """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
-    intent, unready_limit = parse_pool(snapshot.owner), replace_unready_after(snapshot.owner.metadata)
-    if isinstance(intent, FieldError) or (intent.healing is None and unready_limit is None):
+    intent = parse_pool(snapshot.owner)
+    if isinstance(intent, FieldError) or not intent.heals:
         return []
     members = choose_claims(snapshot, intent).kept
-    records = read_records(snapshot, intent)
-    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
+    situation = situation_of(snapshot, intent, members)
+    failing = failing_vms(situation, read_records(situation))
     by_uid = {each.machine.metadata.uid: each for each in failing}
     found = []
     for vm in (each.vm for each in members):

@@ -1,4 +1,4 @@
-"""This module has the experiments of the demo. A user starts each experiment with a key.
+"""This module has the example objects and the experiments of the demo. A user starts each experiment with a key.
 
 An experiment first looks at the objects as they are. If its change is already made, it has nothing to do. So each key
 can be pressed at any time, in any order, and twice. All functions of this module are pure.
@@ -6,31 +6,15 @@ can be pressed at any time, in any order, and twice. All functions of this modul
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 from msgspec import Struct
 
 from controller.kinds import POOLS, REPLICA_SETS, Kind
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
-from sandbox.demo.examples import (
-    BAD_IMAGE,
-    BEHAVIOR,
-    BROKEN,
-    POOL,
-    POOL_EXAMPLE,
-    POOL_NAME,
-    POOL_SIZE,
-    READY_AFTER,
-    SET_EXAMPLE,
-    SET_NAME,
-    SET_SIZE,
-    UPDATE,
-    Command,
-    changed_vm,
-    merge_patch,
-    pool_template,
-)
 from sandbox.demo.status import (
     Object,
     controller_of,
@@ -42,6 +26,54 @@ from sandbox.demo.status import (
     status_of,
 )
 from sandbox.demo.tables import View
+
+Command: TypeAlias = tuple[str, ...]
+"""A command as a user types it: the program and its arguments."""
+
+EXAMPLES: Final = Path(__file__).parent.parent.parent / "manifests" / "examples"
+SET_EXAMPLE: Final = EXAMPLES / "replicaset-v1alpha3.yaml"
+POOL_EXAMPLE: Final = EXAMPLES / "pool-v1beta1-vm-pool-web.yaml"
+SET_NAME, SET_SIZE = "testreplicaset", 3
+POOL_NAME, POOL_SIZE = "vm-pool-web", 4
+SET, POOL = f"vmirs/{SET_NAME}", f"vmpool/{POOL_NAME}"
+
+EXAMPLE_MAX_UNAVAILABLE: Final = 1
+"""The maximum number of unavailable VMs of the example pool. This pool has 4 VMs, and its maxUnavailable is 25%."""
+
+BROKEN: Final = f"{POOL_NAME}-1"
+"""The VM that the demo breaks."""
+
+READY_AFTER, BEHAVIOR = "sim.vmherd.dev/ready-after", "sim.vmherd.dev/behavior"
+
+
+def merge_patch(resource: str, name: str, change: Any) -> Command:
+    """Return the kubectl command that changes an object with a merge patch."""
+    return "kubectl", "patch", resource, name, "--type", "merge", "-p", json.dumps(change, separators=(",", ":"))
+
+
+def pool_template(annotations: Any) -> dict[str, Any]:
+    """Return the change that gives the template of a pool's VMIs these annotations."""
+    return {"spec": {"virtualMachineTemplate": {"spec": {"template": {"metadata": {"annotations": annotations}}}}}}
+
+
+def changed_vm(name: str, annotations: Any) -> tuple[Command, ...]:
+    """Return the commands that give one VM these annotations, and start the VM again with them."""
+    change = {"spec": {"template": {"metadata": {"annotations": annotations}}}}
+    return merge_patch("vm", name, change), ("kubectl", "delete", "vmi", name, "--ignore-not-found")
+
+
+UPDATE: Final = merge_patch("vmpool", POOL_NAME, pool_template({READY_AFTER: "2s"}))
+"""The command that changes the pool's template.
+
+With the new template, each VM needs two seconds to boot. The pool restarts all VMs.
+"""
+
+BAD_IMAGE: Final = merge_patch("vmpool", POOL_NAME, pool_template({BEHAVIOR: "image-error"}))
+"""The command that gives the pool's template an image that cannot be pulled."""
+
+FAIL: Final = changed_vm(BROKEN, {BEHAVIOR: "fail"})
+"""The two commands that make one VM fail at every start."""
+
 
 MORE_SET, MORE_POOL = SET_SIZE + 2, POOL_SIZE + 2
 DETACHED: Final = f"{POOL_NAME}-2"
@@ -57,14 +89,25 @@ class Step(Struct, frozen=True):
     commands: tuple[Command, ...] = ()
 
 
-class Experiment(Struct, frozen=True, kw_only=True):
-    """One experiment. `lines` are the commands that a user can paste to make the experiment by hand."""
+class Experiment(Struct, frozen=True):
+    """One experiment.
+
+    `look` returns what the experiment does now. Its arguments are all objects, and the pool of the demo. `lines` are
+    the commands that a user can paste to make the experiment by hand.
+    """
 
     key: str
     name: str
     purpose: str
-    decide: Callable[[View], Step]
+    look: Callable[[View, dict[str, Any]], Step]
     lines: tuple[Command, ...]
+    needs_pool: bool = True
+
+    def decide(self, view: View) -> Step:
+        pool = _owner(view, POOLS, POOL_NAME)
+        if pool is None and self.needs_pool:
+            return Step(f"nothing to do: {POOL} does not exist; 0 creates it")
+        return self.look(view, pool or {})
 
 
 def scale_command(resource: str, name: str, replicas: int) -> Command:
@@ -89,23 +132,22 @@ def apply_command(*examples: object) -> Command:
     return "kubectl", "apply", *(part for example in examples for part in ("-f", str(example)))
 
 
-def _scale(view: View) -> Step:
-    wanted = ((REPLICA_SETS, "vmirs", SET_NAME, MORE_SET), (POOLS, "vmpool", POOL_NAME, MORE_POOL))
+def _scale(view: View, pool: dict[str, Any]) -> Step:
     sizes = f"the set to {MORE_SET} VMIs and the pool to {MORE_POOL} VMs"
+    replica_set = _owner(view, REPLICA_SETS, SET_NAME)
+    wanted = ((replica_set, "vmirs", SET_NAME, MORE_SET), (pool, "vmpool", POOL_NAME, MORE_POOL))
     commands = tuple(
         scale_command(resource, name, size)
-        for kind, resource, name, size in wanted
-        if (owner := _owner(view, kind, name)) is not None and owner["spec"].get("replicas", 1) != size
+        for owner, resource, name, size in wanted
+        if owner and owner["spec"].get("replicas", 1) != size
     )
     if commands:
         return Step(f"scale {sizes}", commands)
     return Step(f"nothing to do: the set has {MORE_SET} VMIs and the pool {MORE_POOL} VMs; 0 goes back")
 
 
-def _update(view: View) -> Step:
-    annotations = _template_annotations(_owner(view, POOLS, POOL_NAME))
-    if annotations is None:
-        return _no_pool()
+def _update(view: View, pool: dict[str, Any]) -> Step:
+    annotations = _template_annotations(pool)
     if BEHAVIOR in annotations:
         repaired = merge_patch("vmpool", POOL_NAME, pool_template({READY_AFTER: "2s", BEHAVIOR: None}))
         return Step("give the pool a template with a good image: VMs restart one at a time", (repaired,))
@@ -114,10 +156,7 @@ def _update(view: View) -> Step:
     return Step("give the pool a new template: VMs restart one at a time, each boots for 2 s", (UPDATE,))
 
 
-def _break(view: View) -> Step:
-    pool = _owner(view, POOLS, POOL_NAME)
-    if pool is None:
-        return _no_pool()
+def _break(view: View, pool: dict[str, Any]) -> Step:
     members = _members(view, pool)
     if hanging := _hanging(members):
         what_next = "the pool replaces it soon" if _heals(pool) else "5 heals it"
@@ -129,19 +168,14 @@ def _break(view: View) -> Step:
     return Step(f"let the guest of {name} hang: {after}", changed_vm(name, HANG))
 
 
-def _bad_image(view: View) -> Step:
-    annotations = _template_annotations(_owner(view, POOLS, POOL_NAME))
-    if annotations is None:
-        return _no_pool()
+def _bad_image(view: View, pool: dict[str, Any]) -> Step:
+    annotations = _template_annotations(pool)
     if BEHAVIOR in annotations:
         return Step("nothing to do: the template has a bad image already; w says why the update waits, 7 undoes it")
     return Step("give the pool a template with a bad image: the update stops at the first VM", (BAD_IMAGE,))
 
 
-def _heal(view: View) -> Step:
-    pool = _owner(view, POOLS, POOL_NAME)
-    if pool is None:
-        return _no_pool()
+def _heal(view: View, pool: dict[str, Any]) -> Step:
     hanging = _hanging(_members(view, pool))
     if _heals(pool):
         waits = f"{hanging[0]} is replaced soon" if hanging else "3 breaks a VM"
@@ -153,10 +187,7 @@ def _heal(view: View) -> Step:
     )
 
 
-def _detach(view: View) -> Step:
-    pool = _owner(view, POOLS, POOL_NAME)
-    if pool is None:
-        return _no_pool()
+def _detach(view: View, pool: dict[str, Any]) -> Step:
     if detached := _detached(view):
         return Step(f"nothing to do: {detached[0]} is detached already; 0 deletes it")
     name = _chosen(_members(view, pool), DETACHED)
@@ -167,10 +198,7 @@ def _detach(view: View) -> Step:
     )
 
 
-def _undo(view: View) -> Step:
-    pool = _owner(view, POOLS, POOL_NAME)
-    if pool is None:
-        return _no_pool()
+def _undo(view: View, pool: dict[str, Any]) -> Step:
     status = status_of(pool)
     newest, oldest = (number_of_revision(str(status.get(field, ""))) for field in ("updateRevision", "currentRevision"))
     if newest <= FIRST_REVISION:
@@ -180,16 +208,16 @@ def _undo(view: View) -> Step:
     return Step(f"return the pool from rev {newest} to the template of rev {target}", (undo_command(target),))
 
 
-def _reset(view: View) -> Step:
-    pool, replica_set = _owner(view, POOLS, POOL_NAME), _owner(view, REPLICA_SETS, SET_NAME)
+def _reset(view: View, pool: dict[str, Any]) -> Step:
+    replica_set = _owner(view, REPLICA_SETS, SET_NAME)
     commands: list[Command] = []
     if _size(replica_set) != SET_SIZE or _size(pool) != POOL_SIZE:
         commands.append(apply_command(SET_EXAMPLE, POOL_EXAMPLE))
     if _template_annotations(pool):
         commands.append(merge_patch("vmpool", POOL_NAME, pool_template(None)))
-    if pool is not None and _heals(pool):
+    if _heals(pool):
         commands.append(heal_command("-"))
-    gone = [*_detached(view), *(_hanging(_members(view, pool)) if pool is not None else ())]
+    gone = [*_detached(view), *_hanging(_members(view, pool))]
     if gone:
         commands.append(("kubectl", "delete", "vm", *gone, "--wait=false"))
     if not commands:
@@ -197,72 +225,56 @@ def _reset(view: View) -> Step:
     return Step(f"back to the start: {SET_SIZE} VMIs, {POOL_SIZE} VMs, the first template", tuple(commands))
 
 
-EXPERIMENTS: Final[Mapping[str, Experiment]] = {
-    each.key: each
-    for each in (
-        Experiment(
-            key="1",
-            name="scale",
-            purpose=f"scale the set to {MORE_SET} VMIs and the pool to {MORE_POOL} VMs",
-            decide=_scale,
-            lines=(scale_command("vmirs", SET_NAME, MORE_SET), scale_command("vmpool", POOL_NAME, MORE_POOL)),
-        ),
-        Experiment(
-            key="2",
-            name="update",
-            purpose="give the pool a new template: VMs restart one at a time",
-            decide=_update,
-            lines=(UPDATE,),
-        ),
-        Experiment(
-            key="3",
-            name="break a VM",
-            purpose="let the guest of one VM hang: it runs, and is not ready",
-            decide=_break,
-            lines=changed_vm(BROKEN, HANG),
-        ),
-        Experiment(
-            key="4",
-            name="bad image",
-            purpose="give the pool a template that cannot start: the update stops at the first VM",
-            decide=_bad_image,
-            lines=(BAD_IMAGE,),
-        ),
-        Experiment(
-            key="5",
-            name="heal",
-            purpose=f"let the pool replace VMs that run and are not ready for {HEAL_AFTER_S} s",
-            decide=_heal,
-            lines=(heal_command(str(HEAL_AFTER_S)),),
-        ),
-        Experiment(
-            key="6",
-            name="detach",
-            purpose="take a VM out of the pool: it stays, and another VM takes its place",
-            decide=_detach,
-            lines=(detach_command(DETACHED),),
-        ),
-        Experiment(
-            key="7",
-            name="undo",
-            purpose="return the pool to the template before",
-            decide=_undo,
-            lines=(undo_command(FIRST_REVISION),),
-        ),
-        Experiment(
-            key="0",
-            name="reset",
-            purpose="make the set and the pool as they were at the start",
-            decide=_reset,
-            lines=(apply_command(SET_EXAMPLE, POOL_EXAMPLE), merge_patch("vmpool", POOL_NAME, pool_template(None))),
-        ),
-    )
-}
+_ALL: Final = (
+    Experiment(
+        "1",
+        "scale",
+        f"scale the set to {MORE_SET} VMIs and the pool to {MORE_POOL} VMs",
+        _scale,
+        (scale_command("vmirs", SET_NAME, MORE_SET), scale_command("vmpool", POOL_NAME, MORE_POOL)),
+        needs_pool=False,
+    ),
+    Experiment("2", "update", "give the pool a new template: VMs restart one at a time", _update, (UPDATE,)),
+    Experiment(
+        "3",
+        "break a VM",
+        "let the guest of one VM hang: it runs, and is not ready",
+        _break,
+        changed_vm(BROKEN, HANG),
+    ),
+    Experiment(
+        "4",
+        "bad image",
+        "give the pool a template that cannot start: the update stops at the first VM",
+        _bad_image,
+        (BAD_IMAGE,),
+    ),
+    Experiment(
+        "5",
+        "heal",
+        f"let the pool replace VMs that run and are not ready for {HEAL_AFTER_S} s",
+        _heal,
+        (heal_command(str(HEAL_AFTER_S)),),
+    ),
+    Experiment(
+        "6",
+        "detach",
+        "take a VM out of the pool: it stays, and another VM takes its place",
+        _detach,
+        (detach_command(DETACHED),),
+    ),
+    Experiment("7", "undo", "return the pool to the template before", _undo, (undo_command(FIRST_REVISION),)),
+    Experiment(
+        "0",
+        "reset",
+        "make the set and the pool as they were at the start",
+        _reset,
+        (apply_command(SET_EXAMPLE, POOL_EXAMPLE), merge_patch("vmpool", POOL_NAME, pool_template(None))),
+        needs_pool=False,
+    ),
+)
+EXPERIMENTS: Final[Mapping[str, Experiment]] = {each.key: each for each in _ALL}
 """The experiments by key."""
-
-
-def _no_pool() -> Step:
-    return Step(f"nothing to do: {POOL} does not exist; 0 creates it")
 
 
 def _owner(view: View, kind: Kind[Any], name: str) -> dict[str, Any] | None:
@@ -271,12 +283,12 @@ def _owner(view: View, kind: Kind[Any], name: str) -> dict[str, Any] | None:
 
 
 def _size(owner: Object | None) -> int | None:
-    return owner["spec"].get("replicas", 1) if owner is not None else None
+    return owner["spec"].get("replicas", 1) if owner else None
 
 
-def _template_annotations(pool: Object | None) -> Mapping[str, str] | None:
-    """Return the annotations of the VMI template of a pool, or None if there is no pool."""
-    return None if pool is None else _annotations(pool["spec"]["virtualMachineTemplate"]["spec"]["template"])
+def _template_annotations(pool: Object) -> Mapping[str, str]:
+    """Return the annotations of the VMI template of a pool."""
+    return _annotations(pool["spec"]["virtualMachineTemplate"]["spec"]["template"]) if pool else {}
 
 
 def _annotations(subject: Object) -> Mapping[str, str]:
@@ -289,7 +301,7 @@ def _heals(pool: Object) -> bool:
 
 def _members(view: View, pool: Object) -> list[dict[str, Any]]:
     """Return the VMs of the pool that stay, by number."""
-    return sorted((vm for vm in owned_by(pool, view.vms) if not is_terminating(vm)), key=place_of)
+    return sorted((vm for vm in owned_by(pool, view.vms) if not is_terminating(vm)), key=place_of) if pool else []
 
 
 def _hanging(vms: Iterable[Object]) -> list[str]:

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
-from rich.segment import Segment
+from rich.console import RenderableType
+from rich.layout import Layout
 from rich.text import Text
 
-from sandbox.demo.examples import FAIL, POOL, POOL_NAME, Command
-from sandbox.demo.experiments import EXPERIMENTS
+from sandbox.demo.experiments import EXPERIMENTS, FAIL, POOL, POOL_NAME, Command
 
 TREE, WHY, LINES, QUIT = "t", "w", "l", "q"
 OTHER_KEYS: Final = {TREE: "tree", WHY: "why", LINES: "lines to paste", QUIT: "quit"}
@@ -57,21 +56,11 @@ class Report(Struct, frozen=True, kw_only=True):
     waiting: tuple[str, ...] = ()
 
 
-class Screen(Struct, frozen=True, kw_only=True):
-    """The whole screen: tables at the top and hints at the bottom. If the screen is too small, tables are cut off."""
-
-    tables: RenderableType
-    hints: RenderableType
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        lines = options.update(height=None)
-        hints = console.render_lines(self.hints, lines)[: console.height]
-        tables = console.render_lines(self.tables, lines)[: console.height - len(hints)]
-        empty = [[Segment("")]] * (console.height - len(hints) - len(tables))
-        for number, line in enumerate([*tables, *empty, *hints]):
-            if number:
-                yield Segment.line()
-            yield from line
+def screen(tables: RenderableType, hints: Text) -> Layout:
+    """Return the whole screen: tables at the top and hints at the bottom. If it is too small, tables are cut off."""
+    layout = Layout()
+    layout.split_column(Layout(tables), Layout(hints, size=len(hints.plain.splitlines())))
+    return layout
 
 
 def draw_hints(report: Report, *, width: int, height: int, kubeconfig: Path) -> Text:

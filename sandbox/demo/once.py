@@ -14,9 +14,10 @@ from typing import Any
 
 from controller.kinds import POOLS, REPLICA_SETS
 from sandbox.demo.cluster import STEP_TIMEOUT_S, VMIS, DemoCluster, DemoFailed, until
-from sandbox.demo.examples import (
+from sandbox.demo.experiments import (
     BAD_IMAGE,
     BROKEN,
+    DETACHED,
     EXAMPLE_MAX_UNAVAILABLE,
     FAIL,
     POOL,
@@ -29,13 +30,12 @@ from sandbox.demo.examples import (
     SET_SIZE,
     UPDATE,
     Command,
+    detach_command,
+    scale_command,
 )
-from sandbox.demo.experiments import DETACHED, detach_command, scale_command
 from sandbox.demo.runner import as_process, environment, one_line
 from sandbox.demo.status import (
     Object,
-    ObservedVMIs,
-    Progress,
     controller_of,
     is_complete,
     is_ready,
@@ -141,24 +141,34 @@ def follow_update(
     watch events and the highest number of unavailable VMs. Raises DemoFailed if too many VMs are unavailable, or after
     `within_s` seconds.
     """
-    observed, outdated, total = ObservedVMIs.listed(vmis), revision_of(vmis[0]), len(vmis)
-    progress, changes, peak = observed.progress(outdated), 0, 0
+    observed, outdated, total = {name_of(vmi): vmi for vmi in vmis}, revision_of(vmis[0]), len(vmis)
+    progress, changes, peak = _progress(observed.values(), outdated), 0, 0
     started = time.monotonic()
-    while progress != Progress(updated=total, ready=total):
+    while progress != (total, total):
         if time.monotonic() - started > within_s:
             raise DemoFailed(f"not finished within {within_s:g}s: the update of {POOL_NAME}")
         for event in changes_since(version):
-            observed, changes = observed.after(event), changes + 1
-            version = event["object"]["metadata"]["resourceVersion"]
-            if progress == (progress := observed.progress(outdated)):
+            vmi, changes = event["object"], changes + 1
+            observed[name_of(vmi)] = vmi
+            if event["type"] == "DELETED":
+                del observed[name_of(vmi)]
+            version = vmi["metadata"]["resourceVersion"]
+            if progress == (progress := _progress(observed.values(), outdated)):
                 continue
-            print(f"updated {progress.updated} of {total}, ready {progress.ready} of {total}", flush=True)
-            peak = max(peak, total - progress.ready)
+            updated, ready = progress
+            print(f"updated {updated} of {total}, ready {ready} of {total}", flush=True)
+            peak = max(peak, total - ready)
             if peak > EXAMPLE_MAX_UNAVAILABLE:
                 raise DemoFailed(
                     f"{peak} VMs were unavailable at once, but maxUnavailable allows {EXAMPLE_MAX_UNAVAILABLE}"
                 )
     return changes, peak
+
+
+def _progress(vmis: Iterable[Object], outdated: str) -> tuple[int, int]:
+    """Return the number of ready VMIs that no longer have the revision `outdated`, and the number of ready VMIs."""
+    ready = [vmi for vmi in vmis if is_ready(vmi)]
+    return sum(revision_of(vmi) != outdated for vmi in ready), len(ready)
 
 
 def _heal(cluster: DemoCluster) -> None:

@@ -8,14 +8,14 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import structs
 
 from sandbox.demo.cluster import DemoFailed
-from sandbox.demo.examples import Command
-from sandbox.demo.experiments import Experiment, Step
+from sandbox.demo.experiments import Command, Experiment, Step
 from sandbox.demo.hints import Report
 from sandbox.demo.tables import View
 from sandbox.kubectl import KubectlMissing, kubectl_path
@@ -48,40 +48,29 @@ class Runner:
     def __init__(self, view: Callable[[], View], kubeconfig: Path) -> None:
         self._view = view
         self._environment = environment(kubeconfig)
-        self._changed = threading.Condition()
-        self._queue: list[Experiment] = []
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="experiments")
+        self._lock = threading.Lock()
+        self._waiting: list[Experiment] = []
         self._report = Report()
         self._process: subprocess.Popen[str] | None = None
         self._closed = False
 
     @property
     def report(self) -> Report:
-        with self._changed:
-            return structs.replace(self._report, waiting=tuple(f"{each.key} {each.name}" for each in self._queue))
+        with self._lock:
+            return structs.replace(self._report, waiting=tuple(f"{each.key} {each.name}" for each in self._waiting))
 
     def press(self, experiment: Experiment) -> None:
         """Run this experiment after the others. An experiment waits at most once."""
-        with self._changed:
-            if experiment not in self._queue:
-                self._queue.append(experiment)
-            self._changed.notify()
-
-    def work(self) -> None:
-        """Run experiments until `close` is called."""
-        while True:
-            with self._changed:
-                self._changed.wait_for(lambda: self._queue or self._closed)
-                if self._closed:
-                    return
-                experiment = self._queue.pop(0)
-                self._report = Report(line=f"{experiment.key} {experiment.name}", running=True)
-            self._run(experiment)
+        with self._lock:
+            if experiment not in self._waiting:
+                self._waiting.append(experiment)
+                self._thread.submit(self._work)
 
     def close(self) -> None:
         """End the command that runs, and start no other."""
-        with self._changed:
+        with self._lock:
             self._closed = True
-            self._changed.notify()
             process = self._process
         if process is not None and process.poll() is None:
             process.send_signal(signal.SIGINT)
@@ -89,6 +78,13 @@ class Runner:
                 process.wait(END_S)
             except subprocess.TimeoutExpired:
                 process.kill()
+        self._thread.shutdown(cancel_futures=True)
+
+    def _work(self) -> None:
+        with self._lock:
+            experiment = self._waiting.pop(0)
+            self._report = Report(line=f"{experiment.key} {experiment.name}", running=True)
+        self._run(experiment)
 
     def _run(self, experiment: Experiment) -> None:
         title = f"{experiment.key} {experiment.name}"
@@ -110,12 +106,12 @@ class Runner:
         return experiment.decide(view)
 
     def _say(self, report: Report) -> None:
-        with self._changed:
+        with self._lock:
             self._report = report
 
     def _failure(self, command: Command) -> str:
         """Run a command. Return "" or the line in which the command says why it failed."""
-        with self._changed:
+        with self._lock:
             if self._closed:
                 return "the demo ends"
             self._process = subprocess.Popen(
@@ -142,10 +138,7 @@ def one_line(text: str) -> str:
 def running_experiments(view: Callable[[], View], kubeconfig: Path) -> Iterator[Runner]:
     """Run experiments while the block runs."""
     runner = Runner(view, kubeconfig)
-    thread = threading.Thread(target=runner.work, name="experiments", daemon=True)
-    thread.start()
     try:
         yield runner
     finally:
         runner.close()
-        thread.join(END_S)

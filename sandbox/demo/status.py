@@ -1,4 +1,4 @@
-"""This module reads names, readiness, revisions and progress from the JSON objects that the demo shows.
+"""This module reads names, readiness and revisions from the JSON objects that the demo shows.
 
 All functions of this module are pure.
 """
@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
-
-from msgspec import Struct
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
 """The label on a pool's VMs and VMIs. Its value is the name of their revision."""
@@ -74,34 +72,3 @@ def is_complete(owner: Object) -> bool:
     counts = {status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")}
     seen = status.get("observedGeneration", 0) >= owner["metadata"]["generation"]
     return bool(seen and counts == {owner["spec"].get("replicas", 1)})
-
-
-class Progress(Struct, frozen=True):
-    """The progress of an update.
-
-    `ready` is the number of ready VMIs. `updated` is the number of ready VMIs that no longer have the old revision.
-    """
-
-    updated: int
-    ready: int
-
-
-class ObservedVMIs(Struct, frozen=True):
-    """The VMIs by name, as they were after a watch event."""
-
-    vmis: Mapping[str, Object]
-
-    @classmethod
-    def listed(cls, vmis: Iterable[Object]) -> ObservedVMIs:
-        return cls({name_of(vmi): vmi for vmi in vmis})
-
-    def after(self, event: Object) -> ObservedVMIs:
-        """Return the VMIs as they are after one more watch event."""
-        vmi = event["object"]
-        others = {name: other for name, other in self.vmis.items() if name != name_of(vmi)}
-        return ObservedVMIs(others if event["type"] == "DELETED" else {**others, name_of(vmi): vmi})
-
-    def progress(self, outdated: str) -> Progress:
-        """Return the progress of an update that replaces the revision `outdated`."""
-        ready = [vmi for vmi in self.vmis.values() if is_ready(vmi)]
-        return Progress(updated=sum(revision_of(vmi) != outdated for vmi in ready), ready=len(ready))

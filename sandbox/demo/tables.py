@@ -80,9 +80,9 @@ def draw(view: View, *, width: int, height: int, now: datetime) -> RenderableTyp
     return Group(
         _owners(view),
         Text(),
-        _with_rows(_table("VMI", "PHASE", "READY", "NODE", "IP"), vmis, rows[1]),
+        _table(("VMI", "PHASE", "READY", "NODE", "IP"), vmis, rows[1]),
         Text(),
-        _with_rows(_table("VM", "STATUS", "READY", "REVISION", "VMI", "UID"), vms, rows[0]),
+        _table(("VM", "STATUS", "READY", "REVISION", "VMI", "UID"), vms, rows[0]),
         Text(),
         _event_table(events[len(events) - shown :], width),
     )
@@ -104,11 +104,12 @@ def share(free: int, wanted: Sequence[int]) -> list[int]:
 
 def _owners(view: View) -> Table:
     """Draw the table of the objects that own VMs or VMIs, with names that the user can pass to kubectl."""
-    table = _table("OBJECT", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS")
-    for kind in KINDS:
-        for owner in view.of(kind):
-            table.add_row(f"{kind.short_names[0]}/{name_of(owner)}", *_counts(owner), _status_text(owner))
-    return table
+    rows = [
+        (f"{kind.short_names[0]}/{name_of(owner)}", *_counts(owner), _status_text(owner))
+        for kind in KINDS
+        for owner in view.of(kind)
+    ]
+    return _table(("OBJECT", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS"), rows)
 
 
 def _counts(owner: dict[str, Any]) -> tuple[str | Text, ...]:
@@ -225,27 +226,23 @@ def age(then: str, now: datetime) -> str:
 def _event_table(rows: Sequence[Row], width: int) -> Table:
     """Draw the Events. In a narrow terminal, the reason is left out, because the message says more."""
     if width >= WIDE:
-        return _with_rows(_table("AGE", "OBJECT", "EVENT", "MESSAGE"), rows, len(rows))
-    short = [(when, subject, message) for when, subject, _, message in rows]
-    return _with_rows(_table("AGE", "OBJECT", "EVENT"), short, len(short))
+        return _table(("AGE", "OBJECT", "EVENT", "MESSAGE"), rows)
+    return _table(("AGE", "OBJECT", "EVENT"), [(when, subject, message) for when, subject, _, message in rows])
 
 
-def _table(*headers: str) -> Table:
-    """Create an empty table with these headers. Each row needs only one line, even in a narrow terminal."""
-    columns = [Column(header, no_wrap=True) for header in headers]
-    columns[-1].ratio = 1
-    return Table(*columns, box=None, show_edge=False, expand=True, pad_edge=False, padding=(0, 2, 0, 0))
-
-
-def _with_rows(table: Table, rows: Sequence[Row], max_rows: int) -> Table:
-    """Add at most `max_rows` rows to the table and return the table.
+def _table(headers: Sequence[str], rows: Sequence[Row], max_rows: int | None = None) -> Table:
+    """Draw a table of at most `max_rows` rows. Each row needs only one line, even in a narrow terminal.
 
     If rows are left out, the last row shows their number.
     """
-    shown = rows if len(rows) <= max_rows else _most_telling(rows, max_rows - 1)
+    columns = [Column(header, no_wrap=True) for header in headers]
+    columns[-1].ratio = 1
+    table = Table(*columns, box=None, show_edge=False, expand=True, pad_edge=False, padding=(0, 2, 0, 0))
+    fits = max_rows is None or len(rows) <= max_rows
+    shown = rows if fits else _most_telling(rows, (max_rows or 0) - 1)
     for row in shown:
         table.add_row(*row)
-    if len(shown) < len(rows) and max_rows > 0:
+    if len(shown) < len(rows) and max_rows:
         table.add_row(f"and {len(rows) - len(shown)} more")
     return table
 

@@ -1,25 +1,31 @@
-"""This module shows the tables and reads keys, until the user quits."""
+"""This module shows the tables and reads single keys from the terminal, until the user quits."""
 
 from __future__ import annotations
 
+import os
+import re
+import select
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import termios
+import tty
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
+from rich.layout import Layout
 from rich.live import Live
 
-from sandbox.demo.cluster import DemoCluster, ignore_signals
-from sandbox.demo.examples import POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
-from sandbox.demo.experiments import EXPERIMENTS
-from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, Screen, draw_hints, joined, lines_to_paste
-from sandbox.demo.keyboard import Keyboard, keyboard
+from sandbox.demo.cluster import DemoCluster
+from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET, SET_EXAMPLE, Command
+from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined, lines_to_paste, screen
 from sandbox.demo.runner import Runner, as_process, environment, running_experiments
 from sandbox.demo.tables import draw
 from sandbox.kubectl import kubectl_path, run_kubectl
+from sandbox.running import ignore_signals
 
 REFRESH_S = 0.5
 
@@ -79,11 +85,11 @@ def _next_key(keys: Keyboard) -> str:
     return QUIT
 
 
-def _picture(cluster: DemoCluster, console: Console, runner: Runner) -> Screen:
+def _picture(cluster: DemoCluster, console: Console, runner: Runner) -> Layout:
     width, height = console.size
     hints = draw_hints(runner.report, width=width, height=height, kubeconfig=cluster.kubeconfig)
     free = height - len(hints.plain.splitlines())
-    return Screen(tables=draw(cluster.view(), width=width, height=free, now=datetime.now(UTC)), hints=hints)
+    return screen(draw(cluster.view(), width=width, height=free, now=datetime.now(UTC)), hints)
 
 
 def _page(cluster: DemoCluster, key: str) -> None:
@@ -106,3 +112,53 @@ def run_plugin(cluster: DemoCluster, verb: str, subjects: Sequence[str] = (POOL,
     command: Command = ("kubectl", "vmherd", verb, *subjects)
     print(f"$ {joined([command])}", flush=True)
     subprocess.run(as_process(command), env=environment(cluster.kubeconfig), stdin=subprocess.DEVNULL, check=False)
+
+
+CHUNK = 1024
+
+PASTED = 8
+"""The number of characters at once from which the input is a pasted text. A user cannot press so many keys at once."""
+
+ESCAPES = re.compile(r"\x1b(\[[0-9;?]*[ -/]*[@-~]|O.|.)?", re.DOTALL)
+"""The input of keys that are no characters, such as the arrow keys."""
+
+
+class Keyboard:
+    """The keys of the terminal. `is_open` is False after the terminal is closed."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self.is_open = True
+
+    def read(self, within_s: float | None) -> str:
+        """Wait for keys at most `within_s` seconds, or without a limit. Return the keys, or "" if there are none."""
+        if not select.select([self._descriptor], [], [], within_s)[0]:
+            return ""
+        try:
+            data = os.read(self._descriptor, CHUNK)
+        except OSError:
+            data = b""
+        self.is_open = bool(data)
+        return keys_in(data.decode(errors="replace"))
+
+
+def keys_in(text: str) -> str:
+    """Return the characters of keys, as lower case. A pasted text has no keys."""
+    characters = ESCAPES.sub("", text)
+    return "" if len(characters) > PASTED else characters.lower()
+
+
+@contextmanager
+def keyboard() -> Iterator[Keyboard]:
+    """Read keys without Enter and without an echo. Ctrl-C still interrupts, and Ctrl-Z does not stop the demo."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+    now = termios.tcgetattr(descriptor)
+    now[6][termios.VSUSP] = bytes([os.fpathconf(descriptor, "PC_VDISABLE")])
+    termios.tcsetattr(descriptor, termios.TCSANOW, now)
+    try:
+        yield Keyboard(descriptor)
+    finally:
+        with suppress(termios.error):  # the terminal is closed
+            termios.tcsetattr(descriptor, termios.TCSAFLUSH, before)

@@ -15,29 +15,12 @@ from typing import Any, Final
 import msgspec
 
 from informers.meta import labels_of
+from sandbox.conditions import without
 from sandbox.launchers.nodes import target_for
-from sandbox.launchers.objects import (
-    FINAL,
-    MIGRATION_UID,
-    MIGRATIONS,
-    NODE_NAME,
-    PODS,
-    VMI,
-    VMIS,
-    Fields,
-    Migration,
-    Node,
-    Pod,
-    condition_of,
-    is_active,
-    is_migrating,
-    migration_of,
-    node_of,
-    patch_of,
-    phase_of,
-)
-from sandbox.launchers.pods import manifest, suffix
-from sandbox.step import Change, Create, Patch, Step
+from sandbox.launchers.objects import MIGRATION_UID, MIGRATIONS, Fields, Migration, Node, Pod, phase_of, status_of
+from sandbox.launchers.pods import new_pod, suffix
+from sandbox.step import Change, Patch, Step, creation, patch_of
+from sandbox.vmis import FINAL_PHASES, NODE_LABEL, VMIS, CpuTopology, Memory, SimulatedVMI
 
 EVACUATION: Final = "kubevirt.io/evacuationMigration"
 """The annotation of a migration whose purpose is to empty a node. The value is the node."""
@@ -51,52 +34,49 @@ DURATION_S: Final = 1.0
 Pods = Iterable[Pod]
 
 
-def evacuation_step(vmi: VMI) -> Step | None:
+def evacuation_step(vmi: SimulatedVMI) -> Step | None:
     """Return the step that creates a migration for a VMI that must leave its node, or None."""
-    wanted = vmi.status.evacuation_node_name if vmi.status is not None else None
-    if not wanted or wanted != node_of(vmi) or is_migrating(vmi) or not is_active(vmi):
+    wanted = vmi.told.evacuation_node_name
+    if not wanted or wanted != vmi.node or vmi.is_migrating or not vmi.is_active:
         return None
-    last = str(migration_of(vmi).get("endTimestamp") or "")
-    body = {
-        "apiVersion": MIGRATIONS.api_version,
-        "kind": MIGRATIONS.kind,
-        "metadata": {
-            "name": f"kubevirt-evacuation-{suffix(vmi.metadata.uid + wanted + last)}",
-            "annotations": {EVACUATION: wanted},
-        },
-        "spec": {"vmiName": vmi.metadata.name},
-    }
-    return Step(effects=(Create(MIGRATIONS, msgspec.json.encode(body)),))
+    last = str(vmi.migration.get("endTimestamp") or "")
+    name = f"kubevirt-evacuation-{suffix(vmi.metadata.uid + wanted + last)}"
+    body = creation(
+        MIGRATIONS, {"name": name, "annotations": {EVACUATION: wanted}}, spec={"vmiName": vmi.metadata.name}
+    )
+    return Step(effects=(body,))
 
 
-def migration_step(migration: Migration, vmi: VMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime) -> Step:
+def migration_step(
+    migration: Migration, vmi: SimulatedVMI | None, pods: Pods, nodes: Mapping[str, Node], now: datetime
+) -> Step:
     """Return the next step for a migration. `vmi` is the VMI of the migration, and `pods` are the VMI's Pods."""
-    if phase_of(migration) in FINAL:
+    if phase_of(migration) in FINAL_PHASES:
         return Step()
-    if vmi is None or not is_active(vmi) or migration.metadata.deletion_timestamp is not None:
+    if vmi is None or not vmi.is_active or migration.metadata.deletion_timestamp is not None:
         return Step(write=_phase(migration, "Failed", now))
-    state, uid = migration_of(vmi), migration.metadata.uid
+    state, uid = vmi.migration, migration.metadata.uid
     if state.get("migrationUid") == uid:
         return _run(migration, vmi, state, now)
-    if is_migrating(vmi) or phase_of(vmi) != "Running":
+    if vmi.is_migrating or vmi.phase != "Running":
         return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
-    if condition_of(vmi, "LiveMigratable") == "False":
+    if vmi.has("LiveMigratable", "False"):
         return Step(write=_phase(migration, "Failed", now))
     targets = [pod for pod in pods if labels_of(pod.metadata).get(MIGRATION_UID) == uid]
     if not targets:
         node = target_for(vmi, nodes)
         if node:
-            pod = Create(PODS, manifest(vmi, node=node, migration_uid=uid))
+            pod = new_pod(vmi, node=node, migration_uid=uid)
             return Step(effects=(pod,), write=_phase(migration, "Scheduling", now))
         return Step(write=_phase(migration, "Pending", now)) if not phase_of(migration) else Step()
     [target] = targets
     if phase_of(target) != "Running":
         return Step()
-    source = next((pod.metadata.name for pod in pods if pod.spec.node_name == node_of(vmi)), "")
+    source = next((pod.metadata.name for pod in pods if pod.spec.node_name == vmi.node), "")
     begun = {
         "migrationUid": uid,
         "mode": "PreCopy",
-        "sourceNode": node_of(vmi),
+        "sourceNode": vmi.node,
         "sourcePod": source,
         "targetNode": target.spec.node_name,
         "targetPod": target.metadata.name,
@@ -109,7 +89,7 @@ def migration_step(migration: Migration, vmi: VMI | None, pods: Pods, nodes: Map
     return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Running", now))
 
 
-def _run(migration: Migration, vmi: VMI, state: Fields, now: datetime) -> Step:
+def _run(migration: Migration, vmi: SimulatedVMI, state: Mapping[str, Any], now: datetime) -> Step:
     if state.get("endTimestamp"):
         return Step(write=_phase(migration, "Succeeded", now))
     started = msgspec.convert(state["startTimestamp"], datetime, strict=False)
@@ -120,39 +100,36 @@ def _run(migration: Migration, vmi: VMI, state: Fields, now: datetime) -> Step:
     ended = {"endTimestamp": now, "completed": True}
     plugged = hotplug_result(vmi)
     # A merge patch replaces all conditions, so the API server rejects the patch if the VMI has changed.
-    version = {"resourceVersion": vmi.metadata.resource_version} if plugged else {}
     change = patch_of(
         vmi.metadata,
-        metadata={"labels": {NODE_NAME: target}, **version},
+        versioned=bool(plugged),
+        metadata={"labels": {NODE_LABEL: target}},
         status={"nodeName": target, "evacuationNodeName": None, "migrationState": ended, **plugged},
     )
     return Step(effects=(Change(VMIS, vmi.metadata.name, change),), write=_phase(migration, "Succeeded", now))
 
 
-def hotplug_result(vmi: VMI) -> Fields:
+def hotplug_result(vmi: SimulatedVMI) -> Fields:
     """Return the status fields that change when a migration ends and applies a hot-plug.
 
     The result is {} if no hot-plug is in progress.
     """
-    has_cpus, has_memory = condition_of(vmi, CPU_CHANGE), condition_of(vmi, MEMORY_CHANGE)
-    if vmi.status is None or not (has_cpus or has_memory):
+    has_cpus, has_memory = vmi.condition(CPU_CHANGE), vmi.condition(MEMORY_CHANGE)
+    if not has_cpus and not has_memory:
         return {}
-    conditions = [each for each in vmi.status.conditions or () if each["type"] not in (CPU_CHANGE, MEMORY_CHANGE)]
-    fields: Fields = {"conditions": conditions}
-    domain = vmi.spec.domain or {}
+    fields: Fields = {"conditions": without(vmi.conditions, CPU_CHANGE, MEMORY_CHANGE)}
     if has_cpus:
-        cpu = domain.get("cpu") or {}
-        fields["currentCPUTopology"] = {name: cpu.get(name) or 1 for name in ("cores", "sockets", "threads")}
-    guest = (domain.get("memory") or {}).get("guest")
-    if has_memory and guest is not None:
-        fields["memory"] = {"guestCurrent": str(guest), "guestRequested": str(guest)}
+        fields["currentCPUTopology"] = CpuTopology.of(vmi.domain.cpu)
+    memory = vmi.domain.memory
+    if has_memory and memory is not None and memory.guest is not None:
+        fields["memory"] = Memory(guest_current=str(memory.guest), guest_requested=str(memory.guest))
     return fields
 
 
 def _phase(migration: Migration, phase: str, now: datetime) -> Patch:
-    history: tuple[Any, ...] = ()
-    if migration.status is not None:
-        history = migration.status.phase_transition_timestamps or ()
     transition = {"phase": phase, "phaseTransitionTimestamp": now}
-    status = {"phase": phase, "phaseTransitionTimestamps": [*history, transition]}
+    status = {
+        "phase": phase,
+        "phaseTransitionTimestamps": [*(status_of(migration).phase_transition_timestamps or ()), transition],
+    }
     return patch_of(migration.metadata, "status", status=status)

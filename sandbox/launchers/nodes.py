@@ -8,32 +8,31 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final
+from typing import Final
 from zlib import crc32
 
 import msgspec
 
 from informers.meta import ObjectMeta
-from sandbox.launchers.objects import VMI, Node, is_active, is_responsive, is_schedulable, node_of, patch_of
-from sandbox.launchers.pods import final_status
-from sandbox.step import Step
+from sandbox.launchers.objects import NODES, Node, is_responsive, is_schedulable
+from sandbox.launchers.pods import end_of
+from sandbox.step import Create, Step, creation
+from sandbox.vmis import SimulatedVMI
 
 UNRESPONSIVE: Final = "NodeUnresponsive"
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1000", "devices.kubevirt.io/kvm": "1k"}
 
 
-def vmi_step(vmi: VMI, nodes: Mapping[str, Node], now: datetime) -> Step | None:
+def vmi_step(vmi: SimulatedVMI, nodes: Mapping[str, Node], now: datetime) -> Step | None:
     """Return the step that lets a VMI on a lost node fail, or None. Without Node objects, no node is lost."""
-    node = node_of(vmi)
-    if not nodes or not node or not is_active(vmi) or (node in nodes and is_responsive(nodes[node])):
+    if not nodes or not vmi.node or not vmi.is_active or (vmi.node in nodes and is_responsive(nodes[vmi.node])):
         return None
-    status = {**final_status(vmi, "Failed", now), "reason": UNRESPONSIVE}
-    return Step(write=patch_of(vmi.metadata, status=status))
+    return Step(write=end_of(vmi, "Failed", now, reason=UNRESPONSIVE))
 
 
-def target_for(vmi: VMI, nodes: Mapping[str, Node]) -> str:
+def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:
     """Return the node to which the VMI migrates, or "" if no other node is schedulable."""
-    others = {name: node for name, node in nodes.items() if name != node_of(vmi)}
+    others = {name: node for name, node in nodes.items() if name != vmi.node}
     return node_for(vmi.metadata, others)
 
 
@@ -46,10 +45,10 @@ def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
     return names[crc32(vmi.uid.encode()) % len(names)] if names else ""
 
 
-def manifest(name: str) -> bytes:
-    """Return the manifest of a Node without a status, because the API server ignores the status in a create request."""
+def new_node(name: str) -> Create:
+    """Return the creation of a Node without a status, because the API server ignores the status in this request."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubevirt.io/schedulable": "true"}
-    return _encode({"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}})
+    return creation(NODES, {"name": name, "labels": labels})
 
 
 def status(name: str, now: datetime) -> bytes:
@@ -63,17 +62,5 @@ def status(name: str, now: datetime) -> bytes:
         "lastTransitionTime": now,
     }
     addresses = [{"type": "Hostname", "address": name}]
-    return _encode(
-        {
-            "status": {
-                "conditions": [condition],
-                "capacity": CAPACITY,
-                "allocatable": CAPACITY,
-                "addresses": addresses,
-            }
-        }
-    )
-
-
-def _encode(document: dict[str, Any]) -> bytes:
-    return msgspec.json.encode(document)
+    status = {"conditions": [condition], "capacity": CAPACITY, "allocatable": CAPACITY, "addresses": addresses}
+    return msgspec.json.encode({"status": status})

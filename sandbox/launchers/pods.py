@@ -12,29 +12,22 @@ import zlib
 from datetime import datetime
 from typing import Any, Final
 
-import msgspec
-
+from controller.apimachinery.owner_references import controller_reference
 from informers.meta import annotations_of, labels_of
 from informers.resource import Resource
-from sandbox.launchers.objects import (
-    CREATED_BY,
-    FINAL,
-    MIGRATION_UID,
-    NODE_NAME,
-    PODS,
-    VMI,
+from sandbox.launchers.objects import CREATED_BY, MIGRATION_UID, PODS, Fields, Pod, condition_of, phase_of, status_of
+from sandbox.step import Change, Create, Delete, Effect, Patch, Step, creation, patch_of
+from sandbox.vmi_status import state_patch
+from sandbox.vmis import (
+    FINAL_PHASES,
+    NODE_LABEL,
     VMIS,
-    Fields,
-    Pod,
-    condition_of,
-    is_active,
-    migration_of,
-    node_of,
-    patch_of,
-    phase_of,
+    CpuTopology,
+    Reason,
+    SimulatedVMI,
+    VMIState,
+    final_phase,
 )
-from sandbox.ownership import controlled_by
-from sandbox.step import Change, Create, Delete, Effect, Step
 
 STARTED: Final = frozenset({"Scheduled", "Running", "Unknown"})
 """The phases of a VMI in which the containers of its Pod run."""
@@ -48,70 +41,49 @@ _NOT_COPIED: Final = ("kubectl.kubernetes.io/last-applied-configuration",)
 _BINDING: Final = "binding"
 
 
-def vmi_step(vmi: VMI, pods: tuple[Pod, ...]) -> Step:
+def vmi_step(vmi: SimulatedVMI, pods: tuple[Pod, ...]) -> Step:
     """Return the step that creates a missing Pod for the VMI or writes the VMI's Pods to `status.activePods`.
 
     `pods` are the existing Pods of the VMI.
     """
-    if not is_active(vmi) or phase_of(vmi) in ("", "Pending"):
+    if not vmi.is_active or vmi.phase in ("", "Pending"):
         return Step()
     if not pods:
-        return Step(effects=(Create(PODS, manifest(vmi, node=node_of(vmi))),))
-    told = (vmi.status.active_pods or {}) if vmi.status is not None else {}
+        return Step(effects=(new_pod(vmi, node=vmi.node),))
+    told = vmi.told.active_pods or {}
     active = {pod.metadata.uid: pod.spec.node_name or "" for pod in pods}
     # A JSON merge patch keeps the fields that it does not name, except those that are null.
     changes = {uid: active.get(uid) for uid in (*told, *active) if told.get(uid) != active.get(uid)}
     return Step(write=patch_of(vmi.metadata, status={"activePods": changes})) if changes else Step()
 
 
-def pod_step(pod: Pod, vmi: VMI | None, now: datetime) -> Step:
+def pod_step(pod: Pod, vmi: SimulatedVMI | None, now: datetime) -> Step:
     """Return the next step for a Pod of a VMI. `vmi` is None if the VMI no longer exists."""
     meta = pod.metadata
     if vmi is None or meta.deletion_timestamp is not None:
         ended: tuple[Effect, ...] = ()
-        if vmi is not None and is_active(vmi) and not _is_target(pod, vmi) and not _is_source_of_past(pod, vmi):
-            ended = (Change(VMIS, vmi.metadata.name, end_of(vmi, now)),)
+        if vmi is not None and vmi.is_active and not _is_target(pod, vmi) and not _is_source_of_past(pod, vmi):
+            ended = (Change(VMIS, vmi.metadata.name, end_of(vmi, final_phase(vmi.phase), now)),)
         # The Pod is deleted without a grace period, because no kubelet reports the end of the containers.
         return Step(effects=(*ended, Delete(PODS, meta.name, meta.uid, grace_s=0)))
-    node = node_of(vmi)
-    if node and not pod.spec.node_name and not _is_target(pod, vmi):
-        return Step(effects=(_binding(pod, node),))
+    if vmi.node and not pod.spec.node_name and not _is_target(pod, vmi):
+        return Step(effects=(_binding(pod, vmi.node),))
     wanted = _status(pod, vmi, now)
     return Step(write=patch_of(meta, "status", status=wanted)) if wanted is not None else Step()
 
 
-def end_of(vmi: VMI, now: datetime) -> Any:
-    """Return the patch that ends a VMI whose Pod disappears.
-
-    The phase is Succeeded if the guest ran, and otherwise Failed.
-    """
-    phase = "Succeeded" if phase_of(vmi) in ("Running", "Unknown") else "Failed"
-    return patch_of(vmi.metadata, status=final_status(vmi, phase, now))
+def end_of(vmi: SimulatedVMI, phase: str, now: datetime, *, reason: str = "") -> Patch:
+    """Return the patch that ends a VMI whose Pod or node disappears."""
+    return state_patch(VMIState(phase, Reason.POD_TERMINATING, vmi.problem), vmi, now=now, reason=reason)
 
 
-def final_status(vmi: VMI, phase: str, now: datetime) -> Fields:
-    status = vmi.status
-    history = (status.phase_transition_timestamps or ()) if status is not None else ()
-    others = [each for each in ((status.conditions or ()) if status is not None else ()) if each["type"] != "Ready"]
-    ready = {
-        "type": "Ready",
-        "status": "False",
-        "reason": "PodTerminating",
-        "message": "virt-launcher pod is terminating",
-        "lastProbeTime": now,
-        "lastTransitionTime": now,
-    }
-    transition = {"phase": phase, "phaseTransitionTimestamp": now}
-    return {"phase": phase, "conditions": [ready, *others], "phaseTransitionTimestamps": [*history, transition]}
-
-
-def manifest(vmi: VMI, *, node: str, migration_uid: str = "") -> bytes:
-    """Return the manifest of a virt-launcher Pod.
+def new_pod(vmi: SimulatedVMI, *, node: str, migration_uid: str = "") -> Create:
+    """Return the creation of a virt-launcher Pod.
 
     For the target Pod of a migration, `migration_uid` is the UID of the migration.
     """
     meta = vmi.metadata
-    labels = {name: value for name, value in labels_of(meta).items() if name != NODE_NAME}
+    labels = {name: value for name, value in labels_of(meta).items() if name != NODE_LABEL}
     labels |= {"kubevirt.io": "virt-launcher", CREATED_BY: meta.uid, "vm.kubevirt.io/name": meta.name}
     annotations = {name: value for name, value in annotations_of(meta).items() if name not in _NOT_COPIED}
     annotations |= {"kubevirt.io/domain": meta.name, "kubectl.kubernetes.io/default-container": "compute"}
@@ -130,24 +102,21 @@ def manifest(vmi: VMI, *, node: str, migration_uid: str = "") -> bytes:
         "name": f"virt-launcher-{meta.name}-{suffix(meta.uid + migration_uid)}",
         "labels": labels,
         "annotations": annotations,
-        "ownerReferences": [controlled_by(VMIS, meta)],
+        "ownerReferences": [controller_reference(VMIS, meta)],
     }
-    return msgspec.json.encode({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+    return creation(PODS, metadata, spec=spec)
 
 
-def requests_of(vmi: VMI) -> dict[str, Any]:
+def requests_of(vmi: SimulatedVMI) -> dict[str, Any]:
     """Return the container's resource requests.
 
     In a real cluster, the memory request also includes the memory of virt-launcher itself.
     """
-    domain = vmi.spec.domain or {}
-    requests: dict[str, Any] = dict((domain.get("resources") or {}).get("requests") or {})
-    cpu = domain.get("cpu") or {}
-    vcpus = (cpu.get("cores") or 1) * (cpu.get("sockets") or 1) * (cpu.get("threads") or 1)
-    requests.setdefault("cpu", f"{vcpus * CPU_OF_ONE_VCPU_M}m")
-    guest = (domain.get("memory") or {}).get("guest")
-    if guest is not None:
-        requests.setdefault("memory", guest)
+    resources, memory, cpu = vmi.domain.resources, vmi.domain.memory, CpuTopology.of(vmi.domain.cpu)
+    requests = dict((resources and resources.requests) or {})
+    requests.setdefault("cpu", f"{cpu.cores * cpu.sockets * cpu.threads * CPU_OF_ONE_VCPU_M}m")
+    if memory is not None and memory.guest is not None:
+        requests.setdefault("memory", memory.guest)
     return requests
 
 
@@ -156,13 +125,13 @@ def suffix(text: str) -> str:
     return f"{zlib.crc32(text.encode()):08x}"[:5]
 
 
-def _status(pod: Pod, vmi: VMI, now: datetime) -> Fields | None:
+def _status(pod: Pod, vmi: SimulatedVMI, now: datetime) -> Fields | None:
     """Return the status that the Pod should have, or None if the Pod already has the status."""
     phase, ready = _phase(pod, vmi), "False"
-    if phase == "Running" and condition_of(vmi, "Ready") == "True":
+    if phase == "Running" and vmi.has("Ready"):
         ready = "True"
     is_scheduled = "True" if pod.spec.node_name else "False"
-    is_paused = condition_of(vmi, "Paused") == "True"
+    is_paused = vmi.has("Paused")
     present = [condition_of(pod, type_) for type_ in ("Ready", "PodScheduled")]
     if (phase_of(pod), *present) == (phase, ready, is_scheduled):
         return None
@@ -181,17 +150,16 @@ def _status(pod: Pod, vmi: VMI, now: datetime) -> Fields | None:
         ],
     }
     if phase == "Running":
-        started = (pod.status.start_time if pod.status is not None else None) or now
-        status["startTime"] = started
-        address = next((each.get("ipAddress") for each in (vmi.status and vmi.status.interfaces) or ()), None)
+        status["startTime"] = status_of(pod).start_time or now
+        address = next((each.get("ipAddress") for each in vmi.told.interfaces or ()), None)
         if address:
             status |= {"podIP": address, "podIPs": [{"ip": address}]}
     return status
 
 
-def _phase(pod: Pod, vmi: VMI) -> str:
-    phase = phase_of(vmi)
-    if phase in FINAL:
+def _phase(pod: Pod, vmi: SimulatedVMI) -> str:
+    phase = vmi.phase
+    if phase in FINAL_PHASES:
         return phase
     if _is_target(pod, vmi):
         return "Running" if pod.spec.node_name else "Pending"
@@ -200,16 +168,16 @@ def _phase(pod: Pod, vmi: VMI) -> str:
     return "Running" if phase in STARTED and pod.spec.node_name else "Pending"
 
 
-def _is_target(pod: Pod, vmi: VMI) -> bool:
+def _is_target(pod: Pod, vmi: SimulatedVMI) -> bool:
     """Return True if the Pod is the target of a migration that has not ended."""
     migration = labels_of(pod.metadata).get(MIGRATION_UID)
-    state = migration_of(vmi)
+    state = vmi.migration
     return bool(migration) and (state.get("migrationUid") != migration or not state.get("endTimestamp"))
 
 
-def _is_source_of_past(pod: Pod, vmi: VMI) -> bool:
+def _is_source_of_past(pod: Pod, vmi: SimulatedVMI) -> bool:
     """Return True if the VMI was migrated from this Pod to another Pod."""
-    state = migration_of(vmi)
+    state = vmi.migration
     return bool(state.get("completed")) and not state.get("failed") and state.get("targetPod") != pod.metadata.name
 
 
@@ -217,5 +185,4 @@ def _binding(pod: Pod, node: str) -> Create:
     """Return the effect that binds an unscheduled Pod to a node."""
     resource = Resource(Pod, group="", version="v1", plural=f"pods/{pod.metadata.name}/{_BINDING}", kind="Binding")
     target = {"apiVersion": "v1", "kind": "Node", "name": node}
-    body = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": pod.metadata.name}, "target": target}
-    return Create(resource, msgspec.json.encode(body))
+    return creation(resource, {"name": pod.metadata.name}, target=target)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -16,12 +16,13 @@ from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
-from informers.store import Added, Change, Removed, Updated
-from sandbox.kind_simulator import KindSimulator
+from informers.store import Change
+from sandbox.kind_simulator import KindSimulator, subject_of
 from sandbox.launchers import migrations, nodes, pods
-from sandbox.launchers.objects import MIGRATIONS, NODES, PODS, VMI, VMIS, Migration, Node, Pod, uid_of_vmi
+from sandbox.launchers.objects import MIGRATIONS, NODES, PODS, Migration, Node, Pod, uid_of_vmi
 from sandbox.step import Step
 from sandbox.vmis import NODES as NODE_NAMES
+from sandbox.vmis import VMIS, SimulatedVMI
 
 log = structlog.get_logger()
 
@@ -31,35 +32,34 @@ _BY_VMI = "vmi"
 _BY_NAME = "name"
 
 
-class InformerOf(Protocol):
-    """A function that creates an informer. The keyword arguments are the index functions of the informer's cache."""
-
-    def __call__(self, resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]: ...
+InformerOf: TypeAlias = Callable[..., SharedInformer[Any]]
+"""A function that creates an informer. The keyword arguments are the index functions of the informer's cache."""
 
 
 class LauncherSimulator:
     """The simulators of Pods and migrations, with their own informers.
 
-    They have their own VMI informer, because they read other fields of a VMI than the simulators of VMs.
+    `informers` is the table of all informers of the simulation. The simulator of VMIs asks `vmi_step` for its next step
+    with Pods and nodes.
     """
 
-    def __init__(self, client: ApiClient, informer_of: InformerOf) -> None:
+    def __init__(
+        self,
+        client: ApiClient,
+        informer_of: InformerOf,
+        informers: dict[Resource[Any], SharedInformer[Any]],
+        vmi_simulator: KindSimulator[SimulatedVMI],
+    ) -> None:
         self._client = client
-        self._vmis: SharedInformer[VMI] = informer_of(VMIS)
+        self._vmi_simulator = vmi_simulator
+        self._vmis: SharedInformer[SimulatedVMI] = informers[VMIS]
         self._pods: SharedInformer[Pod] = informer_of(PODS, **{_BY_VMI: _vmi_of_pod})
         self._nodes: SharedInformer[Node] = informer_of(NODES)
         self._migrations: SharedInformer[Migration] = informer_of(MIGRATIONS, **{_BY_NAME: _vmi_of_migration})
-        informers: dict[Resource[Any], SharedInformer[Any]] = {
-            VMIS: self._vmis,
-            PODS: self._pods,
-            NODES: self._nodes,
-            MIGRATIONS: self._migrations,
-        }
-        self.informers = tuple(informers.values())
-        self._vmi_simulator = KindSimulator(VMIS, self._vmi_step, client, informers)
+        informers |= {PODS: self._pods, NODES: self._nodes, MIGRATIONS: self._migrations}
         self._pod_simulator = KindSimulator(PODS, self._pod_step, client, informers)
         self._migration_simulator = KindSimulator(MIGRATIONS, self._migration_step, client, informers)
-        self.simulators = (self._vmi_simulator, self._pod_simulator, self._migration_simulator)
+        self.simulators = (self._pod_simulator, self._migration_simulator)
         self._vmis.add_handler(self._on_vmi_change)
         self._pods.add_handler(self._on_pod_change)
         self._nodes.add_handler(self._on_node_change)
@@ -73,21 +73,18 @@ class LauncherSimulator:
         if self._nodes.store.values():
             return
         for name in NODE_NAMES:
-            await self._until_accepted(self._create_node, name)
+            await self._create_node(name)
         while not set(NODE_NAMES) <= self._nodes_by_name().keys():  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
 
     async def _create_node(self, name: str) -> None:
-        with suppress(AlreadyExists):
-            await self._client.create(NODES, "", nodes.manifest(name))
-        body = nodes.status(name, datetime.now(UTC))
-        await self._client.patch(NODES, ObjectKey("", name), body, content_type=PatchType.MERGE, subresource="status")
-
-    @staticmethod
-    async def _until_accepted(action: Callable[[str], Awaitable[None]], name: str) -> None:
+        """Create a Node, and repeat the requests until the API server accepts them."""
         while True:
             try:
-                await action(name)
+                with suppress(AlreadyExists):
+                    await self._client.create(NODES, "", nodes.new_node(name).body)
+                body, key = nodes.status(name, datetime.now(UTC)), ObjectKey("", name)
+                await self._client.patch(NODES, key, body, content_type=PatchType.MERGE, subresource="status")
             except ApiError as error:
                 log.warning("a simulated node is not accepted", node=name, why=str(error))
                 await asyncio.sleep(RETRY_S)
@@ -99,7 +96,8 @@ class LauncherSimulator:
         bound = (pod.spec.node_name for pod in self._pods.store.by_index(_BY_VMI, vmi.uid))
         return next((name for name in bound if name), "") or nodes.node_for(vmi, self._nodes_by_name())
 
-    def _vmi_step(self, vmi: VMI, now: datetime, _: datetime) -> Step:
+    def vmi_step(self, vmi: SimulatedVMI, now: datetime) -> Step:
+        """Return the step that ends a VMI on a lost node, or creates its Pod or a migration, or names its Pods."""
         return (
             nodes.vmi_step(vmi, self._nodes_by_name(), now)
             or migrations.evacuation_step(vmi)
@@ -119,19 +117,19 @@ class LauncherSimulator:
         existing = self._pods_of(vmi) if vmi is not None else ()
         return migrations.migration_step(migration, vmi, existing, self._nodes_by_name(), now)
 
-    def _pods_of(self, vmi: VMI) -> tuple[Pod, ...]:
+    def _pods_of(self, vmi: SimulatedVMI) -> tuple[Pod, ...]:
         return self._pods.store.by_index(_BY_VMI, vmi.metadata.uid)
 
     def _nodes_by_name(self) -> dict[str, Node]:
         return {node.metadata.name: node for node in self._nodes.store.values()}
 
-    def _on_vmi_change(self, change: Change[VMI]) -> None:
-        vmi = _subject(change)
+    def _on_vmi_change(self, change: Change[SimulatedVMI]) -> None:
+        vmi = subject_of(change)
         self._pod_simulator.enqueue(pod.metadata.key for pod in self._pods_of(vmi))
         self._enqueue_migrations(vmi.metadata.key)
 
     def _on_pod_change(self, change: Change[Pod]) -> None:
-        pod = _subject(change)
+        pod = subject_of(change)
         owners = pod.metadata.owner_references or ()
         keys = [ObjectKey(pod.metadata.namespace, owner.name) for owner in owners if owner.kind == VMIS.kind]
         self._vmi_simulator.enqueue(keys)
@@ -145,12 +143,6 @@ class LauncherSimulator:
     def _enqueue_migrations(self, vmi: ObjectKey) -> None:
         found = self._migrations.store.by_index(_BY_NAME, str(vmi))
         self._migration_simulator.enqueue(migration.metadata.key for migration in found)
-
-
-def _subject(change: Change[Any]) -> Any:
-    match change:
-        case Added(new=subject) | Updated(new=subject) | Removed(last_known=subject):
-            return subject
 
 
 def _vmi_of_pod(pod: Pod) -> Iterator[str]:

@@ -1,24 +1,17 @@
-"""This module answers admission reviews as KubeVirt's webhooks do. All functions of this module are pure."""
+"""This module answers admission reviews, also those of evictions, as KubeVirt's webhooks do. All functions are pure."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec import Struct
 
 from sandbox.virt_api.defaults import default_vm, default_vmi
 from sandbox.virt_api.registration import USER
-from sandbox.virt_api.validation import (
-    Cause,
-    causes_for_changed_data_volume,
-    causes_for_changed_vmi,
-    causes_for_new_vmi,
-    causes_for_pool,
-    causes_for_replica_set,
-    causes_for_vm,
-)
+from sandbox.virt_api.validation import Cause, causes
 
 Review = dict[str, Any]
 Fields = dict[str, Any]
@@ -48,9 +41,9 @@ def validate(review: Review) -> Review:
     request = review["request"]
     new, old = request["object"], request.get("oldObject")
     resource = request["resource"]["resource"]
-    causes = _causes(resource, new, old, by_kubevirt=request["userInfo"].get("username") == USER)
-    if causes:
-        return _answer(review, causes=causes)
+    wrong = causes(resource, new, old, by_kubevirt=request["userInfo"].get("username") == USER)
+    if wrong:
+        return _answer(review, wrong)
     is_running_set = resource == "virtualmachines" and (new.get("spec") or {}).get("running") is not None
     return _answer(review, warnings=(RUNNING_WARNING,) if is_running_set else ())
 
@@ -61,22 +54,6 @@ def answer_eviction(review: Review, denial: str) -> Review:
     if denial:
         answer["response"] |= {"allowed": False, "status": {"message": denial, "code": 429}}
     return answer
-
-
-def _causes(resource: str, new: Fields, old: Fields | None, *, by_kubevirt: bool) -> list[Cause]:
-    match resource:
-        case "virtualmachines":
-            return causes_for_vm(new, old, by_kubevirt=by_kubevirt)
-        case "virtualmachineinstances":
-            if old is None:
-                return causes_for_new_vmi(new, by_kubevirt=by_kubevirt)
-            return causes_for_changed_vmi(new, old, by_kubevirt=by_kubevirt)
-        case "datavolumes":
-            return causes_for_changed_data_volume(new, old or {})
-        case "virtualmachineinstancereplicasets":
-            return causes_for_replica_set(new)
-        case _:
-            return causes_for_pool(new, old, by_kubevirt=by_kubevirt)
 
 
 def _with_status_of_kubevirt(request: Fields, new: Fields) -> Fields:
@@ -99,22 +76,57 @@ def _replacements(before: Fields, after: Fields) -> list[Fields]:
 
 
 def _answer(
-    review: Review,
-    *,
-    patch: Sequence[Fields] = (),
-    causes: Sequence[Cause] = (),
-    warnings: Sequence[str] = (),
+    review: Review, wrong: Sequence[Cause] = (), *, patch: Sequence[Fields] = (), warnings: Sequence[str] = ()
 ) -> Review:
-    response: Fields = {"uid": review["request"]["uid"], "allowed": not causes}
+    response: Fields = {"uid": review["request"]["uid"], "allowed": not wrong}
     if patch:
         response |= {"patchType": "JSONPatch", "patch": base64.b64encode(msgspec.json.encode(patch)).decode()}
-    if causes:
-        shown = causes[:MOST_CAUSES]
+    if wrong:
+        shown = wrong[:MOST_CAUSES]
         message = ", ".join(cause.message for cause in shown)
-        if len(causes) > len(shown):
-            message += f", and {len(causes) - len(shown)} more validation errors"
+        if len(wrong) > len(shown):
+            message += f", and {len(wrong) - len(shown)} more validation errors"
         details = {"causes": msgspec.to_builtins(shown)}
         response["status"] = {"message": message, "reason": "Invalid", "code": 422, "details": details}
     if warnings:
         response["warnings"] = [*warnings]
     return {"apiVersion": review["apiVersion"], "kind": "AdmissionReview", "response": response}
+
+
+Document = Mapping[str, Any]
+
+
+class Verdict(Struct, frozen=True):
+    """The answer to an eviction. `denial` is "" if the Pod may be evicted.
+
+    If `is_marked` is True, the VMI gets `status.evacuationNodeName`. KubeVirt then migrates the VMI.
+    """
+
+    denial: str = ""
+    is_marked: bool = False
+
+
+def judge_eviction(pod: Document, vmi: Document) -> Verdict:
+    """Return whether the Pod of this VMI may be evicted."""
+    phase = (pod.get("status") or {}).get("phase")
+    if (pod["metadata"].get("labels") or {}).get("kubevirt.io") != "virt-launcher" or phase in ("Succeeded", "Failed"):
+        return Verdict()
+    name, status = vmi["metadata"]["name"], vmi.get("status") or {}
+    strategy, is_migratable = vmi["spec"].get("evictionStrategy"), _is_migratable(status)
+    if strategy == "LiveMigrate" and not is_migratable:
+        return Verdict(f"VMI {name} is configured with an eviction strategy but is not live-migratable")
+    if strategy not in ("LiveMigrate", "LiveMigrateIfPossible", "External"):
+        return Verdict()
+    if strategy == "LiveMigrateIfPossible" and not is_migratable:
+        return Verdict()
+    triggered = f'Eviction triggered evacuation of VMI "{vmi["metadata"]["namespace"]}/{name}"'
+    if status.get("evacuationNodeName"):
+        return Verdict(f"Evacuation in progress: {triggered}")
+    if status.get("nodeName") != pod["spec"].get("nodeName"):
+        return Verdict("Eviction request for target Pod")
+    return Verdict(triggered, is_marked=True)
+
+
+def _is_migratable(status: Document) -> bool:
+    conditions = status.get("conditions") or ()
+    return any(each["type"] == "LiveMigratable" and each["status"] == "True" for each in conditions)

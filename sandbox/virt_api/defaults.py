@@ -8,11 +8,11 @@ Hyper-V dependencies and the architecture of a DataSource are not simulated.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from fractions import Fraction
 from typing import Any, Final
 
 from controller.apimachinery.quantities import parse_quantity
-from sandbox.virt_api.quantities import binary, canonical
 
 ARCHITECTURE: Final = "amd64"
 MACHINE: Final = "q35"
@@ -38,11 +38,9 @@ Fields = dict[str, Any]
 def default_vm(vm: Fields, *, is_new: bool, new_uuid: Callable[[], str]) -> Fields:
     """Return the VM with KubeVirt's defaults. Only a new VM gets a firmware identity and the PCI topology version."""
     vm = _without_empty_metadata(vm)
-    template = _child(_child(vm, "spec"), "template")
+    template = _child(vm, "spec", "template")
     spec = _child(template, "spec")
-    _set_missing(spec, "architecture", ARCHITECTURE)
-    domain = _with_plain_structs(spec)
-    _set_missing(_child(domain, "machine"), "type", MACHINE)
+    domain = _default_machine(spec)
     if is_new:
         firmware = _child(domain, "firmware")
         for field in ("uuid", "serial"):
@@ -78,9 +76,7 @@ def default_vmi(vmi: Fields, *, now: str, new_uuid: Callable[[], str]) -> Fields
 
 
 def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
-    _set_missing(spec, "architecture", ARCHITECTURE)
-    domain = _with_plain_structs(spec)
-    _set_missing(_child(domain, "machine"), "type", MACHINE)
+    domain = _default_machine(spec)
     _spell_quantities(spec)
     _default_resources(domain)
     _default_cpu(domain)
@@ -90,7 +86,7 @@ def _default_spec(spec: Fields, new_uuid: Callable[[], str]) -> None:
     _set_missing(spec, "evictionStrategy", EVICTION_STRATEGY)
     _default_network(spec)
     _default_disks(spec)
-    _set_missing(_child(_child(domain, "features"), "acpi"), "enabled", True)
+    _set_missing(_child(domain, "features", "acpi"), "enabled", True)
     _set_missing(_child(domain, "firmware"), "uuid", new_uuid())
     for device in domain["devices"].get("inputs") or ():
         _set_missing(device, "bus", "usb")
@@ -176,11 +172,16 @@ def _without_empty_metadata(document: Fields) -> Fields:
     return document
 
 
-def _with_plain_structs(spec: Fields) -> Fields:
-    """Return the domain with the fields `devices` and `resources`, which KubeVirt stores even if they are empty."""
+def _default_machine(spec: Fields) -> Fields:
+    """Set the architecture and the machine type, and return the domain.
+
+    KubeVirt stores the fields `devices` and `resources` of the domain even if they are empty.
+    """
+    _set_missing(spec, "architecture", ARCHITECTURE)
     domain = _child(spec, "domain")
     _child(domain, "devices")
     _child(domain, "resources")
+    _set_missing(_child(domain, "machine"), "type", MACHINE)
     return domain
 
 
@@ -194,13 +195,9 @@ def _spell_quantities(spec: Fields) -> None:
 
 
 def _spell_resources(resources: Fields) -> None:
-    for amounts in _present(resources, "requests", "limits"):
-        for name, value in amounts.items():
-            amounts[name] = canonical(value)
-
-
-def _present(fields: Fields, *names: str) -> Iterator[Fields]:
-    return (fields[name] for name in names if fields.get(name))
+    for name in ("requests", "limits"):
+        if amounts := resources.get(name):
+            resources[name] = {resource: canonical(value) for resource, value in amounts.items()}
 
 
 def _amount(value: Any) -> int:
@@ -209,14 +206,49 @@ def _amount(value: Any) -> int:
     return 0 if amount is None else -int(-amount // 1)
 
 
-def _child(fields: Fields, name: str) -> Fields:
-    """Return the object in this field. If the field is missing or null, add an empty object."""
-    if fields.get(name) is None:
-        fields[name] = {}
-    child: Fields = fields[name]
-    return child
+def _child(fields: Fields, *path: str) -> Fields:
+    """Return the object at this path. If a field is missing or null, add an empty object."""
+    for name in path:
+        if fields.get(name) is None:
+            fields[name] = {}
+        fields = fields[name]
+    return fields
 
 
 def _set_missing(fields: Fields, name: str, value: Any) -> None:
     if not fields.get(name) and fields.get(name) is not False:
         fields[name] = value
+
+
+_BINARY: Final = ("", "Ki", "Mi", "Gi", "Ti", "Pi", "Ei")
+_DECIMAL: Final = ("n", "u", "m", "", "k", "M", "G", "T", "P", "E")
+_SMALLEST_DECIMAL: Final = Fraction(1, 1000**3)
+
+
+def canonical(value: Any) -> Any:
+    """Return the canonical form of a quantity.
+
+    A quantity with an exponent, or a value that is not a quantity, is returned unchanged.
+    """
+    amount = parse_quantity(value) if isinstance(value, str | int | float) and not isinstance(value, bool) else None
+    text = str(value)
+    if amount is None or "e" in text or "E" in text.rstrip("Ei"):
+        return value
+    if text.endswith("i") and amount.denominator == 1:
+        return binary(int(amount))
+    return _written(amount / _SMALLEST_DECIMAL, 1000, _DECIMAL)
+
+
+def binary(amount: int) -> str:
+    """Return a whole number with a binary suffix, such as `4Gi`."""
+    return _written(Fraction(amount), 1024, _BINARY)
+
+
+def _written(amount: Fraction, base: int, suffixes: tuple[str, ...]) -> str:
+    """Return the amount with the largest possible suffix. The number before the suffix must be whole."""
+    if not amount:
+        return "0"
+    position = 0
+    while position + 1 < len(suffixes) and not amount % base:
+        amount, position = amount / base, position + 1
+    return f"{amount}{suffixes[position]}"

@@ -16,8 +16,6 @@ from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_er
 Document: TypeAlias = Mapping[str, Any]
 Operation: TypeAlias = dict[str, Any]
 
-SUBRESOURCES: Final = ("start", "stop", "restart")
-
 FINAL: Final = ("Succeeded", "Failed")
 NOT_RUNNING: Final = "VM is not running"
 RECOVERY: Final = (
@@ -60,24 +58,18 @@ def decide(subresource: str, request: Request, vm: Document, vmi: Document | Non
     spec = vm.get("spec") or {}
     if spec.get("running") is not None and spec.get("runStrategy") is not None:
         return internal_error("running and runstrategy are mutually exclusive")
-    match subresource:
-        case "start":
-            return _start(request, vm, vmi)
-        case "stop":
-            return _stop(request, vm, vmi)
-        case _:
-            return _restart(request, vm, vmi)
+    name, strategy = str(vm["metadata"]["name"]), run_strategy(spec)
+    return _DECISIONS[subresource](request, name, strategy, vm, vmi)
 
 
-def run_strategy(vm: Document) -> str:
-    spec = vm.get("spec") or {}
+def run_strategy(spec: Document) -> str:
+    """Return the run strategy of a VM with this spec."""
     if spec.get("running") is not None:
         return "Always" if spec["running"] else "Halted"
     return str(spec.get("runStrategy") or "Halted")
 
 
-def _start(request: Request, vm: Document, vmi: Document | None) -> Answer:
-    name, strategy = _name(vm), run_strategy(vm)
+def _start(request: Request, name: str, strategy: str, vm: Document, vmi: Document | None) -> Answer:
     if vmi is not None and _phase(vmi) not in (*FINAL, "Unknown", ""):
         return conflict(name, "VM is already running")
     if _has_condition(vm, "ManualRecoveryRequired"):
@@ -95,22 +87,23 @@ def _start(request: Request, vm: Document, vmi: Document | None) -> Answer:
     return _requests(vm, start)
 
 
-def _stop(request: Request, vm: Document, vmi: Document | None) -> Answer:
-    name, strategy, grace_s = _name(vm), run_strategy(vm), request.grace_period
+def _stop(request: Request, name: str, strategy: str, vm: Document, vmi: Document | None) -> Answer:
+    grace_s = request.grace_period
     running = vmi is not None and _phase(vmi) not in FINAL
     first = (_grace_patch(vmi, grace_s),) if vmi is not None and running and grace_s is not None else ()
     if strategy in ("Always", "Once"):
         return (*first, _run(vm, running=False))
     if vmi is None or not running:
         return conflict(name, NOT_RUNNING)
-    if strategy == "Halted" and (grace_s is None or grace_s >= _grace_s(vmi, default=grace_s + 1)):
+    present_s = vmi["spec"].get("terminationGracePeriodSeconds")
+    if strategy == "Halted" and (grace_s is None or (present_s is not None and grace_s >= present_s)):
         return conflict(name, f"{strategy} only supports manual stop requests with a shorter graceperiod")
     rest = _requests(vm, _stop_request(vmi))
     return rest if isinstance(rest, Failure) else (*first, *rest)
 
 
-def _restart(request: Request, vm: Document, vmi: Document | None) -> Answer:
-    name, strategy, grace_s = _name(vm), run_strategy(vm), request.grace_period_seconds
+def _restart(request: Request, name: str, strategy: str, vm: Document, vmi: Document | None) -> Answer:
+    grace_s = request.grace_period_seconds
     if grace_s is not None and grace_s > 0:
         return bad_request("For force restart, only gracePeriod=0 is supported for now")
     if grace_s is not None and grace_s < 0:
@@ -128,6 +121,10 @@ def _restart(request: Request, vm: Document, vmi: Document | None) -> Answer:
     return (_grace_patch(vmi, SHORTEST_GRACE_S), *rest)
 
 
+_DECISIONS: Final = {"start": _start, "stop": _stop, "restart": _restart}
+SUBRESOURCES: Final = tuple(_DECISIONS)
+
+
 def _requests(vm: Document, *changes: Operation) -> Answer:
     """Return the patch that adds these requests. The patch fails if the VM got other requests in the meantime.
 
@@ -135,9 +132,8 @@ def _requests(vm: Document, *changes: Operation) -> Answer:
     """
     status = vm.get("status") or {}
     if not status:
-        return (
-            JsonPatch("vm/status", ({"op": "add", "path": "/status", "value": {"stateChangeRequests": [*changes]}},)),
-        )
+        first = {"op": "add", "path": "/status", "value": {"stateChangeRequests": [*changes]}}
+        return (JsonPatch("vm/status", (first,)),)
     present, path = status.get("stateChangeRequests"), "/status/stateChangeRequests"
     if present and [change["action"] for change in changes] != ["Stop"]:
         return internal_error(UNDERWAY)
@@ -173,15 +169,6 @@ def _grace_patch(vmi: Document, seconds: int) -> JsonPatch:
 def _replacement(path: str, before: Any, value: Any) -> tuple[Operation, ...]:
     operation = "add" if before is None else "replace"
     return {"op": "test", "path": path, "value": before}, {"op": operation, "path": path, "value": value}
-
-
-def _grace_s(vmi: Document, *, default: int) -> int:
-    seconds = vmi["spec"].get("terminationGracePeriodSeconds")
-    return default if seconds is None else int(seconds)
-
-
-def _name(vm: Document) -> str:
-    return str(vm["metadata"]["name"])
 
 
 def _phase(vmi: Document) -> str:

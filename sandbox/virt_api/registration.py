@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import base64
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+Fields = dict[str, Any]
 
 GROUP: Final = "subresources.kubevirt.io"
 VERSION: Final = "v1"
@@ -68,78 +70,56 @@ def webhooks(port: int, ca: bytes) -> dict[str, dict[str, Any]]:
 
     KubeVirt's own changes of VMIs are not sent to the webhooks, because they are always accepted.
     """
-    server = _Server(port, ca)
-    by_user = f"request.operation == 'CREATE' || request.userInfo.username != '{USER}'"
-    only_by_user = {"matchConditions": [{"name": "not-kubevirt", "expression": by_user}]}
-    mutating = [
-        server.webhook("mutate", "kubevirt.io", "virtualmachines"),
-        server.webhook("mutate", "kubevirt.io", "virtualmachineinstances") | only_by_user,
-    ]
-    validating = [
-        server.webhook("validate", "kubevirt.io", "virtualmachines"),
-        server.webhook("validate", "kubevirt.io", "virtualmachineinstances") | only_by_user,
-        server.webhook("validate", "kubevirt.io", "virtualmachineinstancereplicasets"),
-        server.webhook("validate", "pool.kubevirt.io", "virtualmachinepools"),
-        server.data_volume_webhook(),
-        server.eviction_webhook(),
-    ]
-    return {
-        f"/apis/{_ADMISSION}/mutatingwebhookconfigurations/virt-api-mutator": _configuration(
-            "MutatingWebhookConfiguration", "virt-api-mutator", mutating
-        ),
-        f"/apis/{_ADMISSION}/validatingwebhookconfigurations/virt-api-validator": _configuration(
-            "ValidatingWebhookConfiguration", "virt-api-validator", validating
-        ),
-    }
+    bundle = base64.b64encode(ca).decode()
 
-
-class _Server(NamedTuple):
-    """The port of the server on loopback, and the CA of its certificate."""
-
-    port: int
-    ca: bytes
-
-    def webhook(self, path: str, group: str, resource: str) -> dict[str, Any]:
+    def webhook(path: str, group: str, resource: str, *operations: str, name: str = "", **fields: Any) -> Fields:
+        rule = {"apiGroups": [group], "apiVersions": ["*"], "operations": operations, "resources": [resource]}
         return {
-            "name": f"{path}.{resource}.kubevirt.io",
+            "name": name or f"{path}.{resource}.kubevirt.io",
             "admissionReviewVersions": ["v1"],
             "sideEffects": "None",
             "failurePolicy": "Fail",
             "timeoutSeconds": 10,
-            "rules": [
-                {
-                    "apiGroups": [group],
-                    "apiVersions": ["*"],
-                    "operations": ["CREATE", "UPDATE"],
-                    "resources": [resource],
-                }
-            ],
-            "clientConfig": {
-                "url": f"https://127.0.0.1:{self.port}/{path}",
-                "caBundle": base64.b64encode(self.ca).decode(),
-            },
+            "rules": [rule],
+            "clientConfig": {"url": f"https://127.0.0.1:{port}/{path}", "caBundle": bundle},
+            **fields,
         }
 
-    def data_volume_webhook(self) -> dict[str, Any]:
-        """Return CDI's webhook for changed DataVolumes. New DataVolumes are not checked."""
-        webhook = self.webhook("validate", "cdi.kubevirt.io", "datavolumes")
-        [rule] = webhook["rules"]
-        return webhook | {"name": "datavolume-validate.cdi.kubevirt.io", "rules": [rule | {"operations": ["UPDATE"]}]}
+    writes = "CREATE", "UPDATE"
+    by_user = _only_if("not-kubevirt", f"request.operation == 'CREATE' || request.userInfo.username != '{USER}'")
+    # Only evictions of virt-launcher Pods are checked.
+    of_launchers = _only_if("only-vms", 'object.metadata.name.startsWith("virt-launcher")')
+    evicting = {**of_launchers, "name": "virt-launcher-eviction-interceptor.kubevirt.io", "sideEffects": "NoneOnDryRun"}
+    mutating = [
+        webhook("mutate", "kubevirt.io", "virtualmachines", *writes),
+        webhook("mutate", "kubevirt.io", "virtualmachineinstances", *writes, **by_user),
+    ]
+    validating = [
+        webhook("validate", "kubevirt.io", "virtualmachines", *writes),
+        webhook("validate", "kubevirt.io", "virtualmachineinstances", *writes, **by_user),
+        webhook("validate", "kubevirt.io", "virtualmachineinstancereplicasets", *writes),
+        webhook("validate", "pool.kubevirt.io", "virtualmachinepools", *writes),
+        # CDI does not check new DataVolumes.
+        webhook("validate", "cdi.kubevirt.io", "datavolumes", "UPDATE", name="datavolume-validate.cdi.kubevirt.io"),
+        webhook("evict", "", "pods/eviction", "*", **evicting),
+    ]
+    return dict(
+        (
+            _configuration("MutatingWebhookConfiguration", "virt-api-mutator", mutating),
+            _configuration("ValidatingWebhookConfiguration", "virt-api-validator", validating),
+        )
+    )
 
-    def eviction_webhook(self) -> dict[str, Any]:
-        """Return the webhook for evictions of virt-launcher Pods."""
-        webhook = self.webhook("evict", "", "pods/eviction")
-        is_launcher = {"name": "only-vms", "expression": 'object.metadata.name.startsWith("virt-launcher")'}
-        return webhook | {
-            "name": "virt-launcher-eviction-interceptor.kubevirt.io",
-            "sideEffects": "NoneOnDryRun",
-            "rules": [{"apiGroups": [""], "apiVersions": ["v1"], "operations": ["*"], "resources": ["pods/eviction"]}],
-            "matchConditions": [is_launcher],
-        }
+
+def _only_if(name: str, expression: str) -> Fields:
+    """Return the condition of a webhook: the API server sends it only the requests for which it is true."""
+    return {"matchConditions": [{"name": name, "expression": expression}]}
 
 
-def _configuration(kind: str, name: str, webhooks: list[dict[str, Any]]) -> dict[str, Any]:
-    return {"apiVersion": _ADMISSION, "kind": kind, "metadata": {"name": name}, "webhooks": webhooks}
+def _configuration(kind: str, name: str, webhooks: list[Fields]) -> tuple[str, Fields]:
+    """Return the path of a webhook configuration, and the configuration."""
+    document = {"apiVersion": _ADMISSION, "kind": kind, "metadata": {"name": name}, "webhooks": webhooks}
+    return f"/apis/{_ADMISSION}/{kind.lower()}s/{name}", document
 
 
 def names_port(document: dict[str, Any], port: int) -> bool:

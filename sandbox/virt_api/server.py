@@ -25,13 +25,11 @@ from informers.errors import ApiError, Conflict, Invalid, NotFound
 from informers.http.client import ApiClient
 from informers.meta import ObjectKey
 from informers.objects import PatchType
-from sandbox.launchers import eviction
-from sandbox.launchers.eviction import Verdict
 from sandbox.launchers.objects import PODS
 from sandbox.virt_api import admission, registration
-from sandbox.virt_api.admission import mutate, validate
+from sandbox.virt_api.account import RETRY_S, apply
+from sandbox.virt_api.admission import Verdict, mutate, validate
 from sandbox.virt_api.answers import Failure, bad_request, conflict, internal_error, not_found
-from sandbox.virt_api.applying import RETRY_S, apply
 from sandbox.virt_api.lifecycle import SUBRESOURCES, JsonPatch, Request, decide
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
@@ -95,16 +93,16 @@ async def _serving(client: ApiClient, authority: trustme.CA, front_proxy_ca: str
 def _application(client: ApiClient) -> web.Application:
     root = registration.ROOT
     names = tuple(f"{VMS.plural}/{subresource}" for subresource in SUBRESOURCES)
-    subresources = Subresources(client)
+    virt_api = VirtApi(client)
     application = web.Application(middlewares=[_authenticated], client_max_size=LARGEST_REVIEW)
     application.router.add_get(f"/apis/{registration.GROUP}", _document(registration.group()))
     application.router.add_get(root, _document(registration.resources(names)))
     pattern = "|".join(SUBRESOURCES)
     path = f"{root}/namespaces/{{namespace}}/{VMS.plural}/{{name}}/{{subresource:{pattern}}}"
-    application.router.add_put(path, subresources.put)
+    application.router.add_put(path, virt_api.put)
     application.router.add_post("/mutate", _mutate)
     application.router.add_post("/validate", _validate)
-    application.router.add_post("/evict", Evictions(client).post)
+    application.router.add_post("/evict", virt_api.evict)
     return application
 
 
@@ -135,8 +133,8 @@ async def _validate(request: web.Request) -> web.Response:
     return web.json_response(validate(json.loads(await request.read())))
 
 
-class Subresources:
-    """The subresources of VMs."""
+class VirtApi:
+    """The handlers of requests that read or write the cluster."""
 
     def __init__(self, client: ApiClient) -> None:
         self._client = client
@@ -192,24 +190,17 @@ class Subresources:
             content_type=PatchType.JSON,
         )
 
-
-class Evictions:
-    """The webhook for evictions of virt-launcher Pods."""
-
-    def __init__(self, client: ApiClient) -> None:
-        self._client = client
-
-    async def post(self, request: web.Request) -> web.Response:
+    async def evict(self, request: web.Request) -> web.Response:
         """Mark the VMI of the Pod for a migration, or allow the eviction."""
         review = json.loads(await request.read())
         asked = review["request"]
         try:
-            verdict = await self._decide(asked["namespace"], asked["name"], dry_run=bool(asked.get("dryRun")))
+            verdict = await self._verdict(asked["namespace"], asked["name"], dry_run=bool(asked.get("dryRun")))
         except ApiError as error:
             verdict = Verdict(f"kubevirt failed marking the vmi for eviction: {error}")
         return web.json_response(admission.answer_eviction(review, verdict.denial))
 
-    async def _decide(self, namespace: str, name: str, *, dry_run: bool) -> Verdict:
+    async def _verdict(self, namespace: str, name: str, *, dry_run: bool) -> Verdict:
         try:
             pod = json.loads(await self._client.get(PODS, ObjectKey(namespace, name)))
             key = ObjectKey(namespace, (pod["metadata"].get("annotations") or {}).get("kubevirt.io/domain", ""))
@@ -218,7 +209,7 @@ class Evictions:
             vmi = json.loads(await self._client.get(VMIS, key))
         except NotFound:
             return Verdict()
-        verdict = eviction.decide(pod, vmi)
+        verdict = admission.judge_eviction(pod, vmi)
         if verdict.is_marked and not dry_run:
             status = {"evacuationNodeName": pod["spec"]["nodeName"]}
             change = msgspec.json.encode({"metadata": {"uid": vmi["metadata"]["uid"]}, "status": status})

@@ -14,7 +14,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+import msgspec
 from msgspec import Struct
+
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector, parse_selector
+from sandbox.virt_api.lifecycle import run_strategy
 
 Document = Mapping[str, Any]
 
@@ -47,26 +52,42 @@ class Cause(Struct, frozen=True, omit_defaults=True):
     field: str = ""
 
 
-def causes_for_vm(vm: Document, old: Document | None, *, by_kubevirt: bool = False) -> list[Cause]:
-    """Return the reasons to reject a new VM, or a changed VM if `old` is not None."""
+def causes(resource: str, new: Document, old: Document | None, *, by_kubevirt: bool) -> list[Cause]:
+    """Return the reasons to reject a new object of this resource, or a changed object if `old` is not None."""
+    match resource:
+        case "virtualmachines":
+            return _causes_for_vm(new, old, by_kubevirt=by_kubevirt)
+        case "virtualmachineinstances":
+            if old is None:
+                return _causes_for_new_vmi(new, by_kubevirt=by_kubevirt)
+            return _causes_for_changed_vmi(new, old, by_kubevirt=by_kubevirt)
+        case "datavolumes":
+            return _causes_for_changed_data_volume(new, old or {})
+        case "virtualmachineinstancereplicasets":
+            return _causes_for_replica_set(new)
+        case _:
+            return _causes_for_pool(new, old, by_kubevirt=by_kubevirt)
+
+
+def _causes_for_vm(vm: Document, old: Document | None, *, by_kubevirt: bool) -> list[Cause]:
     if (vm.get("metadata") or {}).get("deletionTimestamp"):
         return []
-    causes = list(_vm_spec(vm.get("spec") or {}, "spec", by_kubevirt=by_kubevirt))
-    return causes or (list(_delicate(vm, old)) if old is not None else [])
+    wrong = list(_vm_spec(vm.get("spec") or {}, "spec", by_kubevirt=by_kubevirt))
+    return wrong or (list(_delicate(vm, old)) if old is not None else [])
 
 
-def causes_for_changed_data_volume(volume: Document, old: Document) -> list[Cause]:
+def _causes_for_changed_data_volume(volume: Document, old: Document) -> list[Cause]:
     if volume.get("spec") == old.get("spec"):
         return []
     return [Cause("FieldValueDuplicate", "Cannot update DataVolume Spec", "DataVolume.Spec")]
 
 
-def causes_for_new_vmi(vmi: Document, *, by_kubevirt: bool) -> list[Cause]:
-    causes = [*_disks(vmi.get("spec") or {}, "spec"), *_volumes_without_disk(vmi.get("spec") or {})]
-    return causes if by_kubevirt else [*causes, *_reserved_labels(vmi, "metadata")]
+def _causes_for_new_vmi(vmi: Document, *, by_kubevirt: bool) -> list[Cause]:
+    wrong = [*_disks(vmi.get("spec") or {}, "spec"), *_volumes_without_disk(vmi.get("spec") or {})]
+    return wrong if by_kubevirt else [*wrong, *_reserved_labels(vmi, "metadata")]
 
 
-def causes_for_changed_vmi(vmi: Document, old: Document, *, by_kubevirt: bool) -> list[Cause]:
+def _causes_for_changed_vmi(vmi: Document, old: Document, *, by_kubevirt: bool) -> list[Cause]:
     if by_kubevirt:
         return []
     if vmi.get("spec") != old.get("spec"):
@@ -77,7 +98,7 @@ def causes_for_changed_vmi(vmi: Document, old: Document, *, by_kubevirt: bool) -
     return []
 
 
-def causes_for_replica_set(replica_set: Document) -> list[Cause]:
+def _causes_for_replica_set(replica_set: Document) -> list[Cause]:
     spec = replica_set.get("spec") or {}
     template = spec.get("template")
     if not template:
@@ -85,16 +106,16 @@ def causes_for_replica_set(replica_set: Document) -> list[Cause]:
     return [*_disks(template.get("spec") or {}, "spec.template.spec"), *_selector(spec, template)]
 
 
-def causes_for_pool(pool: Document, old: Document | None, *, by_kubevirt: bool = False) -> list[Cause]:
+def _causes_for_pool(pool: Document, old: Document | None, *, by_kubevirt: bool) -> list[Cause]:
     spec = pool.get("spec") or {}
     template = spec.get("virtualMachineTemplate")
     if not template:
         return [Cause(REQUIRED, NO_TEMPLATE, "spec.template")]
     field = "spec.virtualMachineTemplate.spec"
-    causes = [*_vm_spec(template.get("spec") or {}, field, by_kubevirt=by_kubevirt), *_selector(spec, template)]
+    wrong = [*_vm_spec(template.get("spec") or {}, field, by_kubevirt=by_kubevirt), *_selector(spec, template)]
     if old is not None and spec.get("selector") != (old.get("spec") or {}).get("selector"):
-        causes.append(Cause(INVALID, "selector is immutable after creation.", "spec.selector"))
-    return causes
+        wrong.append(Cause(INVALID, "selector is immutable after creation.", "spec.selector"))
+    return wrong
 
 
 def _vm_spec(spec: Document, field: str, *, by_kubevirt: bool) -> Iterator[Cause]:
@@ -166,7 +187,7 @@ def _delicate(vm: Document, old: Document) -> Iterator[Cause]:
         elif not _same_running_state(new_spec, old_spec):
             message = f'Cannot update vm running state until snapshot "{snapshot}" completes'
             yield Cause(NOT_SUPPORTED, message, "spec")
-    elif restore is not None and _strategy(new_spec) != _strategy(old_spec):
+    elif restore is not None and run_strategy(new_spec) != run_strategy(old_spec):
         yield Cause(NOT_SUPPORTED, f'Cannot update VM runStrategy until restore "{restore}" completes', "spec")
 
 
@@ -181,32 +202,12 @@ def _same_running_state(new: Document, old: Document) -> bool:
     return False
 
 
-def _strategy(spec: Document) -> str:
-    if spec.get("running") is not None:
-        return "Always" if spec["running"] else "Halted"
-    return str(spec.get("runStrategy") or "Halted")
-
-
 def _selector(spec: Document, template: Document) -> Iterator[Cause]:
     """Yield a cause if the labels of the template do not match `matchLabels` or `matchExpressions`."""
-    selector, labels = spec.get("selector") or {}, (template.get("metadata") or {}).get("labels") or {}
-    wanted = selector.get("matchLabels") or {}
-    matches = bool(selector) and all(labels.get(name) == value for name, value in wanted.items())
-    if not matches or not all(_holds(expression, labels) for expression in selector.get("matchExpressions") or ()):
+    labels = (template.get("metadata") or {}).get("labels") or {}
+    selector = parse_selector(msgspec.convert(spec.get("selector") or {}, LabelSelector))
+    if not spec.get("selector") or isinstance(selector, FieldError) or not selector.matches(labels):
         yield Cause(INVALID, "selector does not match labels.", "spec.selector")
-
-
-def _holds(expression: Document, labels: Mapping[str, str]) -> bool:
-    value, values = labels.get(expression.get("key", "")), expression.get("values") or ()
-    match expression.get("operator"):
-        case "In":
-            return value in values
-        case "NotIn":
-            return value not in values
-        case "Exists":
-            return value is not None
-        case _:
-            return value is None
 
 
 def _reserved_labels(document: Document, field: str) -> Iterator[Cause]:

@@ -1,7 +1,5 @@
 """The cases that need a control plane, with a tiny size. No test looks at a time."""
 
-from __future__ import annotations
-
 import sys
 
 import pytest
@@ -17,7 +15,7 @@ VMHERD = f'exec {sys.executable} -m controller run --kubeconfig "$KUBECONFIG" {F
 
 @pytest.mark.usefixtures("control_plane_binaries")
 @pytest.mark.parametrize(
-    ("name", "size", "against"), [("set-burst", 3, VMHERD), ("pool-burst", 3, ""), ("many-sets", 1, "")]
+    ("name", "size", "against"), [("set-burst", 3, VMHERD), ("pool-burst", 3, ""), ("plugin", 2, "")]
 )
 def test_a_case_on_a_control_plane_fills_all_its_measures(name, size, against, tmp_path):
     case = CASES[name]

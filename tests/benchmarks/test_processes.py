@@ -1,7 +1,5 @@
 """The CPU time and the memory of a process tree, and controllers as processes."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,44 +1,17 @@
-"""The objects of the replay server."""
-
-from __future__ import annotations
+"""The objects of a large cluster."""
 
 import json
 
-import pytest
-
-from benchmarks import fleet
-from benchmarks.replay.objects import Size, fill
-from benchmarks.replay.patterns import Pattern
-from benchmarks.replay.server import Server
-from benchmarks.replay.state import State
+from benchmarks.fleet import Size, shapes
+from benchmarks.replay.store import Store
 from controller.kubevirt.resources import VMIS, VMS
 
 SIZE = Size(sets=3, vmis_of_set=4, pools=2, vms_of_pool=2)
 
 
-@pytest.fixture
-def state() -> State:
-    state = State()
-    Server(state)
-    fill(state, SIZE)
-    return state
-
-
-def test_a_pattern_renders_each_object_with_its_own_texts_and_resource_version():
-    pattern = Pattern(
-        lambda number: b'{"name":"vm-%d","old":"vm-%d-x","share":"5%%","resourceVersion":"9"}' % (number, number),
-        lambda number: {"name": f"vm-{number}"},
-    )
-    assert json.loads(pattern.render(7, 12)) == {
-        "name": "vm-7",
-        "old": "vm-76543-x",
-        "share": "5%",
-        "resourceVersion": "12",
-    }
-
-
-def test_all_objects_of_a_size_exist_under_their_own_names(state):
-    counts = {plural: len(found.items) for (_, plural), found in state.collections.items() if found.items}
+def test_all_objects_of_a_size_exist_under_their_own_names():
+    store = Store(SIZE)
+    counts = {plural: len(found.items) for (_, plural), found in store.collections.items() if found.items}
     assert counts == {
         "controllerrevisions": SIZE.pools + SIZE.sets,
         "virtualmachineinstancereplicasets": SIZE.sets,
@@ -46,27 +19,27 @@ def test_all_objects_of_a_size_exist_under_their_own_names(state):
         "virtualmachinepools": SIZE.pools,
         "virtualmachines": SIZE.vms,
     }
-    for collection in state.collections.values():
+    for collection in store.collections.values():
         for (namespace, name), item in collection.items.items():
             meta = json.loads(item.render())["metadata"]
             assert (meta["namespace"], meta["name"], meta["resourceVersion"]) == (namespace, name, str(item.version))
 
 
-def test_a_rendered_vmi_is_the_recorded_vmi_except_for_its_times(state):
-    items = state.collections[("kubevirt.io", "virtualmachineinstances")].items
-    number = 5
-    key = (fleet.namespace_of(1), fleet.vmi_name(number, SIZE.vmis_of_set))
-    rendered, recorded = (
-        VMIS.decode(body) for body in (items[key].render(), fleet.vmi_of_set(number, size=SIZE.vmis_of_set))
-    )
-    assert rendered.metadata.owner_references == recorded.metadata.owner_references
-    assert rendered.metadata.labels == recorded.metadata.labels
-    assert rendered.metadata.uid == recorded.metadata.uid
+def test_each_text_has_its_place_and_each_number_is_a_number():
+    made = shapes(SIZE)
+    assert all(b"<" not in shape.render(1) for shape in made.values())
+    pool = json.loads(made["pool"].render(1, 12, replicas="7"))
+    assert (pool["spec"]["replicas"], pool["metadata"]["resourceVersion"]) == (7, "12")
+    assert pool["spec"]["maxUnavailable"] == "10%"
 
 
-def test_a_vm_of_a_pool_belongs_to_its_pool_and_owns_its_vmi(state):
-    key = (fleet.namespace_of(1), fleet.vm_name(3, SIZE.vms_of_pool))
-    vm = VMS.decode(state.collections[("kubevirt.io", "virtualmachines")].items[key].render())
-    vmi = VMIS.decode(state.collections[("kubevirt.io", "virtualmachineinstances")].items[key].render())
-    assert [owner.uid for owner in vm.metadata.owner_references] == [fleet.uid(3, 1)]
-    assert [owner.uid for owner in vmi.metadata.owner_references] == [vm.metadata.uid]
+def test_a_vmi_belongs_to_its_set_and_a_vm_of_a_pool_owns_its_vmi():
+    made = shapes(SIZE)
+    owner = json.loads(made["set"].render(1))["metadata"]
+    vmi = VMIS.decode(made["VMI of a set"].render(5))
+    assert [(each.name, each.uid) for each in vmi.metadata.owner_references] == [(owner["name"], owner["uid"])]
+    pool = json.loads(made["pool"].render(1))["metadata"]
+    vm, running = VMS.decode(made["VM of a pool"].render(3)), VMIS.decode(made["VMI of a VM"].render(3))
+    assert [(each.name, each.uid) for each in vm.metadata.owner_references] == [(pool["name"], pool["uid"])]
+    assert [each.uid for each in running.metadata.owner_references] == [vm.metadata.uid]
+    assert running.metadata.name == vm.metadata.name

@@ -1,7 +1,5 @@
 """The soak: its samples, its report, and the errors that it finds in logs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
@@ -9,12 +7,10 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from benchmarks.soak import report
-from benchmarks.soak.__main__ import errors_in
-from benchmarks.soak.faults import Fault, FaultSchedule
-from benchmarks.soak.plots import Mark
+from benchmarks.soak.__main__ import errors_in, inject_due
 from benchmarks.soak.sampling import MEASURES, Page, Samples, Scrape
 from controller.metrics.registry import Metrics
-from controller.server.http import describe_memory
+from controller.server.debug import describe_memory
 from tests.metrics_page import exercise
 
 TASKS = "informer\n    run (informer.py:1)\nserver\n    serve (http.py:2)\n"
@@ -39,7 +35,7 @@ def samples(count: int = 40, *, leak: float = 0.0) -> Samples:
 
 def result(*, leak: float = 0.0) -> report.Result:
     found = report.Result(minutes=3, machine="2 shared cores", seed=7, samples=samples(leak=leak))
-    found.marks = [Mark(60.0, "API server restarts"), Mark(120.0, "API server restarts")]
+    found.faults = ["API server restarts", "API server restarts"]
     found.operations = {"scale": 3, "update": 2}
     found.verdicts = report.verdicts_of(found.samples)
     return found
@@ -77,28 +73,19 @@ def test_the_json_file_has_all_samples(tmp_path: Path):
 
 
 def test_the_figures_replace_the_old_figures_of_the_page(tmp_path: Path):
-    page, image = tmp_path / "soak.md", tmp_path / "images" / "soak.svg"
-    page.write_text(f"# Soak\n\n{report.BEGIN}\nold\n{report.END}\n\nThe end.\n")
-    report.write_docs(result(), page=page, image=image)
+    page = tmp_path / "soak.md"
+    begin, end = (f"<!-- {word}: figures of `make soak` -->" for word in ("begin", "end"))
+    page.write_text(f"# Soak\n\n{begin}\nold\n{end}\n\nThe end.\n")
+    report.write_docs(result(), page=page)
     text = page.read_text()
     assert "old" not in text
-    assert "| Resident memory (MiB) | 100 | 100 | 100 | 100 | +0 | yes |" in text
+    assert "| Resident memory (MiB) | 100 | 100 | 100 | 100 | +0 | ████████████████████████ | yes |" in text
     assert "2 shared cores, seed 7" in text
     assert "5 operations (3 scale, 2 update)" in text
     assert "2 faults (2 times: API server restarts)" in text
     assert text.endswith("The end.\n")
-    assert image.read_text().startswith("<svg")
-    report.write_docs(result(), page=page, image=image)
+    report.write_docs(result(), page=page)
     assert page.read_text() == text
-
-
-def test_a_page_without_a_place_for_the_figures_is_not_changed(tmp_path: Path):
-    page, image = tmp_path / "soak.md", tmp_path / "soak.svg"
-    page.write_text("# Soak\n")
-    with pytest.raises(ValueError, match="no place"):
-        report.write_docs(result(), page=page, image=image)
-    assert page.read_text() == "# Soak\n"
-    assert not image.exists()
 
 
 def test_each_different_error_of_the_log_is_named_once():
@@ -114,9 +101,21 @@ def test_each_different_error_of_the_log_is_named_once():
 
 def test_faults_come_in_turn_one_in_each_interval():
     injected: list[str] = []
-    faults = [Fault(name, lambda name=name: injected.append(name)) for name in ("a", "b")]
-    schedule = FaultSchedule(faults, interval_s=10)
+    noted: list[str] = []
+    faults = {name: lambda name=name: injected.append(name) for name in ("a", "b")}
     for elapsed_s in (5, 10, 11, 21, 35):
-        schedule.run_due(elapsed_s)
-    assert injected == ["a", "b", "a"]
-    assert [mark.time_s for mark in schedule.marks] == [10, 21, 35]
+        inject_due(faults, elapsed_s, noted, interval_s=10)
+    assert injected == noted == ["a", "b", "a"]
+
+
+def test_a_figure_over_time_has_a_bar_for_the_median_of_each_part():
+    assert report.over_time([0.0] * 10 + [7.0] * 11 + [3.5] * 27) == "▁▁▁▁▁" + "█" * 5 + "▆" + "▅" * 13
+    assert report.over_time([0.0, 0.0]) == "▁▁"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0, "0"), (2.5, "2.5"), (9999, "9999"), (12_345, "12.35k"), (250_000, "250k"), (1_250_000, "1.25M")],
+)
+def test_a_long_number_is_shortened(value: float, text: str):
+    assert report.short(value) == text

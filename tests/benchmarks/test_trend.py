@@ -1,7 +1,5 @@
 """The statistics of the soak: which series count as flat."""
 
-from __future__ import annotations
-
 from random import Random
 
 import pytest

@@ -1,7 +1,5 @@
 """Both versions of Helm, and a cluster for a test's releases."""
 
-from __future__ import annotations
-
 import contextlib
 from collections.abc import Iterator
 from pathlib import Path
@@ -28,7 +26,7 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         return
     capture = session.config.pluginmanager.getplugin("capturemanager")
     with capture.global_and_fixture_disabled():
-        if wanted & {"helm", "site", "render"}:
+        if wanted & {"major", "helm", "site"}:
             with contextlib.suppress(HelmMissing):
                 for major in MAJORS:
                     find_helm(major)
@@ -37,10 +35,10 @@ def pytest_collection_finish(session: pytest.Session) -> None:
                 find_or_install()
 
 
-@pytest.fixture(params=MAJORS, ids=lambda major: f"helm{major}")
+@pytest.fixture
 def major(request: pytest.FixtureRequest) -> int:
-    """The major version of Helm. Each test with this fixture runs once with each version."""
-    chosen: int = request.param
+    """The major version of Helm: the newest, or the parameter of a test that runs with each version."""
+    chosen: int = getattr(request, "param", MAJORS[-1])
     try:
         find_helm(chosen)
     except HelmMissing as error:

@@ -4,8 +4,6 @@ Some builds of Prometheus lack this discovery. The labels are those in the docum
 relabeling rules select the targets.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator, Mapping
 from typing import Any

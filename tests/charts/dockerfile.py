@@ -4,8 +4,6 @@ The image's root is a directory, so each absolute path in a step gets that direc
 environment takes the place of the base image's Python. `COPY` leaves out the files that `.dockerignore` names.
 """
 
-from __future__ import annotations
-
 import fnmatch
 import json
 import os

@@ -3,8 +3,6 @@
 If a monitor has a field that this module does not translate, the test fails. Otherwise, no test would cover this field.
 """
 
-from __future__ import annotations
-
 import base64
 import re
 from collections.abc import Iterator, Mapping

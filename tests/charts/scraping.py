@@ -22,8 +22,8 @@ from sandbox.processes import free_ports
 from tests.charts.monitors import Files, scrape_jobs
 from tests.charts.releases import Site
 from tests.cluster import Kubectl, skip_or_fail
+from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.helm import run_flags
-from tests.integration.controller_process import ControllerProcess, controller_process
 from tests.monitoring_kinds import KindsMissing, find_definitions
 
 LOOPBACK = "127.0.0.1"

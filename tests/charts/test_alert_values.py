@@ -1,7 +1,5 @@
 """The changes of alerts in the chart's values."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Preserved disks on an API server that needs one more permission for the removal of an ownerReference."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,10 +10,12 @@ from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site, bare_plane
 from tests.charts.test_live import released
-from tests.integration.controller_process import eventually, stays
-from tests.integration.pool_namespace import PoolNamespace, simulator, uids, vm_template
+from tests.controlplane.documents import uids, vm_template
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.programs import simulator
+from tests.controlplane.waits import eventually, stays
 
-pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 
@@ -31,7 +31,7 @@ def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 def scaled_in(site: Site) -> PoolNamespace:
     """A pool that was scaled in from two VMs to one. It preserves the disks of deleted VMs."""
     pools = PoolNamespace(site.plane, site.namespace)
-    pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=OFFLINE)
+    pools.make(2, template=vm_template(disks=("root",)), scaleInStrategy=OFFLINE)
     pools.wait_for_ordinals(0, 1)
     eventually(lambda: len(pools.claims()) == 2, what="the disks")
     pools.scale(1)
@@ -50,7 +50,7 @@ def test_without_the_permission_no_disk_is_lost_and_the_condition_names_it(site:
     site.install()
     with released(site, tmp_path):
         pools = scaled_in(site)
-        condition = eventually(lambda: pools.pool_condition("ReplicaFailure"), what="the condition")
+        condition = eventually(lambda: pools.condition("ReplicaFailure"), what="the condition")
         assert condition["reason"] == "FailedScaleIn"
         assert "cannot set an ownerRef on a resource you can't delete" in condition["message"]
         disks = uids(pools.data_volumes()), uids(pools.claims())

@@ -4,8 +4,6 @@ No Pod runs in the cluster. So the test runs the Job's command with a token of t
 status of a finished Job.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 from collections.abc import Iterator
@@ -17,10 +15,12 @@ import pytest
 
 from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
 from tests.charts.test_live import refusals, released
+from tests.controlplane.documents import FINALIZER, finalizers_of
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.programs import simulator
+from tests.controlplane.waits import eventually
 from tests.helm import MODE
-from tests.integration.controller_process import eventually
 from tests.integration.kubevirt_installation import vmherd
-from tests.integration.pool_namespace import FINALIZER, PoolNamespace, finalizers_of, simulator
 from tools.chart.generated import CHART
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [3, 4], indirect=True)]
@@ -83,13 +83,13 @@ def test_an_uninstallation_with_the_cleanup_job_leaves_no_finalizers(
     assert "After `helm uninstall`, a Job" in site.install(**values)
     pools = PoolNamespace(site.plane, site.namespace)
     with simulator(site.plane), released(site, tmp_path) as program:
-        pools.make_pool(1)
+        pools.make(1)
         pools.wait_for_ordinals(0)
         assert program.stop() == 0
     with helm_runs(site, "uninstall", "vmherd"):
         said = carry_out(site, "vmherd-cleanup", tmp_path)
     assert "objects cleaned up" in said
-    assert FINALIZER not in finalizers_of(pools.pool())
+    assert FINALIZER not in finalizers_of(pools.read())
     assert FINALIZER not in finalizers_of(pools.vms()["pool-0"])
     wait_until(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")
 

@@ -2,8 +2,6 @@
 not need.
 """
 
-from __future__ import annotations
-
 import re
 import subprocess
 

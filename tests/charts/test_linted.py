@@ -1,11 +1,9 @@
 """The rendered chart and the kustomize base pass a linter for security and reliability."""
 
-from __future__ import annotations
-
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Any
 
 import pytest
 import yaml
@@ -16,9 +14,6 @@ from tests.checkov import Checkov, CheckovMissing, Finding, findings_through_pro
 from tests.cluster import Kubectl, skip_or_fail
 from tests.helm import Helm, container
 from tools.chart.generated import ROOT
-from tools.chart.helm import MAJORS, HelmMissing, find_helm
-
-Render: TypeAlias = Callable[..., list[dict[str, Any]]]
 
 KUBEVIRT = ("kubevirt.io/v1/KubeVirt",)
 MODES = {"standalone": (), "takeover": KUBEVIRT, "alongside": KUBEVIRT}
@@ -81,16 +76,6 @@ def linter(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Checkov]:
     linter.close()
 
 
-@pytest.fixture
-def render(tmp_path: Path) -> Render:
-    """Render with the newest Helm only. Another test compares the output of both versions."""
-    try:
-        find_helm(MAJORS[-1])
-    except HelmMissing as error:
-        skip_or_fail(str(error))
-    return Helm(MAJORS[-1], tmp_path / "helm").render
-
-
 def unexcused(findings: list[Finding], *excuses: dict[tuple[str, str], str]) -> list[str]:
     """The findings of the linter that are not listed in `excuses`."""
     excused = {key for reasons in excuses for key in reasons}
@@ -98,25 +83,24 @@ def unexcused(findings: list[Finding], *excuses: dict[tuple[str, str], str]) -> 
 
 
 @pytest.mark.parametrize("values", [{}, STRICT], ids=["defaults", "strict"])
-def test_the_jobs_of_the_hooks_pass(linter: Checkov, render: Render, values: dict[str, Any], tmp_path: Path) -> None:
-    objects = render({**values, **HOOKS}, kinds=KUBEVIRT)
+def test_the_jobs_of_the_hooks_pass(linter: Checkov, helm: Helm, values: dict[str, Any], tmp_path: Path) -> None:
+    objects = helm.render({**values, **HOOKS}, kinds=KUBEVIRT)
     assert unexcused(linter.findings(objects, tmp_path), RIGHT, ASKED if values else CHOSEN) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_the_defaults_pass(linter: Checkov, render: Render, mode: str, tmp_path: Path) -> None:
-    assert unexcused(linter.findings(render({"mode": mode}, kinds=MODES[mode]), tmp_path), RIGHT, CHOSEN) == []
+def test_the_defaults_pass(linter: Checkov, helm: Helm, mode: str, tmp_path: Path) -> None:
+    assert unexcused(linter.findings(helm.render({"mode": mode}, kinds=MODES[mode]), tmp_path), RIGHT, CHOSEN) == []
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_with_strict_values_the_excused_checks_pass_too(
-    linter: Checkov, render: Render, mode: str, tmp_path: Path
-) -> None:
-    assert unexcused(linter.findings(render({**STRICT, "mode": mode}, kinds=MODES[mode]), tmp_path), RIGHT, ASKED) == []
+def test_with_strict_values_the_excused_checks_pass_too(linter: Checkov, helm: Helm, mode: str, tmp_path: Path) -> None:
+    objects = helm.render({**STRICT, "mode": mode}, kinds=MODES[mode])
+    assert unexcused(linter.findings(objects, tmp_path), RIGHT, ASKED) == []
 
 
-def test_an_installation_in_some_namespaces_passes(linter: Checkov, render: Render, tmp_path: Path) -> None:
-    objects = render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"userRoles": "namespaces"}})
+def test_an_installation_in_some_namespaces_passes(linter: Checkov, helm: Helm, tmp_path: Path) -> None:
+    objects = helm.render({"watchNamespaces": ["team-a", "team-b"], "rbac": {"userRoles": "namespaces"}})
     assert unexcused(linter.findings(objects, tmp_path), RIGHT, CHOSEN) == []
 
 
@@ -125,8 +109,8 @@ def test_the_kustomize_base_passes(linter: Checkov, tmp_path: Path) -> None:
     assert unexcused(linter.findings(yaml.safe_load_all(built), tmp_path), RIGHT, CHOSEN) == []
 
 
-def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: Checkov, render: Render, tmp_path: Path) -> None:
-    objects = render(HOOKS, kinds=KUBEVIRT)
+def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: Checkov, helm: Helm, tmp_path: Path) -> None:
+    objects = helm.render(HOOKS, kinds=KUBEVIRT)
     assert not WEAK.items() & container(objects)["securityContext"].items()
     container(objects)["securityContext"].update(WEAK)
     found = {(each.check, each.kind) for each in linter.findings([*objects, ALMIGHTY], tmp_path)}
@@ -136,9 +120,9 @@ def test_weaker_settings_are_found_and_every_excuse_is_needed(linter: Checkov, r
     assert ("CKV_K8S_49", "ClusterRole") in found
 
 
-def test_the_linter_sends_no_requests(linter: Checkov, render: Render, tmp_path: Path) -> None:
+def test_the_linter_sends_no_requests(linter: Checkov, helm: Helm, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as proxy:
         proxy.settimeout(0)
-        findings_through_proxy(render({}), tmp_path, f"http://127.0.0.1:{proxy.getsockname()[1]}")
+        findings_through_proxy(helm.render({}), tmp_path, f"http://127.0.0.1:{proxy.getsockname()[1]}")
         with pytest.raises(BlockingIOError):
             proxy.accept()

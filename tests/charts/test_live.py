@@ -1,7 +1,5 @@
 """The controller as the chart runs it, with the Deployment's arguments and a token of its service account."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess
@@ -20,11 +18,12 @@ from informers.http.client import open_client
 from informers.http.configuration import load_credentials
 from tests.charts.releases import Site, wait_until
 from tests.command_line import parse
+from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import eventually
 from tests.helm import run_flags
-from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, controller_process, eventually
-from tests.integration.pool_namespace import PoolNamespace
 
-pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 GROUPS = {"standalone": ("kubevirt.io", "pool.kubevirt.io"), "alongside": ("vmherd.dev", "pool.vmherd.dev")}
 
@@ -63,14 +62,14 @@ def refusals(site: Site, since: int, account: str = "vmherd") -> set[tuple[str, 
 def reconciles(site: Site, mode: str) -> None:
     """Check that a set and a pool become ready in the site's namespace, and that a deleted pool disappears."""
     replicaset_group, pool_group = GROUPS[mode]
-    sets = ReplicaSetNamespace(site.plane, site.namespace, group=replicaset_group)
-    sets.make_set(2)
+    sets = SetNamespace(site.plane, site.namespace, group=replicaset_group)
+    sets.make(2)
     vmis = sets.wait_for(2)
     assert {owner["apiVersion"] for vmi in vmis.values() for owner in vmi["metadata"]["ownerReferences"]} == {
         f"{replicaset_group}/v1"
     }
-    pools = PoolNamespace(site.plane, site.namespace, pool_group=pool_group)
-    pools.make_pool(2)
+    pools = PoolNamespace(site.plane, site.namespace, group=pool_group)
+    pools.make(2)
     pools.wait_for_ordinals(0, 1, ready=False)
     pools.scale(1)
     eventually(lambda: len(pools.vms()) == 1, what="one VM is deleted")
@@ -107,8 +106,8 @@ def test_a_release_in_observe_mode_changes_nothing(site: Site, tmp_path: Path) -
     since = site.plane.audit_position()
     with controller_process(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
         eventually(lambda: program.lines(msg="observing"), what="observe mode")
-        sets = ReplicaSetNamespace(site.plane, site.namespace)
-        sets.make_set(2)
+        sets = SetNamespace(site.plane, site.namespace)
+        sets.make(2)
         eventually(lambda: program.lines(namespace=site.namespace, name="herd"), what="the planned actions in the log")
         assert program.stop() == 0
     assert sets.vmis() == {}

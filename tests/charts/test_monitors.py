@@ -1,7 +1,5 @@
 """The chart's objects for the Prometheus operator are valid under the operator's definitions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 
@@ -15,7 +13,7 @@ from tests.charts.scraping import definitions
 from tests.cluster import Kubectl
 from tests.helm import of_kind
 
-pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 PLAIN = {"enabled": True}
 EVERYTHING = {
@@ -57,9 +55,10 @@ KINDS = ("ServiceMonitor", "PodMonitor", "PrometheusRule")
 
 @pytest.fixture(scope="module")
 def operators(plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    names = crds.install(plane.kubeconfig, [definitions(tmp_path_factory.mktemp("kinds") / "operator")])
+    directory = definitions(tmp_path_factory.mktemp("kinds") / "operator")
+    crds.install(plane.kubeconfig, [directory])
     yield
-    Kubectl(plane.kubeconfig)("delete", "crd", *names)
+    Kubectl(plane.kubeconfig)("delete", "--filename", str(directory))
 
 
 def take(site: Site, objects: list[dict[str, Any]]) -> tuple[int, str]:

@@ -1,7 +1,5 @@
 """The connections that the chart's network policies allow."""
 
-from __future__ import annotations
-
 from tests.helm import Helm, of_kind, only
 
 

@@ -1,7 +1,5 @@
 """The chart on OpenShift: an admission policy imitates the SecurityContextConstraints "restricted-v2"."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +10,9 @@ from sandbox.controlplane import ControlPlane
 from tests.charts.releases import Site
 from tests.charts.test_pods import HOOKS, USERS, pod_specs
 from tests.cluster import Kubectl
-from tests.integration.controller_process import eventually
+from tests.controlplane.waits import eventually
 
-pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 POLICY = Path(__file__).with_name("restricted-v2.yaml")
 RANGE = "1000700000/10000"

@@ -1,7 +1,5 @@
 """The permissions of the cluster's roles view, edit and admin for replica sets and pools after an installation."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest
@@ -10,7 +8,7 @@ from tests.charts.releases import Site, wait_until
 from tests.cluster import Kubectl
 from tests.manifests.documents import SOUND, SOUND_POOL
 
-pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [4], indirect=True)]
+pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
 KINDS = {
     "standalone": ("virtualmachineinstancereplicasets.kubevirt.io", "virtualmachinepools.pool.kubevirt.io"),

@@ -1,7 +1,5 @@
 """The Pods of the chart: images, networks, accounts, platforms, and the Jobs of hooks."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

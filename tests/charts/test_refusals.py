@@ -1,7 +1,5 @@
 """The values that the chart refuses, each with a message."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """A release on the real API server: no warnings, and the objects after an upgrade and after an uninstallation."""
 
-from __future__ import annotations
-
 import json
 import shlex
 import shutil
@@ -20,6 +18,7 @@ from tests.cluster import Kubectl
 from tests.helm import Helm
 from tests.manifests.documents import SOUND, SOUND_POOL
 from tools.chart.generated import CHART, ROOT
+from tools.chart.helm import MAJORS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -79,6 +78,7 @@ def test_a_pod_below_the_restricted_level_causes_a_warning(site: Site) -> None:
     assert 'would violate PodSecurity "restricted' in said.stderr
 
 
+@pytest.mark.parametrize("major", MAJORS, indirect=True)
 @pytest.mark.parametrize("watched", [False, True], ids=["everywhere", "watchNamespaces"])
 @pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
 def test_a_release_can_be_upgraded_rolled_back_and_uninstalled(site: Site, mode: str, *, watched: bool) -> None:

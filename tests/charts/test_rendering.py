@@ -1,8 +1,7 @@
 """The objects that the chart renders from its values, by `helm template`."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,10 +13,28 @@ from controller.version import version
 from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only, run_flags
 from tools.chart.generated import CHART
+from tools.chart.helm import MAJORS
 from tools.chart.values import read_values
 
 KUBEVIRT = "kubevirt.io/v1/KubeVirt"
 VALUES = {value.name: value.default for value in read_values((CHART / "values.yaml").read_text())}
+
+
+COMPARED: tuple[dict[str, Any], ...] = (
+    {},
+    {"mode": "takeover", "hooks": {"takeover": {"enabled": True}, "cleanup": {"enabled": True}}},
+    {"mode": "alongside", "watchNamespaces": ["team-a"], "observe": True},
+    {
+        "networkPolicy": {"enabled": True},
+        "metrics": {
+            "secure": {"enabled": True, "certificateSecret": "certificate"},
+            "dashboards": {"enabled": True},
+            "serviceMonitor": {"enabled": True},
+            "prometheusRule": {"enabled": True, "alerts": {"VmherdDown": {"threshold": 2, "for": "1m"}}},
+        },
+    },
+    {"platform": "openshift", "extraArgs": ["--workers={{ add 2 3 }}"], "global": {"imageRegistry": "r.example.com"}},
+)
 
 
 def groups(objects: list[dict[str, Any]]) -> list[str]:
@@ -28,6 +45,19 @@ def settings(objects: list[dict[str, Any]]) -> Config:
     return parse(run_flags(container(objects)["args"]), {}, pod_namespace="vmherd")
 
 
+@pytest.mark.parametrize("values", COMPARED, ids=str)
+def test_both_versions_of_helm_render_the_same_objects(values: dict[str, Any], tmp_path: Path) -> None:
+    """The other tests of rendering run only the newest Helm."""
+    rendered = [Helm(each, tmp_path / str(each)).render(values) for each in MAJORS]
+    assert rendered[0] == rendered[1] != []
+
+
+@pytest.mark.parametrize("values", [{"replicacount": 2}, {"mode": "auto"}, {"metrics": {"port": "x"}}], ids=str)
+def test_both_versions_of_helm_refuse_the_same_values(values: dict[str, Any], tmp_path: Path) -> None:
+    assert all(Helm(each, tmp_path / str(each)).refusal(values) for each in MAJORS)
+
+
+@pytest.mark.parametrize("major", MAJORS, indirect=True)
 @pytest.mark.parametrize("mode", ["auto", "standalone", "takeover", "alongside"])
 def test_the_linter_reports_no_problem(helm: Helm, mode: str) -> None:
     said = helm("lint", "--strict", str(CHART), values={"mode": mode, "networkPolicy": {"enabled": True}}).stdout
@@ -59,29 +89,19 @@ def test_without_a_connection_to_a_cluster_the_mode_auto_is_refused(helm: Helm, 
     assert all(f"--set mode={mode} " in said for mode in ("standalone", "alongside", "takeover"))
 
 
-def test_alongside_the_kinds_have_their_own_short_names(helm: Helm) -> None:
-    definitions = of_kind(helm.render({"mode": "alongside"}), "CustomResourceDefinition")
-    names = {crd["metadata"]["name"]: crd["spec"]["names"]["shortNames"] for crd in definitions}
-    assert names == {
-        "virtualmachineinstancereplicasets.vmherd.dev": ["hvmirs", "hvmirss"],
-        "virtualmachinepools.pool.vmherd.dev": ["hvmpool", "hvmpools"],
-    }
-
-
-def test_alongside_every_role_names_our_own_groups(helm: Helm) -> None:
+def test_alongside_the_kinds_have_their_own_short_names_and_groups(helm: Helm) -> None:
     objects = helm.render({"mode": "alongside"})
-    asked = {
-        (group, resource.partition("/")[0])
-        for role in of_kind(objects, "ClusterRole")
-        for rule in role["rules"]
-        for group in rule["apiGroups"]
-        for resource in rule["resources"]
-    }
-    ours = {(g, r) for g, r in asked if r in ("virtualmachinepools", "virtualmachineinstancereplicasets")}
+    definitions = [crd["spec"] for crd in of_kind(objects, "CustomResourceDefinition")]
+    ours = {(crd["group"], crd["names"]["plural"]): crd["names"]["shortNames"] for crd in definitions}
     assert ours == {
-        ("vmherd.dev", "virtualmachineinstancereplicasets"),
-        ("pool.vmherd.dev", "virtualmachinepools"),
+        ("vmherd.dev", "virtualmachineinstancereplicasets"): ["hvmirs", "hvmirss"],
+        ("pool.vmherd.dev", "virtualmachinepools"): ["hvmpool", "hvmpools"],
     }
+    rules = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
+    asked = {
+        (group, each.partition("/")[0]) for rule in rules for group in rule["apiGroups"] for each in rule["resources"]
+    }
+    assert {(group, each) for group, each in asked if each in {plural for _, plural in ours}} == ours.keys()
     assert ("kubevirt.io", "virtualmachines") in asked
 
 

@@ -4,8 +4,6 @@ Prometheus finds the release by the release's monitor, and authenticates with a 
 Prometheus' requests. Prometheus evaluates the release's alerts and dashboards.
 """
 
-from __future__ import annotations
-
 import re
 import signal
 from collections.abc import Iterator
@@ -21,17 +19,12 @@ from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site, bare_plane
 from tests.charts.scraping import Monitoring, dashboards, definitions, ports, run_pod, running, store_certificate
 from tests.cluster import skip_or_fail
-from tests.integration.controller_process import ControllerProcess, eventually
-from tests.integration.pool_namespace import (
-    BEHAVIOR,
-    READY_AFTER,
-    PoolNamespace,
-    new_pool_namespace,
-    simulator,
-    vm_template,
-)
+from tests.controlplane.documents import BEHAVIOR, READY_AFTER, vm_template
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.programs import ControllerProcess, simulator
+from tests.controlplane.refusals import allow
+from tests.controlplane.waits import eventually
 from tests.integration.prometheus import Prometheus, prometheus, prometheus_program
-from tests.integration.quota import allow
 from tests.monitoring.queries import filled_in, metrics_in
 from tools.chart.helm import HelmMissing, find_helm
 
@@ -117,10 +110,10 @@ def up(server: Prometheus) -> bool:
 
 
 def begin(watched: Watched) -> None:
-    watched.shop.make_pool(3, template=quick())
-    watched.shop.make_set(2)
-    watched.clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
-    watched.clinic.make_pool(2, name="ward", template=quick("image-error"), autohealing=SOON)
+    watched.shop.make(3, template=quick())
+    watched.shop.sets.make(2)
+    watched.clinic.make(1, template=quick("image-error"), autohealing=SOON)
+    watched.clinic.make(2, name="ward", template=quick("image-error"), autohealing=SOON)
 
 
 def settle(watched: Watched) -> None:
@@ -128,10 +121,10 @@ def settle(watched: Watched) -> None:
     fails.
     """
     watched.shop.wait_ready(3)
-    eventually(lambda: watched.shop.status().get("readyReplicas") == 2, what="the set is ready")
-    allow(watched.crowd, 0)
-    watched.crowd.make_set(2)
-    eventually(lambda: watched.crowd.condition("ReplicaFailure"), what="the set's VMIs are refused")
+    eventually(lambda: watched.shop.sets.status().get("readyReplicas") == 2, what="the set is ready")
+    allow(watched.crowd.sets, 0)
+    watched.crowd.sets.make(2)
+    eventually(lambda: watched.crowd.sets.condition("ReplicaFailure"), what="the set's VMIs are refused")
 
 
 def live(watched: Watched) -> None:
@@ -140,16 +133,16 @@ def live(watched: Watched) -> None:
     """
     shop, clinic = watched.shop, watched.clinic
     watched.prometheus.wait_for_scrape()
-    shop.make_pool(1, name="late", template=quick())
-    shop.change_set({"spec": {"replicas": 3}})
+    shop.make(1, name="late", template=quick())
+    shop.sets.change({"spec": {"replicas": 3}})
     shop.wait_ready(1, name="late")
-    eventually(lambda: shop.status().get("readyReplicas") == 3, what="the set is ready")
+    eventually(lambda: shop.sets.status().get("readyReplicas") == 3, what="the set is ready")
     shop.change_template(quick(memory="128M"))
     shop.wait_ready(3)
     shop.scale(2)
     shop.wait_ready(2)
-    shop.make_pool(1, name="paused", template=quick(), paused=True)
-    eventually(lambda: shop.pool_condition("ReplicaPaused", name="paused"), what="paused")
+    shop.make(1, name="paused", template=quick(), paused=True)
+    eventually(lambda: shop.condition("ReplicaPaused", name="paused"), what="paused")
     eventually(lambda: clinic.told("SuccessfulDelete")["pool"], what="a healing")
     eventually(lambda: clinic.told("HealingHeld")["ward"], what="a healing that is held")
     watched.prometheus.wait_for_scrape()

@@ -1,13 +1,12 @@
 """An API server in memory for the conformance suite: it stores JSON objects of any kind by their URL paths."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from conformance.api import Api
-from conformance.namespace import CaseNamespace, Conditions, Subject
+from conformance.namespace import Conditions, Subject
+from conformance.replica_sets import ReplicaSets
 from informers.errors import NotFound, StatusError
 from tests.fakes.patches import merge_patch
 
@@ -108,5 +107,5 @@ def _missing(path: str) -> NotFound:
     return NotFound(f"{path} not found", code=404, reason="NotFound")
 
 
-def case_namespace(server: StoredObjects, *, patience: float = 1.0) -> CaseNamespace:
-    return CaseNamespace(server.api, "here", SUBJECT, Conditions(image="image", patience=patience))
+def case_namespace(server: StoredObjects, *, patience: float = 1.0) -> ReplicaSets:
+    return ReplicaSets(server.api, "here", SUBJECT, Conditions(image="image", patience=patience))

@@ -4,8 +4,6 @@
 one controller. Many cases run at the same time. Each test shows the result of its case from the reports.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import subprocess

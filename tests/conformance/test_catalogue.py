@@ -1,7 +1,5 @@
 """The catalogue of conformance cases: ids, titles, the selection by patterns, and the table in the manual."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from pathlib import Path

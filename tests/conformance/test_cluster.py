@@ -1,7 +1,5 @@
 """Discovery of the group and version of each kind, and of the controller that reconciles the kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The reports of a run: table, JSON and JUnit."""
 
-from __future__ import annotations
-
 import json
 from xml.etree import ElementTree
 

@@ -1,7 +1,5 @@
 """The runner of conformance cases: namespaces, statuses, parallel cases, and the removal of the cases' namespaces."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -1,14 +1,12 @@
 """How a conformance case waits: the time limits, and the message if an expectation is not met."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 
 import pytest
 
 from conformance.case import Unmet
-from conformance.namespace import SHOWN, describe
+from conformance.expectations import SHOWN, describe
 from informers.errors import StatusError
 from tests.conformance.stored_objects import StoredObjects, case_namespace
 

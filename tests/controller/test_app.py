@@ -1,7 +1,5 @@
 """The program from start to end, as a process: signals, ports, and a lease that is lost."""
 
-from __future__ import annotations
-
 import signal
 import socket
 from pathlib import Path
@@ -10,8 +8,9 @@ import pytest
 
 from sandbox.controlplane import APISERVER, ControlPlane
 from tests.cluster import Kubectl
+from tests.controlplane.programs import controller_process
+from tests.controlplane.waits import eventually
 from tests.faults.plane import frozen
-from tests.integration.controller_process import controller_process, eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -1,7 +1,5 @@
 """How often the program collects garbage while the first lists create the cached objects."""
 
-from __future__ import annotations
-
 import gc
 from collections.abc import Iterator
 

@@ -1,13 +1,11 @@
 """The start of the program, against the replay server."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from pathlib import Path
 
+from benchmarks.fleet import Size
 from benchmarks.replay.client import Replay, running_replay
-from benchmarks.replay.objects import Size
 from controller import app
 from controller.config.settings import Config
 

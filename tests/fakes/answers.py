@@ -1,7 +1,5 @@
 """API servers with prepared answers, for code that sends single requests."""
 
-from __future__ import annotations
-
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Mapping

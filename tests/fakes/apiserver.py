@@ -9,8 +9,6 @@ All resources share one version, which grows with every write. Each write create
 Stored documents are never changed in place, so a test may keep a document.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext, suppress

@@ -1,7 +1,5 @@
 """A cache of the fake API server's objects. A test decides when the cache receives each event."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Generic, TypeVar
 

@@ -1,7 +1,5 @@
 """Kubernetes' garbage collector, for the objects of the fake API server."""
 
-from __future__ import annotations
-
 from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import AnyResource, Document

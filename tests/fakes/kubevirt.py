@@ -1,7 +1,5 @@
 """Simulates KubeVirt and CDI on the fake API server: the VM controller, the nodes that run VMIs, and disks."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final

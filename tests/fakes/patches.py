@@ -1,7 +1,5 @@
 """The two patch formats of the API server, as pure functions on decoded JSON. The input is never changed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

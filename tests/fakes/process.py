@@ -2,8 +2,6 @@
 workers.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Coroutine, Iterable, Sequence
@@ -16,7 +14,7 @@ from controller.runtime.actions import Action, Notice, Outcome, Plan, Postponed,
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import FirstDeletes
 from controller.runtime.execute.patches import Merge
-from controller.runtime.reconciler import Rules, RulesReconciler
+from controller.runtime.reconciler import Rules, RulesReconciler, Tools
 from controller.runtime.result import Report
 from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
@@ -32,7 +30,7 @@ class RecordedNotices:
     def __init__(self) -> None:
         self.published: list[Notice] = []
 
-    def publish(self, ref: object, notices: Iterable[Notice], *, component: str = "") -> None:
+    def publish(self, owner: object, notices: Iterable[Notice]) -> None:
         self.published += notices
 
 
@@ -78,7 +76,6 @@ class ReconcilerProcess:
     def restart(self) -> None:
         """Start a new process with the same caches. The new process does not know the writes of the earlier process."""
         written = self._expectations(self._children)
-        recorder: Any = self.recorder
         self.executor = Executor(
             self._server,
             written,
@@ -88,14 +85,13 @@ class ReconcilerProcess:
             merge=self._merge,
             judge=self._rules.judge,
         )
+        first_deletes = FirstDeletes(self._server, {cache.resource: cache.store for cache in self._children})
+        status_writer = StatusWriter(self._server, self._rules.resource, self._expectations([self._owners]))
         self.reconciler = RulesReconciler(
             self._kind,
             self._rules,
-            executor=self.executor,
-            expectations=written,
-            first_deletes=FirstDeletes(self._server, {cache.resource: cache.store for cache in self._children}),
-            status_writer=StatusWriter(self._server, self._rules.resource, self._expectations([self._owners])),
-            recorder=recorder,
+            Tools(self.executor, written, first_deletes, status_writer),
+            publish=self.recorder.publish,
             now=self._now,
             instruments=self.counts,
         )

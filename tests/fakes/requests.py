@@ -1,7 +1,5 @@
 """Requests to the fake API server, and the failures of such requests."""
 
-from __future__ import annotations
-
 from enum import Enum
 from typing import Any, NamedTuple, TypeAlias
 

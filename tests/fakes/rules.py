@@ -1,7 +1,5 @@
 """The API server's rules for one object: preconditions, patches, generations, and fields that are not stored."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Stores for tests. Their contents are filled in the same way as by an informer."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

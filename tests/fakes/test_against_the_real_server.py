@@ -1,7 +1,5 @@
 """The same requests to the fake API server and to a kube-apiserver have the same answers and leave the same objects."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias

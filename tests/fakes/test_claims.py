@@ -1,7 +1,5 @@
 """The claims of the simulated KubeVirt in memory. `tests/sandbox/test_storage.py` asks the real API server the same."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

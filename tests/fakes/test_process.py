@@ -1,7 +1,5 @@
 """Tests of the simulated controller process and of its simulated faults."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 
@@ -12,7 +10,6 @@ from informers.meta import ObjectKey
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.garbage import collect_garbage
-from tests.fakes.patches import PatchError, json_patch, merge_patch
 from tests.fakes.requests import FailedAfter, Fault, Garbled, Lost, refusal
 from tests.fakes.virtual_time import loop, run
 from tests.pool_builders import pool
@@ -101,21 +98,3 @@ def test_the_garbage_collector_deletes_dependents_at_any_depth() -> None:
     server.put(VMIS, {"metadata": {"name": "free"}})
     collect_garbage(server)
     assert list(server.documents(VMIS)) == ["free"]
-
-
-def test_a_merge_patch_replaces_lists_and_removes_null_fields() -> None:
-    document = {"a": {"b": 1, "c": [1, 2]}, "d": 1}
-    assert merge_patch(document, {"a": {"b": None, "c": [3]}, "e": {"f": None, "g": 1}}) == {
-        "a": {"c": [3]},
-        "d": 1,
-        "e": {"g": 1},
-    }
-    assert document == {"a": {"b": 1, "c": [1, 2]}, "d": 1}
-
-
-def test_a_json_patch_that_does_not_fit_changes_nothing() -> None:
-    document = {"a": [1, 2]}
-    assert json_patch(document, [{"op": "remove", "path": "/a/0"}]) == {"a": [2]}
-    with pytest.raises(PatchError, match="test /a/0"):
-        json_patch(document, [{"op": "remove", "path": "/a/0"}, {"op": "test", "path": "/a/0", "value": 1}])
-    assert document == {"a": [1, 2]}

@@ -4,8 +4,6 @@ All tests share one event loop. A property test has many examples, and a new loo
 of the loop is never reset, so a test uses only differences of times.
 """
 
-from __future__ import annotations
-
 import asyncio
 import atexit
 from collections.abc import Coroutine

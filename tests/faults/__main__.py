@@ -21,12 +21,12 @@ import msgspec
 from controller import logs
 from sandbox.binaries import find_binaries
 from tests.cluster import running_plane
-from tests.faults.bench import open_bench
-from tests.faults.faults import FAULTS, parse_place
-from tests.faults.matrix import Matrix, Selection, Summary, lines_of
-from tests.faults.scenarios import Scenario, scenarios
-from tests.faults.waves import PROCESS_FAULTS
-from tests.integration.pool_namespace import simulator
+from tests.controlplane.programs import simulator
+from tests.faults.matrix.bench import open_bench
+from tests.faults.matrix.catalogue import FAULTS, parse_place
+from tests.faults.matrix.matrix import Matrix, Selection, Summary, lines_of
+from tests.faults.matrix.scenarios import Scenario, scenarios
+from tests.faults.matrix.waves import PROCESS_FAULTS
 
 JOBS = 8
 NO_FAULTS = ("none",)

@@ -1,12 +1,8 @@
 """Faults of a control plane's processes and of its data.
 
-All functions block, like the methods of `ControlPlane`, except those of `Relay`: a relay runs in the event loop of its
-user. A control plane with these faults is for one test only.
+All functions block, like the methods of `ControlPlane`. A control plane with these faults is for one test only.
 """
 
-from __future__ import annotations
-
-import asyncio
 import base64
 import json
 import os
@@ -15,15 +11,15 @@ import signal
 import time
 import urllib.error
 import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
 from sandbox.admin import Admin, Rejected
-from sandbox.controlplane import APISERVER, ETCD, MANAGER, SECOND_APISERVER, ControlPlane
+from sandbox.controlplane import APISERVER, ETCD, MANAGER, ControlPlane
 
 ETCD_WITHIN_S = 30.0
 MANAGER_WITHIN_S = 30.0
@@ -141,118 +137,6 @@ def _start_manager(plane: ControlPlane) -> None:
                 raise
             time.sleep(0.05)
     plane.start_component(MANAGER)
-
-
-class RevocableToken(Struct, frozen=True):
-    """A token of a service account. The token expires as soon as its Secret is deleted."""
-
-    token: str
-    secret: str
-
-    def revoke(self, plane: ControlPlane) -> None:
-        """Delete the Secret. The API server may accept the token for 10 more seconds."""
-        Admin(plane.kubeconfig).send("DELETE", self.secret)
-
-
-def revocable_token(plane: ControlPlane, namespace: str, account: str) -> RevocableToken:
-    """Make a token that a test can revoke. The shortest lifetime of other tokens is ten minutes."""
-    admin, core = Admin(plane.kubeconfig), f"/api/v1/namespaces/{namespace}"
-    name = f"{account}-{os.urandom(4).hex()}"
-    _post(admin, f"{core}/secrets", {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}})
-    request = {
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": {"boundObjectRef": {"apiVersion": "v1", "kind": "Secret", "name": name}},
-    }
-    answer = _post(admin, f"{core}/serviceaccounts/{account}/token", request)
-    return RevocableToken(answer["status"]["token"], f"{core}/secrets/{name}")
-
-
-class Relay:
-    """A TCP relay that a test can freeze: no byte passes in either direction, and the connections stay open."""
-
-    def __init__(self, to_port: int) -> None:
-        self.port = 0
-        self._to_port = to_port
-        self._thawed = asyncio.Event()
-        self._thawed.set()
-        self._tasks: set[asyncio.Task[Any]] = set()
-
-    def freeze(self) -> None:
-        self._thawed.clear()
-
-    def thaw(self) -> None:
-        self._thawed.set()
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task: Any = asyncio.current_task()
-        self._tasks.add(task)
-        try:
-            far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._to_port)
-            async with asyncio.TaskGroup() as group:
-                group.create_task(self._pass_on(reader, far_writer))
-                group.create_task(self._pass_on(far_reader, writer))
-        except OSError:
-            writer.close()
-        finally:
-            self._tasks.discard(task)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while data := await reader.read(65536):
-                await self._thawed.wait()
-                writer.write(data)
-                await writer.drain()
-        except ConnectionError:
-            pass
-        finally:
-            writer.close()
-
-    async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
-
-
-@asynccontextmanager
-async def relay(to_port: int) -> AsyncIterator[Relay]:
-    """Run a relay to a port of this machine while the block runs."""
-    running = Relay(to_port)
-    server = await asyncio.start_server(running.serve, "127.0.0.1", 0)
-    running.port = server.sockets[0].getsockname()[1]
-    try:
-        yield running
-    finally:
-        server.close()
-        await running.close()
-
-
-class StaleApiServer(Struct, frozen=True):
-    """A second API server on the same etcd. While the relay is frozen, the cache of this server lags behind."""
-
-    url: str
-    etcd: Relay
-
-
-@asynccontextmanager
-async def stale_apiserver(plane: ControlPlane) -> AsyncIterator[StaleApiServer]:
-    """Run a second API server while the block runs. The start takes a few seconds; then the cache is up to date.
-
-    Reads from the cache work while the relay is frozen: watches, and lists with `resourceVersion=0`. Other requests
-    hang, because they need etcd. The action `RouteTo` sends some requests of a controller to this server.
-    """
-    async with relay(plane.etcd_port) as etcd:
-        url = await asyncio.to_thread(plane.start_second_apiserver, etcd.port)
-        try:
-            yield StaleApiServer(url, etcd)
-        finally:
-            etcd.thaw()
-            await asyncio.to_thread(plane.stop_component, SECOND_APISERVER)
-
-
-def _post(admin: Admin, path: str, body: dict[str, Any]) -> Any:
-    return json.loads(admin.send("POST", path, json.dumps(body).encode(), "application/json"))
 
 
 def _wait_for_etcd(plane: ControlPlane) -> None:

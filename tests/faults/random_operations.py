@@ -20,12 +20,12 @@ from pathlib import Path
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
-from tests.faults.operations import Operation
-from tests.faults.operations_catalogue import from_json, random_sequence, to_json
-from tests.faults.operations_cluster import Cluster, open_cluster
-from tests.faults.operations_run import Verdict, run_sequence
-from tests.faults.operations_world import KindName
-from tests.integration.pool_namespace import simulator
+from tests.controlplane.programs import simulator
+from tests.faults.operations.catalogue import from_json, random_sequence, to_json
+from tests.faults.operations.changes import Operation
+from tests.faults.operations.cluster import Cluster, open_cluster
+from tests.faults.operations.sequence import Verdict, run_sequence
+from tests.faults.operations.world import KindName
 
 PROGRAM = "python -m tests.faults.random_operations"
 LENGTH = 20

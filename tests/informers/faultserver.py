@@ -3,8 +3,6 @@
 It is not an API server. It sends the answers that the test lists, in order, and records the requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

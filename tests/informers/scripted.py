@@ -4,16 +4,15 @@ There is no server: the fake checks nothing and stores no objects. After the las
 watch that never ends.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
 from informers.errors import ApiError, from_response
 from informers.informer import SharedInformer
+from informers.store import Change, Removed
 from tests.informers.subjects import CONFIGMAPS, ConfigMap
 
 
@@ -133,6 +132,24 @@ def make_informer(client: ScriptedClient, **kwargs: Any) -> SharedInformer[Confi
     return SharedInformer(CONFIGMAPS, client, **{"chance": lambda: 0.0, **kwargs})  # type: ignore[arg-type]
 
 
+def recorded_informer(
+    client: ScriptedClient, **kwargs: Any
+) -> tuple[SharedInformer[ConfigMap], list[Change[ConfigMap]]]:
+    """An informer, and the list of all changes that its handler receives."""
+    informer = make_informer(client, **kwargs)
+    changes: list[Change[ConfigMap]] = []
+    informer.add_handler(changes.append)
+    return informer, changes
+
+
+async def follow(client: ScriptedClient, *, seconds: float, **kwargs: Any) -> SharedInformer[ConfigMap]:
+    """Run an informer for some seconds."""
+    informer = make_informer(client, **kwargs)
+    async with following(informer):
+        await asyncio.sleep(seconds)
+    return informer
+
+
 @asynccontextmanager
 async def following(informer: SharedInformer[ConfigMap]) -> AsyncIterator[None]:
     task = asyncio.create_task(informer.run(), name="informer")
@@ -147,3 +164,12 @@ async def following(informer: SharedInformer[ConfigMap]) -> AsyncIterator[None]:
 def error(code: int, body: Mapping[str, Any] | None = None, *, retry_after: str | None = None) -> ApiError:
     """The exception that the client raises for an answer with this code and body."""
     return from_response(code, json.dumps(body).encode(), retry_after=retry_after)
+
+
+def names(changes: Iterable[Change[ConfigMap]]) -> list[str]:
+    """The changes that handlers have received, for example `Added a`."""
+    return [f"{type(change).__name__} {object_of(change).metadata.name}" for change in changes]
+
+
+def object_of(change: Change[ConfigMap]) -> ConfigMap:
+    return change.last_known if isinstance(change, Removed) else change.new

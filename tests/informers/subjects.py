@@ -1,7 +1,5 @@
 """A small kind for tests, with its objects and events in the format of the API server."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping
 from typing import Any

@@ -1,7 +1,5 @@
 """The text of an error contains no dump of an object and no control characters."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import itertools
 
@@ -9,30 +7,24 @@ from structlog.testing import capture_logs
 from informers.errors import TransportError
 from informers.resource import Resource
 from informers.store import Added, Change, Removed, Updated
-from tests.informers.scripted import RecordedInstruments, ScriptedClient, error, following, make_informer, stream
-from tests.informers.subjects import (
-    COLOR,
-    ConfigMap,
-    bookmark,
-    by_color,
-    config_map,
-    key,
-    line,
-    page,
+from tests.informers.scripted import (
+    RecordedInstruments,
+    ScriptedClient,
+    error,
+    follow,
+    following,
+    make_informer,
+    names,
+    object_of,
+    recorded_informer,
+    stream,
 )
+from tests.informers.subjects import COLOR, ConfigMap, bookmark, by_color, config_map, key, line, page
 
 pytestmark = pytest.mark.looptime
 
 A1, B2 = config_map("a", 1), config_map("b", 2)
 REFUSED = TransportError("cannot connect to host:6443: Connection refused", sent=False)
-
-
-def names(changes: list[Change[ConfigMap]]) -> list[str]:
-    return [f"{type(change).__name__} {_object_of(change).metadata.name}" for change in changes]
-
-
-def _object_of(change: Change[ConfigMap]) -> ConfigMap:
-    return change.last_known if isinstance(change, Removed) else change.new
 
 
 async def test_the_informer_lists_and_then_watches():
@@ -41,9 +33,7 @@ async def test_the_informer_lists_and_then_watches():
         page(B2, version=5),
         stream(1.0, line("MODIFIED", config_map("a", 6)) + line("DELETED", config_map("b", 7)), bookmark(9)),
     )
-    informer = make_informer(client)
-    changes: list[Change[ConfigMap]] = []
-    informer.add_handler(changes.append)
+    informer, changes = recorded_informer(client)
     async with following(informer):
         await informer.synced.wait()
         assert names(changes) == ["Added a", "Added b"]
@@ -163,9 +153,7 @@ async def test_a_transform_changes_the_stored_objects():
     client = ScriptedClient(
         page(config_map("a", 1, color="red"), version=5), stream(line("ADDED", config_map("b", 6, color="red")))
     )
-    informer = make_informer(client, transform=lambda obj: ConfigMap(obj.metadata))
-    async with following(informer):
-        await asyncio.sleep(1)
+    informer = await follow(client, seconds=1, transform=lambda obj: ConfigMap(obj.metadata))
     assert [obj.data for obj in informer.store.values()] == [None, None]
 
 
@@ -178,9 +166,9 @@ async def test_an_object_that_the_transform_rejects_is_not_stored():
             + line("DELETED", config_map("c", 8))
         ),
     )
-    informer = make_informer(client, transform=lambda obj: obj if obj.data and "color" in obj.data else None)
-    changes: list[Change[ConfigMap]] = []
-    informer.add_handler(changes.append)
+    informer, changes = recorded_informer(
+        client, transform=lambda obj: obj if obj.data and "color" in obj.data else None
+    )
     async with following(informer):
         await asyncio.sleep(1)
     assert [obj.metadata.name for obj in informer.store.values()] == ["b"]
@@ -211,16 +199,14 @@ async def test_a_resync_sends_the_current_state_of_every_object_again():
         page(*many, version=2000),
         stream(100.0, line("DELETED", config_map("a0598", 2999)) + line("MODIFIED", newer)),
     )
-    informer = make_informer(client, resync_period_s=100.0)
-    changes: list[Change[ConfigMap]] = []
-    informer.add_handler(changes.append)
+    informer, changes = recorded_informer(client, resync_period_s=100.0)
     async with following(informer):
         await asyncio.sleep(150)
         again = [change for change in changes if isinstance(change, Updated) and change.old is change.new]
         assert len(again) == 599
         latest: dict[str, int] = {}
         for change in changes:
-            meta = _object_of(change).metadata
+            meta = object_of(change).metadata
             version = int(meta.resource_version)
             assert version >= latest.get(meta.name, 0)
             latest[meta.name] = version

@@ -1,7 +1,5 @@
 """Values that are nested too deeply for the decoder are replaced, and nothing else in the document changes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

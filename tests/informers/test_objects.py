@@ -1,7 +1,5 @@
 """`read_version` finds the same version and the same errors in an answer as `read_meta`."""
 
-from __future__ import annotations
-
 import pytest
 
 from informers.errors import TransportError

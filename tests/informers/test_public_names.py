@@ -1,7 +1,5 @@
 """The package `informers`: its public names, the modules that an import loads, its manual and its example."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 import sys

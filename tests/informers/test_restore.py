@@ -4,8 +4,6 @@ The versions of the restored server may be older than in the cache, may be used 
 after the restore may have the same versions as writes that the restore has undone.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import TypeAlias
 
@@ -17,7 +15,7 @@ from structlog.testing import capture_logs
 from informers.store import Added, Change, Removed, Replacement, Store, Updated
 from informers.watch.effects import Collect, Commit, Discard
 from informers.watch.watch_state import Listing, PageRead, State, Waiting, Watching, advance
-from tests.informers.scripted import ScriptedClient, following, make_informer, stream
+from tests.informers.scripted import ScriptedClient, follow, following, make_informer, stream
 from tests.informers.subjects import ConfigMap, config_map, failure, key, line, page
 
 Objects: TypeAlias = dict[str, ConfigMap]
@@ -168,9 +166,7 @@ async def test_a_version_that_is_reused_after_a_restore_does_not_hide_the_new_co
         page(after, config_map("b", 93), version=100),
         stream(),
     )
-    informer = make_informer(client)
-    async with following(informer):
-        await asyncio.sleep(10)
+    informer = await follow(client, seconds=10)
     assert informer.store.get(key("a")) == after
     assert informer.store.rewinds == 1
 
@@ -184,8 +180,6 @@ async def test_contents_that_change_without_a_new_version_are_taken_over_and_pro
         page(config_map("a", 90, color="default"), version=120),
         stream(),
     )
-    informer = make_informer(client)
-    async with following(informer):
-        await asyncio.sleep(10)
+    informer = await follow(client, seconds=10)
     assert informer.store.get(key("a")) == config_map("a", 90, color="default")
     assert informer.store.rewinds == 0

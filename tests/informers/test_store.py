@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -19,25 +17,32 @@ def make_store(*objects: ConfigMap, version: str = "1") -> Store[ConfigMap]:
     return store
 
 
-def test_an_unknown_object_is_added():
-    store = make_store()
-    new = config_map("a", 5)
-    assert store.apply(new) == (Added(new),)
-    assert store.get(key("a")) == new
-    assert store.version() == "5"
+A5, A6, RED7 = config_map("a", 5), config_map("a", 6), config_map("a", 7, color="red")
+ONE, TWO = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
+ZZ, AA = config_map("a", "zz"), config_map("a", "aa")
 
 
-def test_a_newer_version_of_the_same_object_is_an_update_from_the_old_one():
-    old, new = config_map("a", 5), config_map("a", 6, color="red")
-    store = make_store(old)
-    assert store.apply(new) == (Updated(old, new),)
-
-
-def test_an_update_says_if_only_the_version_has_changed():
-    old, new, red = config_map("a", 5), config_map("a", 6), config_map("a", 7, color="red")
-    store = make_store(old)
-    assert store.apply(new) == (Updated(old, new, only_version=True),)
-    assert store.apply(red) == (Updated(new, red, only_version=False),)
+@pytest.mark.parametrize(
+    ("cached", "new", "changes"),
+    [
+        pytest.param((), A5, (Added(A5),), id="an unknown object"),
+        pytest.param((A5,), RED7, (Updated(A5, RED7),), id="a newer version"),
+        pytest.param((A5,), A6, (Updated(A5, A6, only_version=True),), id="nothing but a newer version"),
+        pytest.param((A6,), config_map("a", 6, color="blue"), (), id="the same version"),
+        pytest.param((A6,), config_map("a", 5, color="blue"), (), id="an older version"),
+        pytest.param((config_map("a", 10),), config_map("a", 9), (), id="versions are numbers"),
+        pytest.param((ONE,), TWO, (Removed(ONE), Added(TWO)), id="a new UID"),
+        pytest.param((ZZ,), ZZ, (), id="the same version that is not a number"),
+        pytest.param((ZZ,), AA, (Updated(ZZ, AA, only_version=True),), id="another version that is not a number"),
+    ],
+)
+def test_an_event_changes_the_cache_only_if_it_is_news(
+    cached: tuple[ConfigMap, ...], new: ConfigMap, changes: tuple[Change[ConfigMap], ...]
+):
+    store = make_store(*cached)
+    assert store.apply(new) == changes
+    assert store.get(key("a")) is (new if changes else cached[0])
+    assert store.version() == (new.metadata.resource_version if changes else "1")
 
 
 def test_readers_see_the_version_of_an_update_that_changes_only_the_version():
@@ -50,33 +55,6 @@ def test_readers_see_the_version_of_an_update_that_changes_only_the_version():
     assert store.by_index(COLOR, "red") == ()
 
 
-@pytest.mark.parametrize("version", [5, 4])
-def test_a_version_that_is_not_newer_changes_nothing(version: int):
-    held = config_map("a", 5, color="red")
-    store = make_store(held)
-    assert store.apply(config_map("a", version, color="blue")) == ()
-    assert store.get(key("a")) is held
-
-
-def test_versions_are_compared_as_numbers():
-    store = make_store(config_map("a", 9))
-    assert store.apply(config_map("a", 10)) != ()
-    assert store.apply(config_map("a", 9)) == ()
-
-
-def test_if_versions_are_not_numbers_the_last_object_to_arrive_is_stored():
-    store = make_store(config_map("a", "zz"))
-    new = config_map("a", "aa")
-    assert store.apply(config_map("a", "zz")) == ()
-    assert store.apply(new) == (Updated(config_map("a", "zz"), new, only_version=True),)
-
-
-def test_a_new_uid_under_the_same_name_is_a_removal_and_an_addition():
-    old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
-    store = make_store(old)
-    assert store.apply(new) == (Removed(old), Added(new))
-
-
 def test_a_deletion_returns_the_last_state():
     store = make_store(config_map("a", 5, color="red"))
     last = config_map("a", 8, color="blue")
@@ -86,16 +64,19 @@ def test_a_deletion_returns_the_last_state():
     assert store.version() == "8"
 
 
-def test_a_deletion_with_another_uid_returns_the_cached_state():
-    held = config_map("a", 5, uid="one")
-    assert make_store(held).remove(config_map("a", 8, uid="two")) == (Removed(held),)
-
-
-def test_a_deletion_that_is_older_than_the_object_is_ignored():
-    held = config_map("a", 5, uid="two")
-    store = make_store(held)
-    assert store.remove(config_map("a", 4, uid="one")) == ()
-    assert store.get(key("a")) is held
+@pytest.mark.parametrize(
+    ("cached", "deleted", "changes"),
+    [
+        pytest.param(ONE, config_map("a", 8, uid="two"), (Removed(ONE),), id="another UID"),
+        pytest.param(TWO, config_map("a", 4, uid="one"), (), id="older than the object"),
+    ],
+)
+def test_the_deletion_of_another_object_of_the_name_removes_only_an_older_object(
+    cached: ConfigMap, deleted: ConfigMap, changes: tuple[Change[ConfigMap], ...]
+):
+    store = make_store(cached)
+    assert store.remove(deleted) == changes
+    assert store.get(key("a")) is (None if changes else cached)
 
 
 def test_an_undecodable_deletion_returns_the_cached_state():
@@ -115,32 +96,26 @@ def test_a_list_returns_only_the_differences():
     assert store.version() == "7"
 
 
-def test_a_list_keeps_the_unchanged_objects_of_the_cache():
-    held = config_map("a", 5)
-    store = make_store(held)
-    stores.replace(store, [config_map("a", 5)], "9")
-    assert store.get(key("a")) is held
+RED5, A4 = config_map("a", 5, color="red"), config_map("a", 4)
 
 
-def test_an_older_version_in_a_list_replaces_the_object_and_proves_a_restore():
-    held, older = config_map("a", 5), config_map("a", 4)
-    store = make_store(held)
-    assert stores.replace(store, [older], "9") == (Updated(held, older, only_version=True),)
-    assert store.get(key("a")) is older
-    assert store.rewinds == 1
-
-
-def test_other_contents_in_a_list_with_the_same_version_replace_the_object():
-    held, other = config_map("a", 5), config_map("a", 5, color="red")
-    store = make_store(held)
-    assert stores.replace(store, [other], "9") == (Updated(held, other),)
-    assert store.by_index(COLOR, "red") == (other,)
-    assert store.rewinds == 0
-
-
-def test_a_new_uid_between_two_lists_is_a_removal_and_an_addition():
-    old, new = config_map("a", 5, uid="one"), config_map("a", 7, uid="two")
-    assert stores.replace(make_store(old), [new], "8") == (Removed(old), Added(new))
+@pytest.mark.parametrize(
+    ("cached", "listed", "changes", "rewinds"),
+    [
+        pytest.param(A5, config_map("a", 5), (), 0, id="unchanged"),
+        pytest.param(A5, A4, (Updated(A5, A4, only_version=True),), 1, id="an older version proves a restore"),
+        pytest.param(A5, RED5, (Updated(A5, RED5),), 0, id="other contents with the same version"),
+        pytest.param(ONE, TWO, (Removed(ONE), Added(TWO)), 0, id="a new UID"),
+    ],
+)
+def test_an_object_of_a_list_replaces_the_cached_object(
+    cached: ConfigMap, listed: ConfigMap, changes: tuple[Change[ConfigMap], ...], rewinds: int
+):
+    store = make_store(cached)
+    assert stores.replace(store, [listed], "9") == changes
+    assert store.get(key("a")) is (listed if changes else cached)
+    assert store.by_index(COLOR, "red") == ((listed,) if listed is RED5 else ())
+    assert store.rewinds == rewinds
 
 
 def test_readers_see_a_list_only_after_the_commit():

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -11,23 +9,20 @@ from tests.informers.queues import loop_errors, make_queue, now, take_all
 pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
 
 
-async def test_keys_come_out_in_the_order_in_which_they_were_added():
-    queue = make_queue()
+async def test_keys_come_out_in_the_order_in_which_they_were_added(queue):
     for key in "cab":
         queue.add(key)
     assert await take_all(queue) == ["c", "a", "b"]
 
 
-async def test_a_key_that_is_added_several_times_comes_out_once():
-    queue = make_queue()
+async def test_a_key_that_is_added_several_times_comes_out_once(queue):
     for key in "abaab":
         queue.add(key)
     assert len(queue) == 2
     assert await take_all(queue) == ["a", "b"]
 
 
-async def test_a_key_that_is_added_during_its_run_runs_again_after_done():
-    queue = make_queue()
+async def test_a_key_that_is_added_during_its_run_runs_again_after_done(queue):
     queue.add("a")
     assert await queue.get() == "a"
     queue.add("a")
@@ -37,8 +32,7 @@ async def test_a_key_that_is_added_during_its_run_runs_again_after_done():
     assert await take_all(queue) == ["a"]
 
 
-async def test_a_key_that_runs_again_waits_behind_earlier_keys():
-    queue = make_queue()
+async def test_a_key_that_runs_again_waits_behind_earlier_keys(queue):
     queue.add("a")
     queue.add("b")
     await queue.get()
@@ -47,23 +41,20 @@ async def test_a_key_that_runs_again_waits_behind_earlier_keys():
     assert await take_all(queue) == ["b", "a"]
 
 
-async def test_done_without_get_is_an_error():
-    queue = make_queue()
+async def test_done_without_get_is_an_error(queue):
     queue.add("a")
     with pytest.raises(ValueError, match="called without a get"):
         queue.done("a")
     assert await take_all(queue) == ["a"]
 
 
-async def test_a_waiting_worker_gets_a_key_that_is_added_later():
-    queue = make_queue()
+async def test_a_waiting_worker_gets_a_key_that_is_added_later(queue):
     asyncio.get_running_loop().call_later(5, queue.add, "a")
     assert await queue.get() == "a"
     assert now() == 5
 
 
-async def test_other_tasks_run_between_two_keys():
-    queue = make_queue()
+async def test_other_tasks_run_between_two_keys(queue):
     for number in range(100):
         queue.add(str(number))
     seen: list[int] = []
@@ -75,8 +66,7 @@ async def test_other_tasks_run_between_two_keys():
 # Delays
 
 
-async def test_a_delayed_key_comes_out_after_its_delay():
-    queue = make_queue()
+async def test_a_delayed_key_comes_out_after_its_delay(queue):
     queue.add_after("a", 30)
     assert len(queue) == 0
     assert await queue.get() == "a"
@@ -84,8 +74,7 @@ async def test_a_delayed_key_comes_out_after_its_delay():
 
 
 @pytest.mark.parametrize("delays", [(30, 10), (10, 30)], ids=["shorter later", "longer later"])
-async def test_the_delay_that_ends_first_counts_and_the_key_comes_out_once(delays):
-    queue = make_queue()
+async def test_the_delay_that_ends_first_counts_and_the_key_comes_out_once(queue, delays):
     for delay in delays:
         queue.add_after("a", delay)
     assert await queue.get() == "a"
@@ -96,14 +85,12 @@ async def test_the_delay_that_ends_first_counts_and_the_key_comes_out_once(delay
 
 
 @pytest.mark.parametrize("delay_s", [0, -1])
-async def test_a_delay_of_zero_or_less_adds_the_key_immediately(delay_s):
-    queue = make_queue()
+async def test_a_delay_of_zero_or_less_adds_the_key_immediately(queue, delay_s):
     queue.add_after("a", delay_s)
     assert len(queue) == 1
 
 
-async def test_add_does_not_cancel_a_delay_of_the_key():
-    queue = make_queue()
+async def test_add_does_not_cancel_a_delay_of_the_key(queue):
     queue.add_after("a", 30)
     queue.add("a")
     assert await take_all(queue) == ["a"]
@@ -111,8 +98,7 @@ async def test_add_does_not_cancel_a_delay_of_the_key():
     assert now() == 30
 
 
-async def test_a_delay_that_ends_during_a_run_of_the_key_causes_another_run():
-    queue = make_queue()
+async def test_a_delay_that_ends_during_a_run_of_the_key_causes_another_run(queue):
     queue.add("a")
     await queue.get()
     queue.add_after("a", 1)
@@ -244,8 +230,7 @@ async def test_the_depth_is_zero_after_a_shut_down_without_drain():
     assert recorded.depths == [1, 0]
 
 
-async def test_the_ages_of_waiting_and_unfinished_keys():
-    queue = make_queue()
+async def test_the_ages_of_waiting_and_unfinished_keys(queue):
     assert (queue.oldest_waiting_s(now()), queue.unfinished_s(now()), queue.longest_s(now())) == (0, 0, 0)
     queue.add("a")
     queue.add("b")

@@ -17,8 +17,7 @@ pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__
 # Shutting down
 
 
-async def test_iteration_ends_when_the_queue_is_shut_down():
-    queue = make_queue()
+async def test_iteration_ends_when_the_queue_is_shut_down(queue):
     queue.add("a")
     seen = []
     async for key in queue:
@@ -28,8 +27,7 @@ async def test_iteration_ends_when_the_queue_is_shut_down():
     assert seen == ["a"]
 
 
-async def test_waiting_workers_end_when_the_queue_is_shut_down():
-    queue = make_queue()
+async def test_waiting_workers_end_when_the_queue_is_shut_down(queue):
     async with asyncio.TaskGroup() as group:
         waiting = [group.create_task(take_until_shut_down(queue)) for _ in range(3)]
         await run_ready_tasks()
@@ -62,15 +60,13 @@ async def worked_on(keys: str) -> AsyncIterator[tuple[WorkQueue[str], asyncio.Ta
         yield queue, worker
 
 
-async def test_get_raises_after_shut_down():
-    queue = make_queue()
+async def test_get_raises_after_shut_down(queue):
     queue.shut_down()
     with pytest.raises(QueueShutDown):
         await queue.get()
 
 
-async def test_after_shut_down_no_key_is_accepted_and_delays_are_dropped():
-    queue = make_queue()
+async def test_after_shut_down_no_key_is_accepted_and_delays_are_dropped(queue):
     queue.add_after("later", 10)
     queue.shut_down()
     queue.add("a")
@@ -131,8 +127,7 @@ async def test_a_second_shut_down_ends_a_drain_early():
 # Cancelled workers
 
 
-async def test_a_worker_cancelled_after_its_wake_up_wakes_another_worker():
-    queue = make_queue()
+async def test_a_worker_cancelled_after_its_wake_up_wakes_another_worker(queue):
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
     await run_ready_tasks()
@@ -148,8 +143,7 @@ async def is_cancelled(task: asyncio.Task[str]) -> bool:
     return task.cancelled()
 
 
-async def test_a_worker_cancelled_before_the_wake_up_does_not_receive_it():
-    queue = make_queue()
+async def test_a_worker_cancelled_before_the_wake_up_does_not_receive_it(queue):
     first = asyncio.create_task(queue.get())
     second = asyncio.create_task(queue.get())
     await run_ready_tasks()
@@ -160,8 +154,7 @@ async def test_a_worker_cancelled_before_the_wake_up_does_not_receive_it():
     assert await is_cancelled(first)
 
 
-async def test_a_cancelled_waiting_worker_takes_no_key():
-    queue = make_queue()
+async def test_a_cancelled_waiting_worker_takes_no_key(queue):
     for _ in range(3):
         waiting = asyncio.create_task(queue.get())
         await run_ready_tasks()
@@ -171,8 +164,7 @@ async def test_a_cancelled_waiting_worker_takes_no_key():
     assert await take_all(queue) == ["a"]
 
 
-async def test_workers_that_time_out_leave_no_future_behind():
-    queue = make_queue()
+async def test_workers_that_time_out_leave_no_future_behind(queue):
     before = futures_alive()
     for _ in range(100):
         with pytest.raises(TimeoutError):
@@ -186,8 +178,7 @@ def futures_alive() -> int:
     return sum(isinstance(thing, asyncio.Future) for thing in gc.get_objects())
 
 
-async def test_a_get_that_times_out_loses_no_key():
-    queue = make_queue()
+async def test_a_get_that_times_out_loses_no_key(queue):
     asyncio.get_running_loop().call_later(5, queue.add, "a")
     try:
         async with asyncio.timeout(5):

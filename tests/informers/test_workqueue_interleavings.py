@@ -1,7 +1,5 @@
 """Property tests of the work queue with random interleavings of producers and workers."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any
 

@@ -2,31 +2,24 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.faults.threads import ThreadedProxy, fault_proxy_in_thread
-from tests.integration.controller_process import (
-    GROUP_VERSION,
-    PATIENT_LEASE,
-    ControllerProcess,
-    ReplicaSetNamespace,
-    controller_process,
-)
+from tests.controlplane.namespace import SetNamespace, controller_for
+from tests.controlplane.programs import ControllerProcess
+from tests.faults.proxy.threads import ThreadedProxy, fault_proxy_in_thread
 from tests.release import NAMESPACE
 
 SHORT_LEASE = ("--lease-duration", "10s", "--renew-deadline", "8s", "--retry-period", "400ms")
 """Flags for tests in which a lease expires."""
 
 LEASE_S = 10.0
+LEASES = "/apis/coordination.k8s.io/v1/leases"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/vmherd"
 
 
@@ -37,46 +30,28 @@ def idle_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
 
 
 @pytest.fixture
-def idle_namespace(idle_plane: ControlPlane) -> Iterator[ReplicaSetNamespace]:
-    """A new namespace on the idle control plane. Its sets and the lease are deleted before the next test."""
+def idle_namespace(idle_plane: ControlPlane) -> Iterator[SetNamespace]:
+    """A new namespace on the idle control plane. Its sets and all leases are deleted before the next test."""
     with new_namespace(idle_plane) as name:
-        yield ReplicaSetNamespace(idle_plane, name)
+        sets = SetNamespace(idle_plane, name)
+        yield sets
         # The controller of a later test would still fill the sets of a namespace that is being deleted.
-        Admin(idle_plane.kubeconfig).send("DELETE", path_of_sets(name))
-        with contextlib.suppress(Rejected):  # not every test runs a controller that acquires the lease
-            Admin(idle_plane.kubeconfig).send("DELETE", LEASE)
+        sets.objects.delete()
+        # The controller of a later test would wait for the end of the lease of a killed one.
+        for lease in sets.admin.get(LEASES)["items"]:
+            meta = lease["metadata"]
+            if meta["name"] == "vmherd":  # the API server has leases, too
+                sets.admin.send("DELETE", LEASE.replace(NAMESPACE, meta["namespace"]))
 
 
 @pytest.fixture
-def proxy(idle_namespace: ReplicaSetNamespace) -> Iterator[ThreadedProxy]:
+def proxy(idle_namespace: SetNamespace) -> Iterator[ThreadedProxy]:
     with fault_proxy_in_thread(idle_namespace.plane.url, idle_namespace.plane.ca) as proxy:
         yield proxy
 
 
 @pytest.fixture
-def proxied(proxy: ThreadedProxy, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+def proxied(proxy: ThreadedProxy, idle_namespace: SetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
     """A controller whose requests go through the proxy. The test's own requests go directly to the API server."""
-    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE, through=proxy.write_kubeconfig) as program:
+    with controller_for(idle_namespace, tmp_path, through=proxy.write_kubeconfig) as program:
         yield program
-
-
-def path_of_sets(namespace: str) -> str:
-    return f"/apis/{GROUP_VERSION}/namespaces/{namespace}/virtualmachineinstancereplicasets"
-
-
-def created(sets: ReplicaSetNamespace) -> Counter[str]:
-    """The number of successful create requests for each VMI."""
-    return _written(sets, "create", 201)
-
-
-def deleted(sets: ReplicaSetNamespace) -> Counter[str]:
-    """The number of successful delete requests for each VMI."""
-    return _written(sets, "delete", 200)
-
-
-def _written(sets: ReplicaSetNamespace, verb: str, code: int) -> Counter[str]:
-    return Counter(
-        record.name
-        for record in sets.requests(verb)
-        if record.resource == "virtualmachineinstances" and record.code == code
-    )

@@ -3,8 +3,6 @@
 The test acts as virt-operator: it applies the KubeVirt object's patches to the Deployment.
 """
 
-from __future__ import annotations
-
 import contextlib
 import json
 import os
@@ -20,8 +18,9 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
-from tests.forked import ForkedProgram
-from tests.integration.controller_process import MERGE, eventually
+from tests.controlplane.forked import ForkedProgram
+from tests.controlplane.objects import MERGE
+from tests.controlplane.waits import eventually
 
 NAMESPACE = "kubevirt"
 ARGS = ["--launcher-image", "launcher:v1", "--port", "8443", "-v", "2"]

@@ -1,7 +1,5 @@
 """A control plane with the simulator's webhooks, nodes and virt-launcher Pods, and with a controller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest
@@ -10,8 +8,8 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
-from tests.integration.controller_process import PATIENT_LEASE, controller_process, eventually
-from tests.integration.pool_namespace import simulator
+from tests.controlplane.programs import controller_process, simulator
+from tests.controlplane.waits import eventually
 
 VALIDATING = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/virt-api-validator"
 
@@ -30,5 +28,5 @@ def launcher_plane(
 ) -> Iterator[ControlPlane]:
     with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
         eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
-        with controller_process(plane, tmp_path_factory.mktemp("controller"), *PATIENT_LEASE):
+        with controller_process(plane, tmp_path_factory.mktemp("controller")):
             yield plane

@@ -4,8 +4,6 @@ A Pod has its VMI's labels and is deleted with the VMI. Autoscalers need Pods: a
 the selector of a set or pool. The autoscaler divides the CPU usage of these Pods by their CPU requests.
 """
 
-from __future__ import annotations
-
 import json
 import threading
 from collections.abc import Iterator
@@ -13,12 +11,10 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from sandbox.launchers.objects import VMI
-from sandbox.launchers.pods import manifest
+from sandbox.launchers.pods import new_pod
+from sandbox.vmis import VMIS
 
 PERIOD_S = 0.1
 
@@ -98,7 +94,8 @@ def launchers(plane: ControlPlane, namespace: str) -> Iterator[None]:
 
 def pod_of(vmi: dict[str, Any]) -> dict[str, Any]:
     """The Pod of a VMI, bound to the VMI's node."""
-    pod: dict[str, Any] = json.loads(manifest(msgspec.convert(vmi, VMI), node=vmi["status"]["nodeName"]))
+    decoded = VMIS.decode(json.dumps(vmi).encode())
+    pod: dict[str, Any] = json.loads(new_pod(decoded, node=vmi["status"]["nodeName"]).body)
     return pod
 
 

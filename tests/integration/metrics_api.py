@@ -5,8 +5,6 @@ a thread of the test. The thread lists the cluster's real Pods by the selector o
 a namespace. The thread divides this load equally among the running Pods.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -1,7 +1,5 @@
 """A real Prometheus that scrapes the controller and answers queries."""
 
-from __future__ import annotations
-
 import json
 import math
 import subprocess
@@ -18,7 +16,7 @@ import yaml
 
 from sandbox.processes import free_ports
 from tests.cluster import skip_or_fail
-from tests.integration.controller_process import eventually
+from tests.controlplane.waits import eventually
 from tests.promtool import find_or_fetch
 
 
@@ -63,7 +61,10 @@ class Prometheus:
         try:
             with self._opener.open(f"{self._url}/-/ready", timeout=10) as answer:
                 return bool(answer.status == 200)
-        except (urllib.error.HTTPError, OSError):
+        except urllib.error.HTTPError as error:
+            error.close()
+            return False
+        except OSError:
             return False
 
     def ask(self, query: str) -> list[dict[str, Any]]:

@@ -13,15 +13,10 @@ from typing import Any
 import pytest
 
 from tests.cluster import Kubectl
-from tests.integration.controller_process import (
-    LABELS,
-    PATIENT_LEASE,
-    SPEC,
-    ControllerProcess,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-)
+from tests.controlplane.documents import SET_LABELS, VMI_SPEC
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import eventually
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 FLOCK = ROOT / "tests" / "examples" / "flock"
@@ -73,8 +68,8 @@ def test_the_notes_of_the_chart_name_the_kind():
 
 
 def test_the_dashboard_of_the_fleet_queries_the_metrics_of_the_kind():
-    module = "__import__('tools.chart.dashboards').chart.dashboards"
-    board = json.loads(asked_of(f"{module}.fleet(open('tools/chart/fleet.json.in').read())"))
+    module = "__import__('tools.chart.generated').chart.generated"
+    board = json.loads(asked_of(f"{module}.fleet_dashboard(open('tools/chart/fleet.json.in').read())"))
     panels = {panel["title"]: panel["targets"] for panel in board["panels"] if "targets" in panel}
     assert [target["legendFormat"] for target in panels["Objects by kind"]] == ["replica sets", "pools", "flocks"]
     assert "count(max by (namespace, name) (example_vmflock_info{" in panels["Objects by kind"][2]["expr"]
@@ -88,7 +83,7 @@ def test_the_demo_shows_the_objects_of_the_kind():
 
 
 @pytest.fixture
-def flocks(idle_namespace: ReplicaSetNamespace) -> Iterator[Kubectl]:
+def flocks(idle_namespace: SetNamespace) -> Iterator[Kubectl]:
     """Install the definition of the kind Flock while the test runs."""
     admin = Kubectl(idle_namespace.plane.kubeconfig)
     admin("apply", "-f", str(FLOCK / "crd.yaml"))
@@ -97,7 +92,7 @@ def flocks(idle_namespace: ReplicaSetNamespace) -> Iterator[Kubectl]:
 
 
 def flock(name: str, replicas: int) -> dict[str, Any]:
-    template = {"metadata": {"labels": LABELS}, "spec": SPEC}
+    template = {"metadata": {"labels": SET_LABELS}, "spec": VMI_SPEC}
     spec = {"replicas": replicas, "template": template}
     return {"apiVersion": "flock.example.org/v1", "kind": KIND, "metadata": {"name": name}, "spec": spec}
 
@@ -106,11 +101,10 @@ def status_of(kubectl: Kubectl, name: str) -> dict[str, Any]:
     return dict(kubectl.json("get", "vmflock", name).get("status") or {})
 
 
-def started(sets: ReplicaSetNamespace, directory: Path) -> Any:
+def started(sets: SetNamespace, directory: Path) -> Any:
     return controller_process(
         sets.plane.kubeconfig,
         directory,
-        *PATIENT_LEASE,
         "--mode",
         "standalone",
         "--watch-namespaces",
@@ -127,9 +121,7 @@ def shown(program: ControllerProcess, name: str) -> set[str]:
 
 
 @pytest.mark.cluster
-def test_a_flock_is_reconciled_by_the_same_shell(
-    idle_namespace: ReplicaSetNamespace, flocks: Kubectl, tmp_path: Path
-) -> None:
+def test_a_flock_is_reconciled_by_the_same_shell(idle_namespace: SetNamespace, flocks: Kubectl, tmp_path: Path) -> None:
     flocks.apply(flock("geese", 3))
     with started(idle_namespace, tmp_path) as program:
         eventually(lambda: set(idle_namespace.vmis()) == {"geese-0", "geese-1", "geese-2"}, what="three VMIs")
@@ -137,7 +129,7 @@ def test_a_flock_is_reconciled_by_the_same_shell(
         eventually(lambda: status_of(flocks, "geese").get("readyReplicas") == 1, what="one is ready")
         assert status_of(flocks, "geese") == {"replicas": 3, "readyReplicas": 1, "observedGeneration": 1}
 
-        idle_namespace.delete_vmi("geese-0")
+        idle_namespace.vmis.delete("geese-0")
         eventually(lambda: "geese-0" in idle_namespace.alive(), what="its VMI is back")
         flocks("scale", "vmflock", "geese", "--replicas", "1")
         eventually(lambda: set(idle_namespace.alive()) == {"geese-0"}, what="one VMI is left")
@@ -148,7 +140,7 @@ def test_a_flock_is_reconciled_by_the_same_shell(
         counted = 'vmherd_vms_created_total{controller="flock",kind="VirtualMachineInstance",result="success"} 4.0'
         assert counted in shown(program, "vmherd_vms_created_total")
 
-        idle_namespace.make_set(2)
+        idle_namespace.make(2)
         eventually(lambda: idle_namespace.status().get("replicas") == 2, what="the other kinds go on")
         hatched = ("get", "events", "--field-selector", "reason=Hatched")
         events = eventually(lambda: flocks.json(*hatched)["items"], what="the Events arrive")
@@ -156,7 +148,7 @@ def test_a_flock_is_reconciled_by_the_same_shell(
 
 
 @pytest.mark.cluster
-def test_a_missing_definition_is_reported(idle_namespace: ReplicaSetNamespace) -> None:
+def test_a_missing_definition_is_reported(idle_namespace: SetNamespace) -> None:
     served = ("get", "--raw", "/apis/flock.example.org/v1")
     eventually(lambda: idle_namespace.kubectl(*served, check=False).returncode, what="the kind of another test is gone")
     command = [sys.executable, "-m", PACKAGE, "run", "--kubeconfig", str(idle_namespace.plane.kubeconfig)]

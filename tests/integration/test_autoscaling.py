@@ -6,7 +6,6 @@ millicores of the total load, rounded up.
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from typing import Any
 
@@ -18,12 +17,13 @@ from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import bare_plane
-from tests.cluster import Kubectl
-from tests.integration.controller_process import PATIENT_LEASE, ReplicaSetNamespace, controller_process, eventually
+from tests.cluster import new_namespace
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.programs import controller_process, simulator
+from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import GROUPS
 from tests.integration.launchers import launchers
 from tests.integration.metrics_api import MetricsAPI, metrics_api
-from tests.integration.pool_namespace import PoolNamespace, simulator
 from tests.manifests.documents import EXAMPLES, load
 
 pytestmark = pytest.mark.cluster
@@ -45,35 +45,30 @@ class NotYet(dict[str, int]):
 class Scene(Struct, frozen=True):
     """A set or a pool. No other set or pool is in its namespace."""
 
-    kind: str
-    objects: ReplicaSetNamespace
+    objects: Namespace
     metrics: MetricsAPI
     name: str = "web"
 
     def make(self, replicas: int) -> dict[str, Any]:
         """Create the set or pool. Return a reference to it for the autoscaler."""
-        if isinstance(self.objects, PoolNamespace) and self.kind == POOL:
-            made = self.objects.make_pool(replicas, name=self.name)
-        else:
-            made = self.objects.make_set(replicas, name=self.name)
+        made = self.objects.make(replicas, name=self.name)
         self.reaches(replicas)
-        return {"apiVersion": made["apiVersion"], "kind": self.kind, "name": self.name}
+        return {"apiVersion": made["apiVersion"], "kind": made["kind"], "name": self.name}
 
     def load(self, millicores: int) -> None:
         self.metrics.load(self.objects.namespace, millicores)
 
     def census(self) -> dict[str, int]:
         """The replica counts from each source: status, VMIs and, for a pool, VMs."""
-        pooled = isinstance(self.objects, PoolNamespace) and self.kind == POOL
-        item = self.objects.pool(self.name) if pooled else self.objects.set(self.name)
+        item = self.objects.read(self.name)
         status = item.get("status") or {}
-        counts = {
+        return {
             "wanted": item["spec"]["replicas"],
             "replicas": status.get("replicas", 0),
             "ready": status.get("readyReplicas", 0),
             "VMIs": len(self.objects.vmis()),
+            "members": len(self.objects.all_of(self.objects.members)()),
         }
-        return {**counts, "VMs": len(self.objects.vms())} if pooled else counts
 
     def reaches(self, count: int) -> None:
         """Wait until all sources show this count."""
@@ -110,7 +105,7 @@ def autoscaler(target: dict[str, Any], *, least: int, most: int) -> dict[str, An
     return {"apiVersion": "autoscaling/v2", "kind": "HorizontalPodAutoscaler", "metadata": metadata, "spec": spec}
 
 
-def conditions(objects: ReplicaSetNamespace) -> dict[str, dict[str, str]]:
+def conditions(objects: Namespace) -> dict[str, dict[str, str]]:
     items = objects.kubectl.json("get", "hpa")["items"]
     return {
         item["metadata"]["name"]: {
@@ -150,7 +145,7 @@ def scales_with_the_load(scene: Scene) -> None:
 
 
 def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics: MetricsAPI) -> None:
-    scales_with_the_load(Scene(POOL, busy, metrics))
+    scales_with_the_load(Scene(busy, metrics))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +160,7 @@ def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
     kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
 ) -> None:
     """The guide's command for sets has no CPU target. Kubernetes then uses 80 %."""
-    scene = Scene(kind, busy, metrics, name=command.split()[2])
+    scene = Scene(busy if kind == POOL else busy.sets, metrics, name=command.split()[2])
     scene.make(1)
     assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
     made = busy.kubectl.json("get", "hpa", scene.name)["spec"]
@@ -213,16 +208,18 @@ def alongside_plane(
     with (
         bare_plane(control_plane_binaries, definitions) as plane,
         simulator(plane),
-        controller_process(plane, tmp_path_factory.mktemp("alongside"), "--mode", "alongside", *PATIENT_LEASE),
+        controller_process(plane, tmp_path_factory.mktemp("alongside"), "--mode", "alongside"),
     ):
         yield plane
 
 
 @pytest.mark.parametrize("kind", [SET, POOL])
 def test_an_autoscaler_scales_with_the_load_alongside_kubevirt(kind: str, alongside_plane: ControlPlane) -> None:
-    namespace = f"test-{uuid.uuid4().hex[:10]}"
-    Kubectl(alongside_plane.kubeconfig)("create", "namespace", namespace)
-    pools = PoolNamespace(alongside_plane, namespace, pool_group="pool.vmherd.dev")
-    objects = pools if kind == POOL else ReplicaSetNamespace(alongside_plane, namespace, group="vmherd.dev")
-    with metrics_api(alongside_plane) as api, launchers(alongside_plane, namespace):
-        scales_with_the_load(Scene(kind, objects, api))
+    with (
+        new_namespace(alongside_plane) as namespace,
+        metrics_api(alongside_plane) as api,
+        launchers(alongside_plane, namespace),
+    ):
+        pools = PoolNamespace(alongside_plane, namespace, group="pool.vmherd.dev")
+        objects = pools if kind == POOL else SetNamespace(alongside_plane, namespace, group="vmherd.dev")
+        scales_with_the_load(Scene(objects, api))

@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Kubectl
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
+from tests.controlplane.documents import FINALIZER, HOLD, finalizers_of
+from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.programs import controller_process
+from tests.controlplane.waits import eventually
 from tests.integration.idle_plane import SHORT_LEASE
 from tests.integration.kubevirt_installation import vmherd
-from tests.integration.pool_namespace import FINALIZER, HOLD, PoolNamespace, finalizers_of
 
 pytestmark = pytest.mark.cluster
 
@@ -40,9 +42,9 @@ def held(pools: PoolNamespace) -> dict[str, list[str]]:
     return {name: finalizers_of(vm) for name, vm in pools.vms().items()}
 
 
-def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace: ReplicaSetNamespace) -> None:
-    pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig
-    pools.make_pool(0, finalizers=(HOLD, FINALIZER))
+def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace: SetNamespace) -> None:
+    pools, kubeconfig = idle_namespace.pools, idle_namespace.plane.kubeconfig
+    pools.make(0, finalizers=(HOLD, FINALIZER))
     make_vm(pools, "stray")
     make_vm(pools, "left-behind", ownerReferences=[VANISHED])
     make_vm(pools, "other", ownerReferences=[{**VANISHED, "apiVersion": "pool.other.dev/v1"}])
@@ -53,7 +55,7 @@ def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace:
     done = vmherd(kubeconfig, "cleanup", *flags)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines()[-1].startswith("3 objects cleaned up")
-    assert finalizers_of(pools.pool()) == [HOLD]
+    assert finalizers_of(pools.read()) == [HOLD]
     assert {name: fs for name, fs in held(pools).items() if name != "left-behind"} == {
         "stray": [HOLD],
         "other": [HOLD, FINALIZER],
@@ -63,11 +65,11 @@ def test_cleanup_removes_our_finalizers_and_changes_nothing_else(idle_namespace:
 
 
 def test_a_pool_of_a_removed_controller_can_be_deleted_after_a_cleanup(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
-    pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig
+    pools, kubeconfig = idle_namespace.pools, idle_namespace.plane.kubeconfig
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
-        pools.make_pool(2)
+        pools.make(2)
         eventually(lambda: len(pools.vms()) == 2, what="the pool has its VMs")
         refused = vmherd(kubeconfig, "cleanup")
         assert refused.returncode == 1
@@ -76,29 +78,29 @@ def test_a_pool_of_a_removed_controller_can_be_deleted_after_a_cleanup(
         assert "would: " in vmherd(kubeconfig, "cleanup", "--dry-run").stdout
         program.kill()
     idle_namespace.kubectl("delete", "vmpool", "pool", "--wait=false")
-    assert pools.pool_exists()
+    assert pools.exists()
     done = vmherd(kubeconfig, "cleanup")
     assert (done.returncode, done.stderr) == (0, "")
-    eventually(lambda: not pools.pool_exists() and not pools.vms(), what="the pool and its VMs go")
+    eventually(lambda: not pools.exists() and not pools.vms(), what="the pool and its VMs go")
 
 
 def test_a_pool_that_preserves_disks_is_not_cleaned_up_unless_forced(
-    idle_namespace: ReplicaSetNamespace,
+    idle_namespace: SetNamespace,
 ) -> None:
-    pools, kubeconfig = PoolNamespace(idle_namespace.plane, idle_namespace.namespace), idle_namespace.plane.kubeconfig
+    pools, kubeconfig = idle_namespace.pools, idle_namespace.plane.kubeconfig
     offline = {"proactive": {"statePreservation": "Offline"}}
-    pool = pools.make_pool(0, finalizers=(HOLD, FINALIZER), scaleInStrategy=offline)
+    pool = pools.make(0, finalizers=(HOLD, FINALIZER), scaleInStrategy=offline)
     make_vm(pools, "pool-0", ownerReferences=[{**VANISHED, "name": "pool", "uid": pool["metadata"]["uid"]}])
     idle_namespace.kubectl("delete", "vmpool", "pool", "--wait=false")
     flags = ("--watch-namespaces", idle_namespace.namespace)
     refused = vmherd(kubeconfig, "cleanup", *flags)
-    assert (refused.returncode, finalizers_of(pools.pool())) == (1, [HOLD, FINALIZER])
+    assert (refused.returncode, finalizers_of(pools.read())) == (1, [HOLD, FINALIZER])
     assert f"not cleaned up: {idle_namespace.namespace}/pool" in refused.stderr
     assert vmherd(kubeconfig, "cleanup", "--force", *flags).returncode == 0
-    assert (finalizers_of(pools.pool()), held(pools)) == ([HOLD], {"pool-0": [HOLD]})
+    assert (finalizers_of(pools.read()), held(pools)) == ([HOLD], {"pool-0": [HOLD]})
 
 
-def test_a_cleanup_without_permission_prints_one_line(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_a_cleanup_without_permission_prints_one_line(idle_namespace: SetNamespace, tmp_path: Path) -> None:
     nobody = idle_namespace.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
     for flags in ((), ("--force",)):
         done = vmherd(nobody, "cleanup", *flags)
@@ -106,7 +108,7 @@ def test_a_cleanup_without_permission_prints_one_line(idle_namespace: ReplicaSet
         assert "forbidden" in done.stderr
 
 
-def test_cleanup_waits_until_an_abandoned_lease_expires(idle_namespace: ReplicaSetNamespace) -> None:
+def test_cleanup_waits_until_an_abandoned_lease_expires(idle_namespace: SetNamespace) -> None:
     lease = {
         "apiVersion": "coordination.k8s.io/v1",
         "kind": "Lease",

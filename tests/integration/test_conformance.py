@@ -3,8 +3,6 @@
 `tests/conformance/test_cases_cluster.py` runs all cases with a controller.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -18,7 +16,7 @@ from sandbox.admin import Admin
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
-from tests.integration.controller_process import eventually
+from tests.controlplane.waits import eventually
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 

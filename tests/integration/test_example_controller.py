@@ -1,7 +1,5 @@
 """The example of docs/informers.md: a small controller in a separate process on the real control plane."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,7 +11,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import eventually
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 

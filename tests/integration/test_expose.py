@@ -15,9 +15,9 @@ import yaml
 from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
 from tests.cluster import new_namespace
-from tests.integration.controller_process import ReplicaSetNamespace, eventually
-from tests.integration.pool_namespace import PoolNamespace
-from tests.integration.roles import grant
+from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.refusals import grant
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -82,28 +82,24 @@ class Shell:
 
 
 @pytest.fixture
-def shell(sets: ReplicaSetNamespace, tmp_path: Path) -> Shell:
+def shell(sets: SetNamespace, tmp_path: Path) -> Shell:
     return Shell(tmp_path, sets.plane.kubeconfig, sets.namespace)
 
 
-def make_set(sets: ReplicaSetNamespace, **fields: Any) -> None:
+def make_set(sets: SetNamespace, **fields: Any) -> None:
     """Create the set of the guide. Its template has the label `version`. Its selector does not have this label."""
     labels = {**SET, "version": "1"}
-    sets.make_set(
-        2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields
-    )
+    sets.make(2, name="vmi-ephemeral", selector={"matchLabels": SET}, template_metadata={"labels": labels}, **fields)
     eventually(lambda: len(sets.alive()) == 2, what="the set has its VMIs")
 
 
-def matching(sets: ReplicaSetNamespace, selector: dict[str, str]) -> set[str]:
+def matching(sets: SetNamespace, selector: dict[str, str]) -> set[str]:
     """The VMIs that the API server selects by these labels."""
     asked = ",".join(f"{key}={value}" for key, value in selector.items())
     return {vmi["metadata"]["name"] for vmi in sets.kubectl.json("get", "vmi", "-l", asked)["items"]}
 
 
-def test_the_command_of_the_guide_creates_a_service_for_every_vmi_of_a_set(
-    sets: ReplicaSetNamespace, shell: Shell
-) -> None:
+def test_the_command_of_the_guide_creates_a_service_for_every_vmi_of_a_set(sets: SetNamespace, shell: Shell) -> None:
     make_set(sets)
     sets.make_vmi("stranger", labels={"version": "1"})
     assert shell.expose("vmirs", "vmi-ephemeral", *GUIDE) == "service/vmiservice exposed\n"
@@ -112,14 +108,14 @@ def test_the_command_of_the_guide_creates_a_service_for_every_vmi_of_a_set(
     assert (port["port"], port["targetPort"], port["protocol"]) == (27017, 22, "TCP")
     assert (service["spec"]["type"], service["spec"]["selector"]) == ("ClusterIP", SET)
     assert matching(sets, service["spec"]["selector"]) == set(sets.alive()) - {"stranger"}
-    sets.change_set({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
+    sets.change({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
     sets.kubectl("scale", "vmirs", "vmi-ephemeral", "--replicas=3")
     eventually(lambda: len(matching(sets, SET)) == 3, what="the VMIs of a newer template are selected, too")
 
 
 def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespace, tmp_path: Path) -> None:
     shell = Shell(tmp_path, pools.plane.kubeconfig, pools.namespace)
-    pools.make_pool(2)
+    pools.make(2)
     eventually(lambda: len(pools.vms()) == 2, what="the pool has its VMs")
     assert shell.expose("vmpool", "pool", "--name=web", "--port=80", "--type=nodeport") == "service/web exposed\n"
     spec = pools.kubectl.json("get", "service", "web")["spec"]
@@ -128,14 +124,14 @@ def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespac
     assert all(spec["selector"].items() <= labels.items() for labels in started)
 
 
-def test_a_service_is_deleted_with_the_exposed_object(sets: ReplicaSetNamespace, shell: Shell) -> None:
+def test_a_service_is_deleted_with_the_exposed_object(sets: SetNamespace, shell: Shell) -> None:
     make_set(sets)
     shell.expose("vmirs/vmi-ephemeral", *GUIDE)
     sets.kubectl("delete", "vmirs", "vmi-ephemeral")
     eventually(lambda: not sets.kubectl.json("get", "services")["items"], what="its Service is deleted")
 
 
-def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: ReplicaSetNamespace, shell: Shell) -> None:
+def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: SetNamespace, shell: Shell) -> None:
     make_set(sets)
     manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run=client", "-o", "yaml")
     assert sets.kubectl.json("get", "services")["items"] == []
@@ -143,7 +139,7 @@ def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: ReplicaSetN
     assert sets.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
 
 
-def test_a_service_has_the_ports_that_the_template_names(sets: ReplicaSetNamespace, shell: Shell) -> None:
+def test_a_service_has_the_ports_that_the_template_names(sets: SetNamespace, shell: Shell) -> None:
     interface = {"name": "default", "masquerade": {}, "ports": [{"port": 22}, {"port": 53, "protocol": "UDP"}]}
     spec = {"domain": {"devices": {"interfaces": [interface]}}, "networks": [{"name": "default", "pod": {}}]}
     make_set(sets, spec=spec)
@@ -152,7 +148,7 @@ def test_a_service_has_the_ports_that_the_template_names(sets: ReplicaSetNamespa
     assert [(port["port"], port["protocol"]) for port in ports] == [(22, "TCP"), (53, "UDP")]
 
 
-def test_an_impossible_command_prints_one_line(sets: ReplicaSetNamespace, shell: Shell, tmp_path: Path) -> None:
+def test_an_impossible_command_prints_one_line(sets: SetNamespace, shell: Shell, tmp_path: Path) -> None:
     make_set(sets)
     assert shell.refusal("vmirs", "nobody", *GUIDE) == (
         'Error from server (NotFound): virtualmachineinstancereplicasets.kubevirt.io "nobody" not found'
@@ -168,9 +164,7 @@ def test_an_impossible_command_prints_one_line(sets: ReplicaSetNamespace, shell:
     assert 'User "nobody" cannot get resource' in nobody.refusal("vmirs", "vmi-ephemeral", *GUIDE)
 
 
-def test_the_namespace_is_that_of_the_context_unless_another_is_named(
-    sets: ReplicaSetNamespace, tmp_path: Path
-) -> None:
+def test_the_namespace_is_that_of_the_context_unless_another_is_named(sets: SetNamespace, tmp_path: Path) -> None:
     make_set(sets)
     elsewhere = Shell(tmp_path, sets.plane.kubeconfig, "elsewhere")
     assert elsewhere.refusal("vmirs", "vmi-ephemeral", *GUIDE).endswith('"vmi-ephemeral" not found')
@@ -178,7 +172,7 @@ def test_the_namespace_is_that_of_the_context_unless_another_is_named(
     assert sets.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == sets.namespace
 
 
-def test_a_missing_permission_to_create_services_is_reported(sets: ReplicaSetNamespace, tmp_path: Path) -> None:
+def test_a_missing_permission_to_create_services_is_reported(sets: SetNamespace, tmp_path: Path) -> None:
     make_set(sets)
     grant(sets, "reader", "get", "virtualmachineinstancereplicasets.kubevirt.io")
     kubeconfig = sets.plane.write_kubeconfig(tmp_path / "reader", "reader")
@@ -195,8 +189,8 @@ def test_every_command_works_as_a_kubectl_plugin(shell: Shell) -> None:
 
 def test_alongside_kubevirt_our_own_kinds_are_exposed(kubevirt_plane: ControlPlane, tmp_path: Path) -> None:
     with new_namespace(kubevirt_plane) as namespace:
-        sets = ReplicaSetNamespace(kubevirt_plane, namespace, group="vmherd.dev")
-        sets.make_set(1)
+        sets = SetNamespace(kubevirt_plane, namespace, group="vmherd.dev")
+        sets.make(1)
         shell = Shell(tmp_path, kubevirt_plane.kubeconfig, namespace)
         assert shell.expose("hvmirs", "herd", *GUIDE) == "service/vmiservice exposed\n"
         [owner] = sets.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]

@@ -11,9 +11,10 @@ from typing import Any
 
 import pytest
 
-from tests.integration.availability import watched
-from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import PoolNamespace, vm_template
+from tests.controlplane.documents import vm_template
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.waits import eventually
+from tests.controlplane.watch import watched
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(900)]
 
@@ -41,7 +42,7 @@ def names(replicas: int) -> set[str]:
 def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_deleted(pools: PoolNamespace) -> None:
     plane = pools.plane
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
-    pools.make_pool(FLEET, template=vm_template(disks=DISKS), maxUnavailable="10%", scaleInStrategy=strategy)
+    pools.make(FLEET, template=vm_template(disks=DISKS), maxUnavailable="10%", scaleInStrategy=strategy)
     pools.wait_ready(FLEET, within_s=PATIENCE_S)
     assert written(pools, "create", "virtualmachines", 201, since=pools.since) == Counter(names(FLEET))
     assert pools.requests("delete") == []
@@ -49,10 +50,10 @@ def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_delete
     assert disks.keys() == {f"{disk}-{ordinal}" for disk in DISKS for ordinal in range(FLEET)}
 
     position = plane.audit_position()
-    with watched(pools) as availability:
+    with watched(pools, pools.vmis) as seen:
         pools.change_template(vm_template(disks=DISKS, memory="128M"))
         pools.wait_ready(FLEET, within_s=PATIENCE_S)
-    assert availability.least["pool"] >= FLEET - MOST_UNAVAILABLE
+    assert seen.least_ready()["pool"] >= FLEET - MOST_UNAVAILABLE
     assert written(pools, "delete", "virtualmachineinstances", 200, since=position) == Counter(names(FLEET))
     assert written(pools, "delete", "virtualmachines", 200, since=position) == Counter()
     assert uids(pools.data_volumes()) == disks
@@ -73,7 +74,7 @@ def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_delete
     assert uids(pools.data_volumes()) == disks
 
     pools.kubectl("delete", "vmpool", "pool", "--wait=false")
-    eventually(lambda: not pools.pool_exists() and not pools.vms(), within_s=PATIENCE_S, what="all VMs are gone")
+    eventually(lambda: not pools.exists() and not pools.vms(), within_s=PATIENCE_S, what="all VMs are gone")
     assert uids(pools.data_volumes()) == disks, "state that was to be kept outlives the pool, too"
     deletes = [r for r in plane.audit_records(pools.since) if r.namespace == pools.namespace and r.verb == "delete"]
     assert [record.name for record in deletes if record.resource in ("datavolumes", "persistentvolumeclaims")] == []

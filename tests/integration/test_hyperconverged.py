@@ -3,8 +3,6 @@
 The test acts as the HyperConverged operator: it writes the spec of the KubeVirt object from the annotation.
 """
 
-from __future__ import annotations
-
 import json
 import shlex
 from collections.abc import Iterator
@@ -15,7 +13,7 @@ import pytest
 
 from sandbox.controlplane import ControlPlane
 from tests.controller.takeover.test_hyperconverged import ANNOTATION, GATE, LIST, OTHER, operated
-from tests.integration.controller_process import eventually
+from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import NAMESPACE, RESTING, KubeVirtInstallation, vmherd
 
 pytestmark = pytest.mark.cluster

@@ -19,10 +19,10 @@ from msgspec import Struct
 
 from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
-from tests.integration.controller_process import eventually
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.waits import eventually
 from tests.integration.launchers import launchers
 from tests.integration.metrics_api import MetricsAPI, metrics_api
-from tests.integration.pool_namespace import PoolNamespace
 from tests.manifests.documents import ROOT
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,9 @@ import pytest
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, vm_template
+from tests.controlplane.documents import is_ready, vm_template
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -27,25 +28,24 @@ MASQUERADE = {
 class Launched(PoolNamespace):
     def pods(self, name: str = "") -> list[dict[str, Any]]:
         """The Pods of a VMI, or of all VMIs."""
-        items = self._send("GET", f"{self._core}/pods")["items"]
+        items = self.all_of("pods", "v1")().values()
         return [pod for pod in items if name in ("", pod["metadata"]["annotations"]["kubevirt.io/domain"])]
 
     def running_pod(self, name: str) -> dict[str, Any] | None:
-        return next((pod for pod in self.pods(name) if pod["status"]["phase"] == "Running" and is_vm_ready(pod)), None)
+        return next((pod for pod in self.pods(name) if pod["status"]["phase"] == "Running" and is_ready(pod)), None)
 
     def evict(self, pod: dict[str, Any]) -> str:
         """Evict a Pod, and return the denial; "" if the Pod was evicted."""
         name = pod["metadata"]["name"]
         body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name}}
         try:
-            self._send("POST", f"{self._core}/pods/{name}/eviction", body)
+            self.all_of("pods", "v1").send("POST", f"{name}/eviction", body=body)
         except Rejected as denied:
             return f"{denied.status} {denied}"
         return ""
 
     def migrations(self) -> list[dict[str, Any]]:
-        path = f"/apis/kubevirt.io/v1/namespaces/{self.namespace}/virtualmachineinstancemigrations"
-        return self._send("GET", path)["items"]
+        return list(self.all_of("virtualmachineinstancemigrations")().values())
 
     def start(self, name: str = "vm", **spec: Any) -> dict[str, Any]:
         """Create a VM, wait for its Pod, and return the Pod."""
@@ -81,7 +81,7 @@ def test_a_vmi_has_a_pod_that_a_service_and_a_disruption_budget_find(cluster: La
 
     assert eventually(addresses, what="the Service has an endpoint") == [pod["status"]["podIP"]]
     eventually(lambda: cluster.kubectl.json("get", "pdb", "web")["status"].get("currentHealthy") == 1)
-    cluster.delete_vm("vm")
+    cluster.vms.delete("vm")
     eventually(lambda: not cluster.pods(), what="the Pod goes with its VMI")
 
 
@@ -130,7 +130,7 @@ def test_a_migration_ends_a_hotplug(cluster: Launched) -> None:
     domain = {**MASQUERADE["domain"], "cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}
     cluster.start(domain=domain)
     larger = {"domain": {"cpu": {"sockets": 2}, "memory": {"guest": "2Gi"}}}
-    cluster.change_vm("vm", {"spec": {"template": {"spec": larger}}})
+    cluster.vms.change("vm", {"spec": {"template": {"spec": larger}}})
 
     def changes() -> set[str]:
         conditions = cluster.vmis()["vm"]["status"]["conditions"]
@@ -159,7 +159,7 @@ def test_a_drain_ends_a_vmi_that_does_not_migrate_and_its_vm_starts_on_another_n
 
         def is_restarted() -> bool:
             vmi = cluster.vmis().get("vm")
-            return vmi is not None and vmi["metadata"]["uid"] != uid and is_vm_ready(vmi)
+            return vmi is not None and vmi["metadata"]["uid"] != uid and is_ready(vmi)
 
         eventually(is_restarted, what="the VM has a new VMI")
         assert cluster.vmis()["vm"]["status"]["nodeName"] != node
@@ -168,8 +168,7 @@ def test_a_drain_ends_a_vmi_that_does_not_migrate_and_its_vm_starts_on_another_n
 
 
 def test_the_vmis_of_a_lost_node_fail(cluster: Launched) -> None:
-    vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "alone"}}
-    cluster.kubectl.apply({**vmi, "spec": {"domain": {"resources": {"requests": {"memory": "64M"}}}}})
+    cluster.make_vmi("alone")
     eventually(lambda: cluster.running_pod("alone"))
     node = cluster.vmis()["alone"]["status"]["nodeName"]
     admin = Admin(cluster.plane.kubeconfig)

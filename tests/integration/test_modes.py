@@ -13,14 +13,9 @@ from controller.preflight.permissions import check_permissions, permissions_need
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
 from tests.cluster import new_namespace
-from tests.integration.controller_process import (
-    PATIENT_LEASE,
-    ControllerProcess,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-    stays,
-)
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import WORK_S, eventually
 from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import (
     OTHER,
@@ -72,14 +67,17 @@ def mode_of(program: ControllerProcess) -> str:
 def test_auto_is_alongside_if_kubevirt_is_installed_and_leaves_its_sets_alone(
     kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path
 ) -> None:
-    theirs = ReplicaSetNamespace(kubevirt.plane, namespace)
-    ours = ReplicaSetNamespace(kubevirt.plane, namespace, group="vmherd.dev")
+    theirs = SetNamespace(kubevirt.plane, namespace)
+    ours = SetNamespace(kubevirt.plane, namespace, group="vmherd.dev")
     may = knowing(kubevirt.plane, "--mode", "alongside")
-    with controller_process(may, tmp_path, "--mode", "auto", *PATIENT_LEASE) as program:
-        theirs.make_set(2, name="theirs")
-        ours.make_set(1, name="ours")
+    with controller_process(may, tmp_path, "--mode", "auto") as program:
+        ours.controller = program
+        theirs.make(2, name="theirs")
+        ours.make(1, name="ours")
         eventually(lambda: len(ours.alive()) == 1, what="our set has its VMI")
-        stays(lambda: len(theirs.alive()) == 1 and not theirs.status("theirs"), what="KubeVirt's set stays as is")
+        ours.settle()
+        assert len(theirs.alive()) == 1
+        assert not theirs.status("theirs"), "KubeVirt's set stays as it is"
         assert mode_of(program) == "alongside"
         assert program.stop() == 0
 
@@ -88,7 +86,7 @@ def test_auto_is_standalone_if_kubevirt_is_defined_but_not_installed(
     kubevirt: KubeVirtInstallation, tmp_path: Path
 ) -> None:
     kubevirt.kubectl("delete", "kubevirts", "kubevirt")
-    with controller_process(knowing(kubevirt.plane), tmp_path, "--mode", "auto", *PATIENT_LEASE) as program:
+    with controller_process(knowing(kubevirt.plane), tmp_path, "--mode", "auto") as program:
         assert mode_of(program) == "standalone"
         assert program.stop() == 0
 
@@ -105,11 +103,19 @@ def test_an_active_virt_controller_refuses_a_start(
     assert "vmherd takeover" in line
 
 
+def looked_at(plane: ControlPlane, since: int) -> bool:
+    """Whether the controller has read the Deployment virt-controller twice since this position in the audit log."""
+    reads = [each for each in plane.audit_records(since) if (each.verb, each.name) == ("get", "virt-controller")]
+    return sum(each.user_agent.startswith("vmherd/") for each in reads) >= 2
+
+
 def test_a_takeover_waits_for_the_rollout_of_virt_controller(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:
     kubevirt.start(*RESTING)
     kubevirt.restart_without_end()
-    with controller_process(kubevirt.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE, wait=False) as program:
-        stays(lambda: program.process.poll() is None and not program.lines(msg="working"), for_s=3)
+    since = kubevirt.plane.audit_position()
+    with controller_process(kubevirt.plane, tmp_path, "--mode", "takeover", wait=False) as program:
+        eventually(lambda: looked_at(kubevirt.plane, since), within_s=WORK_S, what="looks at the rollout")
+        assert not program.working
         kubevirt.start(*RESTING)
         eventually(lambda: program.working, what="the rollout is over")
 
@@ -121,7 +127,7 @@ def test_missing_permissions_for_the_second_writer_check_are_reported(
     line = refusal(blind, tmp_path, "--mode", "standalone")
     assert "cannot check whether KubeVirt's virt-controller also reconciles virtualmachineinstancereplicasets" in line
     assert "--no-second-writer-check" in line
-    with controller_process(kubevirt.plane, tmp_path, "--no-second-writer-check", *PATIENT_LEASE) as program:
+    with controller_process(kubevirt.plane, tmp_path, "--no-second-writer-check") as program:
         assert program.stop() == 0
 
 
@@ -138,15 +144,15 @@ def test_a_takeover_needs_permissions_to_read_kubevirts_objects(kubevirt: KubeVi
         "vmherd: missing permission: list kubevirts.kubevirt.io in namespace kubevirt",
         'vmherd: missing permission: get deployments.apps "virt-controller" in namespace kubevirt',
     ]
-    with controller_process(plane, tmp_path, *argv, *PATIENT_LEASE) as program:
+    with controller_process(plane, tmp_path, *argv) as program:
         assert program.stop() == 0
 
 
 def test_a_recent_status_write_reveals_virt_controller_without_a_deployment(
     kubevirt: KubeVirtInstallation, namespace: str, tmp_path: Path
 ) -> None:
-    sets = ReplicaSetNamespace(kubevirt.plane, namespace)
-    sets.make_set(0)
+    sets = SetNamespace(kubevirt.plane, namespace)
+    sets.make(0)
     kubevirt.kubectl("delete", "deployment", "virt-controller")
     patch = json.dumps({"status": {"replicas": 0, "readyReplicas": 0}})
     sets.kubectl(
@@ -157,7 +163,7 @@ def test_a_recent_status_write_reveals_virt_controller_without_a_deployment(
     line = refusal(looks, tmp_path, "--mode", "standalone")
     assert f"virt-controller wrote the status of virtualmachineinstancereplicasets.kubevirt.io {namespace}/herd" in line
     sets.kubectl("delete", "vmirs", "herd")
-    with controller_process(looks, tmp_path, "--mode", "standalone", *PATIENT_LEASE) as program:
+    with controller_process(looks, tmp_path, "--mode", "standalone") as program:
         assert program.lines(msg="KubeVirt has no virt-controller yet")
         assert program.stop() == 0
 
@@ -208,9 +214,9 @@ def test_a_takeover_from_beginning_to_end(kubevirt: KubeVirtInstallation, namesp
     plane = kubevirt.plane
     assert vmherd(plane.kubeconfig, "takeover").returncode == 0
     kubevirt.operate()
-    sets = ReplicaSetNamespace(plane, namespace)
-    with controller_process(plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
-        sets.make_set(2)
+    sets = SetNamespace(plane, namespace)
+    with controller_process(plane, tmp_path, "--mode", "takeover") as program:
+        sets.make(2)
         sets.wait_for(2)
         refused = vmherd(plane.kubeconfig, "takeover", "--undo")
         assert refused.returncode == 1

@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.cluster import Kubectl
-from tests.integration.controller_process import (
-    ControllerProcess,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-    stays,
-)
-from tests.integration.pool_namespace import PoolNamespace
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import eventually
 from tests.release import NAMESPACE
 
 pytestmark = pytest.mark.cluster
@@ -22,7 +17,7 @@ pytestmark = pytest.mark.cluster
 WRITES = ("create", "update", "patch", "delete", "deletecollection")
 
 
-def observed(program: ControllerProcess, sets: ReplicaSetNamespace) -> list[dict[str, object]]:
+def observed(program: ControllerProcess, sets: SetNamespace) -> list[dict[str, object]]:
     return [line for line in program.lines(msg="reconciled", namespace=sets.namespace) if line.get("level") == "info"]
 
 
@@ -30,16 +25,14 @@ def kinds_in(lines: list[dict[str, object]]) -> set[str]:
     return {str(line["controller"]) for line in lines}
 
 
-def test_observe_mode_logs_the_planned_actions_and_writes_nothing(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
-) -> None:
+def test_observe_mode_logs_the_planned_actions_and_writes_nothing(idle_namespace: SetNamespace, tmp_path: Path) -> None:
     """The controller has read permissions only.
 
     There are a set, a pool, and a VMI with the labels that the set selects.
     """
     idle_namespace.make_vmi("orphan")
-    idle_namespace.make_set(3)
-    PoolNamespace(idle_namespace.plane, idle_namespace.namespace).make_pool(2)
+    idle_namespace.make(3)
+    idle_namespace.pools.make(2)
     since = idle_namespace.plane.audit_position()
     with controller_process(idle_namespace.plane, tmp_path, "--observe", wait=False) as program:
         eventually(lambda: len(kinds_in(observed(program, idle_namespace))) == 2, what="both are logged")
@@ -51,10 +44,9 @@ def test_observe_mode_logs_the_planned_actions_and_writes_nothing(
         series = 'vmherd_actions_total{action="create",controller="replicaset",outcome="would"} 2.0'
         assert series in program.metrics()
         assert program.health("readyz")[0] == 200
-        idle_namespace.change_set({"spec": {"replicas": 5}})
+        idle_namespace.change({"spec": {"replicas": 5}})
         eventually(lambda: observed(program, idle_namespace)[-1].get("create_would") == 4, what="a change is logged")
-        passes = program.passes(idle_namespace.namespace)
-        stays(lambda: program.passes(idle_namespace.namespace) == passes, for_s=2, what="nothing spins")
+        program.settle(idle_namespace.namespace, idle_namespace.admin)
         assert program.stop() == 0
     written = [
         (record.verb, record.resource)

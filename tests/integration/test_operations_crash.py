@@ -14,17 +14,12 @@ from typing import Any
 
 import pytest
 
+from sandbox.admin import Rejected
 from sandbox.controlplane import APISERVER, ControlPlane
-from tests.integration.controller_process import (
-    PATIENT_LEASE,
-    ControllerProcess,
-    Rejected,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-    stays,
-)
-from tests.integration.idle_plane import SHORT_LEASE, created, deleted
+from tests.controlplane.namespace import SetNamespace, controller_for
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import WORK_S, eventually
+from tests.integration.idle_plane import SHORT_LEASE
 
 pytestmark = pytest.mark.cluster
 
@@ -42,64 +37,76 @@ VERY_SLOWLY = ("--kube-api-qps", "20", "--kube-api-burst", "20")
 
 
 def test_a_controller_killed_in_the_middle_of_a_scale_up_creates_nothing_twice(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *VERY_SLOWLY) as first:
-        idle_namespace.make_set(WANTED)
-        eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
+        idle_namespace.make(WANTED)
+        eventually(lambda: len(idle_namespace.vmis()) >= 40, within_s=WORK_S, what="the scale-up is under way")
         first.kill()
     assert len(idle_namespace.vmis()) < WANTED
-    with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE):
+    with controller_for(idle_namespace, tmp_path, *SHORT_LEASE):
         alive = idle_namespace.wait_for(WANTED, within_s=60)
-        stays(lambda: idle_namespace.alive().keys() == alive.keys(), what="the VMIs")
-    assert_each_once(created(idle_namespace), of=set(alive))
-    assert not deleted(idle_namespace)
+        idle_namespace.settle()
+        assert idle_namespace.alive().keys() == alive.keys()
+    assert_each_once(idle_namespace.created(), of=set(alive))
+    assert not idle_namespace.deleted()
 
 
 def test_a_controller_continues_its_work_after_an_outage_of_the_api_server(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
-    with controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE) as program:
-        idle_namespace.make_set(WANTED)
-        eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
+    with controller_process(idle_namespace.plane, tmp_path) as program:
+        idle_namespace.make(WANTED)
+        eventually(lambda: len(idle_namespace.vmis()) >= 40, within_s=WORK_S, what="the scale-up is under way")
         idle_namespace.plane.stop_apiserver()
         try:
-            eventually(lambda: len(waiting(program)) >= 2, what="the lists of both resources have failed")
+            eventually(lambda: len(waiting(program)) >= 2, within_s=WORK_S, what="the lists fail")
             assert program.health("healthz")[0] == 200
         finally:
             idle_namespace.plane.start_apiserver()
-        eventually(lambda: answers(idle_namespace), what="the server serves VMIs again")
+        eventually(lambda: answers(idle_namespace), within_s=WORK_S, what="the server serves VMIs again")
         alive = idle_namespace.wait_for(WANTED, within_s=60)
-        assert_each_once(created(idle_namespace), of=set(alive))
-        assert not deleted(idle_namespace)
+        assert_each_once(idle_namespace.created(), of=set(alive))
+        assert not idle_namespace.deleted()
         assert waiting(program) >= {"virtualmachineinstances", "virtualmachineinstancereplicasets"}
         assert all(line["why"] for line in program.lines(msg="waiting"))
-        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are logged")
+        eventually(
+            lambda: len(program.lines(msg="following again")) >= 2,
+            within_s=WORK_S,
+            what="both watches",
+        )
         assert not program.lines(level="error")
 
 
-def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
-) -> None:
-    with controller_process(idle_namespace.plane, tmp_path, "--no-leader-elect", *SLOWLY) as program:
+def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(idle_namespace: SetNamespace, tmp_path: Path) -> None:
+    with controller_for(idle_namespace, tmp_path, "--no-leader-elect", *SLOWLY) as program:
         before = scaled_up(idle_namespace)
         scale_down_begins(idle_namespace, to=20)
         with unplugged(idle_namespace.plane):
-            eventually(lambda: asked_per_s(program, 1.0) <= ASKED_PER_S, what="the delays of retries grow")
+            eventually(
+                lambda: asked_per_s(program, 1.0) <= ASKED_PER_S,
+                within_s=WORK_S,
+                what="longer delays",
+            )
             assert asked_per_s(program, MEASURED_S) <= ASKED_PER_S
-            assert len(deleted(idle_namespace)) + UNDER_WAY < WANTED - 20
-        eventually(lambda: answers(idle_namespace), what="the server serves VMIs again")
+            assert len(idle_namespace.deleted()) + UNDER_WAY < WANTED - 20
+        eventually(lambda: answers(idle_namespace), within_s=WORK_S, what="the server serves VMIs again")
         kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
-        stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
-        assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
-        assert_each_once(created(idle_namespace), of=set(before))
+        idle_namespace.settle()
+        assert idle_namespace.vmis().keys() == kept.keys()
+        assert_each_once(idle_namespace.deleted(), of=before.keys() - kept.keys())
+        assert_each_once(idle_namespace.created(), of=set(before))
         assert any("refused" in line["why"] for line in program.lines(msg="waiting"))
-        eventually(lambda: len(program.lines(msg="following again")) >= 2, what="both watches are logged")
+        eventually(
+            lambda: len(program.lines(msg="following again")) >= 2,
+            within_s=WORK_S,
+            what="both watches",
+        )
         assert not program.lines(level="error")
 
 
 def test_a_leader_without_an_api_server_exits_and_its_successor_waits_and_continues(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, *SLOWLY) as leader:
         before = scaled_up(idle_namespace)
@@ -108,13 +115,18 @@ def test_a_leader_without_an_api_server_exits_and_its_successor_waits_and_contin
             assert leader.process.wait(30) == 1
             assert "lease" in leader.log.read_text().splitlines()[-1]
             with controller_process(leader.pod, tmp_path, *SHORT_LEASE, wait=False) as next_one:
-                eventually(lambda: next_one.lines(msg="waiting for the API server"), what="it logs that it waits")
+                eventually(
+                    lambda: next_one.lines(msg="waiting for the API server"),
+                    within_s=WORK_S,
+                    what="it logs that it waits",
+                )
                 idle_namespace.plane.start_apiserver()
-                eventually(lambda: next_one.working, what="it works")
+                eventually(lambda: next_one.working, within_s=WORK_S, what="it works")
                 kept = idle_namespace.wait_for(20, within_s=BACK_AT_WORK_S)
-                stays(lambda: idle_namespace.vmis().keys() == kept.keys(), what="the wanted VMIs")
-    assert_each_once(deleted(idle_namespace), of=before.keys() - kept.keys())
-    assert_each_once(created(idle_namespace), of=set(before))
+                next_one.settle(idle_namespace.namespace, idle_namespace.admin)
+                assert idle_namespace.vmis().keys() == kept.keys()
+    assert_each_once(idle_namespace.deleted(), of=before.keys() - kept.keys())
+    assert_each_once(idle_namespace.created(), of=set(before))
 
 
 def waiting(program: ControllerProcess) -> set[str]:
@@ -122,14 +134,14 @@ def waiting(program: ControllerProcess) -> set[str]:
     return {line["resource"].partition(".")[0] for line in program.lines(msg="waiting")}
 
 
-def scaled_up(sets: ReplicaSetNamespace) -> dict[str, dict[str, Any]]:
-    sets.make_set(WANTED)
+def scaled_up(sets: SetNamespace) -> dict[str, dict[str, Any]]:
+    sets.make(WANTED)
     return sets.wait_for(WANTED, within_s=60)
 
 
-def scale_down_begins(sets: ReplicaSetNamespace, *, to: int) -> None:
-    sets.change_set({"spec": {"replicas": to}})
-    eventually(lambda: len(sets.alive()) <= WANTED - 20, what="the scale-down is under way")
+def scale_down_begins(sets: SetNamespace, *, to: int) -> None:
+    sets.change({"spec": {"replicas": to}})
+    eventually(lambda: len(sets.alive()) <= WANTED - 20, within_s=WORK_S, what="the scale-down is under way")
 
 
 @contextmanager
@@ -167,7 +179,7 @@ def assert_each_once(written: Counter[str], *, of: set[str]) -> None:
     assert len(of) - len(written) <= UNDER_WAY
 
 
-def answers(sets: ReplicaSetNamespace) -> bool:
+def answers(sets: SetNamespace) -> bool:
     """True if the server serves VMIs. A ready server may still be initializing its storage."""
     try:
         sets.vmis()

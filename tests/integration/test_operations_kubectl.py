@@ -2,41 +2,22 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 
 import pytest
 
 from tests import promtool
-from tests.integration.controller_process import ControllerProcess, ReplicaSetNamespace, eventually
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import ControllerProcess
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
 
-def test_kubectl_scale_scales_out_and_in(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(1)
-    sets.wait_for(1)
-    sets.kubectl("scale", "vmirs", "herd", "--replicas=5")
-    sets.wait_for(5)
-    sets.kubectl("scale", "vmirs", "herd", "--replicas=0")
-    sets.wait_for(0)
-
-
-def test_kubectl_get_shows_the_columns_that_users_know_with_the_right_numbers(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(3)
-    for name in sorted(sets.wait_for(3))[:2]:
-        sets.play(name)
-    eventually(lambda: sets.status().get("readyReplicas") == 2, what="two are ready")
-    header, row = sets.kubectl("get", "vmirs").stdout.splitlines()
-    assert header.split() == ["NAME", "DESIRED", "CURRENT", "READY", "AGE"]
-    assert row.split()[:4] == ["herd", "3", "3", "2"]
-    assert re.fullmatch(r"\d+[smh].*", row.split()[4])
-
-
 @pytest.mark.e2e
-def test_promtool_accepts_the_metrics_page(sets: ReplicaSetNamespace, running: ControllerProcess) -> None:
+def test_promtool_accepts_the_metrics_page(sets: SetNamespace, running: ControllerProcess) -> None:
     tool = promtool.find_or_skip()
-    sets.make_set(2)
+    sets.make(2)
     sets.wait_for(2)
     done = subprocess.run(
         [tool, "check", "metrics"], input=running.metrics(), capture_output=True, text=True, timeout=60, check=False
@@ -45,9 +26,9 @@ def test_promtool_accepts_the_metrics_page(sets: ReplicaSetNamespace, running: C
 
 
 def test_the_series_of_a_set_show_its_counts_and_end_with_the_set(
-    sets: ReplicaSetNamespace, running: ControllerProcess
+    sets: SetNamespace, running: ControllerProcess
 ) -> None:
-    sets.make_set(3)
+    sets.make(3)
     sets.wait_for(3)
     sets.play(next(iter(sets.alive())))
     expected = {"desired": 3, "current": 3, "ready": 1, "updated": 3, "unavailable": 2}
@@ -62,7 +43,7 @@ def test_the_probes_report_a_live_and_ready_controller(running: ControllerProces
     assert running.health("nothing")[0] == 404
 
 
-def figures(sets: ReplicaSetNamespace, program: ControllerProcess) -> dict[str, float]:
+def figures(sets: SetNamespace, program: ControllerProcess) -> dict[str, float]:
     """The replica metrics of this namespace's set, from the metrics page."""
     found = {}
     for line in program.metrics().splitlines():

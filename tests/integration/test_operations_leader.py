@@ -11,14 +11,10 @@ from pathlib import Path
 import pytest
 
 from sandbox.audit import AuditRecord
-from tests.integration.controller_process import (
-    ControllerProcess,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-    stays,
-)
-from tests.integration.idle_plane import LEASE_S, SHORT_LEASE, created
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import eventually
+from tests.integration.idle_plane import LEASE_S, SHORT_LEASE
 
 pytestmark = pytest.mark.cluster
 
@@ -26,28 +22,28 @@ OK, CREATED = 200, 201
 
 
 @pytest.fixture
-def old(idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+def old(idle_namespace: SetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
     with controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE) as program:
         yield program
 
 
 @pytest.fixture
-def new(old: ControllerProcess, idle_namespace: ReplicaSetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
+def new(old: ControllerProcess, idle_namespace: SetNamespace, tmp_path: Path) -> Iterator[ControllerProcess]:
     """The standby, with synced caches."""
     with ExitStack() as stack:
         program = stack.enter_context(controller_process(idle_namespace.plane, tmp_path, *SHORT_LEASE, wait=False))
-        eventually(lambda: program.lines(msg="caches synced"), what="the standby has its caches")
+        eventually(lambda: program.lines(msg="caches synced"), within_s=60, what="the standby has its caches")
         assert not program.working
         assert old.working
         yield program
 
 
-def writers(sets: ReplicaSetNamespace) -> set[str]:
+def writers(sets: SetNamespace) -> set[str]:
     """The credential IDs of all writes in this namespace, Events included."""
     return {record.credential for record in writes(sets)}
 
 
-def writes(sets: ReplicaSetNamespace) -> list[AuditRecord]:
+def writes(sets: SetNamespace) -> list[AuditRecord]:
     return [
         record
         for record in sets.plane.audit_records(sets.since)
@@ -57,7 +53,7 @@ def writes(sets: ReplicaSetNamespace) -> list[AuditRecord]:
     ]
 
 
-def of_the_lease(sets: ReplicaSetNamespace, program: ControllerProcess, *verbs: str) -> list[AuditRecord]:
+def of_the_lease(sets: SetNamespace, program: ControllerProcess, *verbs: str) -> list[AuditRecord]:
     """The successful requests of a controller for the lease."""
     return [
         record
@@ -69,17 +65,17 @@ def of_the_lease(sets: ReplicaSetNamespace, program: ControllerProcess, *verbs: 
     ]
 
 
-def first_of(sets: ReplicaSetNamespace, program: ControllerProcess) -> datetime:
+def first_of(sets: SetNamespace, program: ControllerProcess) -> datetime:
     """The time at which a standby has taken the lease."""
     return min(record.request_received_timestamp for record in of_the_lease(sets, program, "patch"))
 
 
 def test_only_the_leader_writes_and_both_are_ready(
-    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+    idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
-    idle_namespace.make_set(20)
+    idle_namespace.make(20)
     idle_namespace.wait_for(20)
-    idle_namespace.change_set({"spec": {"replicas": 5}})
+    idle_namespace.change({"spec": {"replicas": 5}})
     idle_namespace.wait_for(5)
     assert writers(idle_namespace) == {old.credential}
     assert old.health("readyz")[0] == new.health("readyz")[0] == 200
@@ -88,25 +84,25 @@ def test_only_the_leader_writes_and_both_are_ready(
 
 
 def test_sigterm_during_work_hands_over_before_the_lease_expires(
-    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+    idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
-    idle_namespace.make_set(300)
-    eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
+    idle_namespace.make(300)
+    eventually(lambda: len(idle_namespace.vmis()) >= 40, within_s=30, what="the scale-up is under way")
     assert old.stop() == 0
-    eventually(lambda: new.working, what="the standby is working")
+    eventually(lambda: new.working, within_s=LEASE_S, what="the standby is working")
     released = max(each.request_received_timestamp for each in of_the_lease(idle_namespace, old, "patch"))
     assert (first_of(idle_namespace, new) - released).total_seconds() < 0.7 * LEASE_S
     alive = idle_namespace.wait_for(300, within_s=60)
-    assert created(idle_namespace) == dict.fromkeys(alive, 1)
+    assert idle_namespace.created() == dict.fromkeys(alive, 1)
 
 
 def test_a_dead_leader_is_replaced_when_its_lease_has_expired(
-    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+    idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
-    idle_namespace.make_set(3)
+    idle_namespace.make(3)
     idle_namespace.wait_for(3)
     old.kill()
-    idle_namespace.change_set({"spec": {"replicas": 4}})
+    idle_namespace.change({"spec": {"replicas": 4}})
     eventually(lambda: new.working, within_s=4 * LEASE_S, what="the standby is working")
     renewed = max(each.request_received_timestamp for each in of_the_lease(idle_namespace, old, "create", "patch"))
     assert (first_of(idle_namespace, new) - renewed).total_seconds() >= LEASE_S
@@ -115,17 +111,18 @@ def test_a_dead_leader_is_replaced_when_its_lease_has_expired(
 
 
 def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(
-    idle_namespace: ReplicaSetNamespace, old: ControllerProcess, new: ControllerProcess
+    idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
-    idle_namespace.make_set(300)
-    eventually(lambda: len(idle_namespace.vmis()) >= 40, what="the scale-up is under way")
+    idle_namespace.make(300)
+    eventually(lambda: len(idle_namespace.vmis()) >= 40, within_s=30, what="the scale-up is under way")
     old.process.send_signal(signal.SIGSTOP)
-    idle_namespace.change_set({"spec": {"replicas": 301}})  # the standby has work, even if the signal came late
+    idle_namespace.change({"spec": {"replicas": 301}})  # the standby has work, even if the signal came late
     alive = idle_namespace.wait_for(301, within_s=60)
     continued = datetime.now(UTC)
     old.process.send_signal(signal.SIGCONT)
     assert old.process.wait(30) != 0
-    stays(lambda: idle_namespace.alive().keys() == alive.keys(), what="the VMIs")
+    new.settle(idle_namespace.namespace, idle_namespace.admin)
+    assert idle_namespace.alive().keys() == alive.keys()
     assert new.credential in writers(idle_namespace)
     first_of_new = min(r.request_received_timestamp for r in writes(idle_namespace) if r.credential == new.credential)
     late = [
@@ -136,12 +133,12 @@ def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(
     assert first_of_new < continued
     # A process can stop between the leadership check and the sending of one request, so one late request is allowed.
     assert len(late) <= 1
-    assert created(idle_namespace) == dict.fromkeys(alive, 1)
+    assert idle_namespace.created() == dict.fromkeys(alive, 1)
     assert "the lease vmherd-system/vmherd" in old.log.read_text().splitlines()[-1]
 
 
 def test_a_process_outside_the_cluster_does_not_start_beside_a_leader_with_another_lease(
-    old: ControllerProcess, idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    old: ControllerProcess, idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     (tmp_path / "laptop").mkdir()
     flags = ("--leader-election-namespace", "default")
@@ -156,7 +153,7 @@ def test_a_process_outside_the_cluster_does_not_start_beside_a_leader_with_anoth
 
 
 def test_a_leader_outside_the_cluster_stops_writing_within_a_minute_after_a_leader_in_a_pod_begins(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     flags = ("--leader-election-namespace", "default")
     plane, (inside, outside) = idle_namespace.plane, (tmp_path / "pod", tmp_path / "laptop")
@@ -168,7 +165,7 @@ def test_a_leader_outside_the_cluster_stops_writing_within_a_minute_after_a_lead
             reason = "already leads with the lease vmherd in namespace vmherd-system"
             eventually(lambda: reason in laptop.health("readyz")[1], within_s=90, what="the second leader is found")
             assert "vmherd_second_writer 1.0" in laptop.metrics()
-            idle_namespace.make_set(3)
+            idle_namespace.make(3)
             idle_namespace.wait_for(3)
             assert writers(idle_namespace) == {in_pod.credential}
             assert in_pod.working

@@ -18,15 +18,10 @@ import trustme
 
 from sandbox.binaries import Binaries
 from tests.cluster import Kubectl, running_plane
-from tests.integration.controller_process import PATIENT_LEASE, ControllerProcess, controller_process, eventually
-from tests.integration.pool_namespace import (
-    BEHAVIOR,
-    READY_AFTER,
-    PoolNamespace,
-    new_pool_namespace,
-    simulator,
-    vm_template,
-)
+from tests.controlplane.documents import BEHAVIOR, READY_AFTER, vm_template
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.programs import ControllerProcess, controller_process, simulator
+from tests.controlplane.waits import eventually
 from tests.integration.prometheus import Prometheus, Target, prometheus, prometheus_program
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -71,7 +66,8 @@ class Watched(NamedTuple):
             with urllib.request.build_opener(*handlers).open(request, timeout=10) as answer:
                 return answer.status, answer.read().decode()
         except urllib.error.HTTPError as error:
-            return error.code, error.read().decode()
+            with error:
+                return error.code, error.read().decode()
 
     def ask(self, query: str) -> list[float]:
         """The values of the query's series. After a scrape that took too long, there are no values for a moment."""
@@ -96,7 +92,7 @@ def watched(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathF
         tokens = {name: kubectl("create", "token", name).stdout.strip() for name in (SCRAPER, "nosy")}
         (directory / "token").write_text(tokens[SCRAPER])
         files = ("--metrics-cert-file", str(certificate.certificate), "--metrics-key-file", str(certificate.key))
-        with controller_process(plane, directory, "--metrics-secure", *files, *PATIENT_LEASE) as running:
+        with controller_process(plane, directory, "--metrics-secure", *files) as running:
             address = running.metrics_url.removeprefix("http://").removesuffix("/metrics")
             labels = {"namespace": "vmherd-system", "pod": "vmherd-0"}
             target = Target(address, certificate.authority, directory / "token", labels)
@@ -117,17 +113,17 @@ def quick(behavior: str = "normal", memory: str = "64M") -> dict[str, object]:
 def live(watched: Watched) -> None:
     """Create a pool that is scaled and updated, a set, a paused pool, and a pool whose VM always fails."""
     shop, clinic = watched.shop, watched.clinic
-    shop.make_pool(3, template=quick())
-    shop.make_set(2)
-    clinic.make_pool(1, template=quick("image-error"), autohealing=SOON)
+    shop.make(3, template=quick())
+    shop.sets.make(2)
+    clinic.make(1, template=quick("image-error"), autohealing=SOON)
     shop.wait_ready(3)
-    eventually(lambda: shop.status().get("readyReplicas") == 2, what="the set is ready")
+    eventually(lambda: shop.sets.status().get("readyReplicas") == 2, what="the set is ready")
     shop.change_template(quick(memory="128M"))
     shop.wait_ready(3)
     shop.scale(2)
     shop.wait_ready(2)
-    shop.make_pool(1, name="paused", template=quick(), paused=True)
-    eventually(lambda: shop.pool_condition("ReplicaPaused", name="paused"), what="paused")
+    shop.make(1, name="paused", template=quick(), paused=True)
+    eventually(lambda: shop.condition("ReplicaPaused", name="paused"), what="paused")
     eventually(lambda: clinic.told("SuccessfulDelete")["pool"], what="a healing")
     watched.prometheus.wait_for_scrape()
 
@@ -203,13 +199,13 @@ def test_each_vm_and_vmi_counts_once_when_it_is_ready_for_the_first_time(watched
 
 
 def test_the_series_of_an_object_end_with_the_object(watched: Watched) -> None:
-    watched.shop.make_pool(1, name="brief", template=quick())
+    watched.shop.make(1, name="brief", template=quick())
     names = '__name__=~"vmherd_.*|kubevirt_.*"'
     brief = f'{{{names}, name="brief"}} or {{{names}, pool_name="brief"}}'
     eventually(lambda: len(watched.prometheus.ask(brief)) >= 15, what="its series exist")
     watched.shop.kubectl("delete", "vmpool", "brief", "--cascade=background")
     eventually(lambda: not watched.prometheus.ask(brief), what="its series are removed")
-    watched.shop.make_pool(1, name="brief", template=quick())
+    watched.shop.make(1, name="brief", template=quick())
     started = f'kubevirt_vmpool_vms_started_total{{namespace="{watched.shop.namespace}", pool_name="brief"}}'
     seen = eventually(lambda: [n for n in watched.prometheus.numbers(started) if n], what="the next one is counted")
     assert seen == [1], "from zero on"

@@ -14,28 +14,23 @@ from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import (
-    LABELS,
-    PATIENT_LEASE,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-    owned_by,
-)
-from tests.integration.pool_namespace import REVISION, PoolNamespace, vm_template
+from tests.controlplane.documents import REVISION, SET_LABELS, owned_by, reference_to, vm_template
+from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.programs import controller_process
+from tests.controlplane.waits import eventually
 from tests.release import NAME, NAMESPACE
 
 pytestmark = pytest.mark.cluster
 
 
 def test_with_exactly_the_listed_permissions_no_request_is_refused(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     orphan = idle_namespace.make_vmi("orphan")
-    flags = (*PATIENT_LEASE, "--revision-history=0")
+    flags = ("--revision-history=0",)
     with controller_process(idle_namespace.plane, tmp_path, *flags) as program:
         live_through_a_set(idle_namespace, orphan)
-        live_through_a_pool(PoolNamespace(idle_namespace.plane, idle_namespace.namespace))
+        live_through_a_pool(idle_namespace.pools)
         eventually(lambda: idle_namespace.reasons()["SuccessfulResumed"], what="the Events arrive")
         assert program.stop() == 0
     asked = [r for r in idle_namespace.plane.audit_records(idle_namespace.since) if r.credential == program.credential]
@@ -56,12 +51,12 @@ def test_with_exactly_the_listed_permissions_no_request_is_refused(
 
 
 def test_a_permission_that_the_role_lacks_is_a_refusal_and_fails_the_test(
-    idle_namespace: ReplicaSetNamespace, tmp_path: Path
+    idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     def live() -> None:
-        with ExitStack() as afterwards, controller_process(idle_namespace.plane, tmp_path, *PATIENT_LEASE) as program:
+        with ExitStack() as afterwards, controller_process(idle_namespace.plane, tmp_path) as program:
             afterwards.enter_context(without_rule_for(idle_namespace.plane, "events"))
-            idle_namespace.make_set(1)
+            idle_namespace.make(1)
             eventually(lambda: program.pod and program.pod.lacks(), what="a refusal in the audit log")
 
     with pytest.raises(AssertionError, match=r"vmherd lacks permissions: \[\('create', 'events', ''\)\]"):
@@ -88,27 +83,27 @@ def without_rule_for(plane: ControlPlane, resource: str) -> Iterator[None]:
         change(rules, may="yes")
 
 
-def live_through_a_set(sets: ReplicaSetNamespace, orphan: dict[str, Any]) -> None:
+def live_through_a_set(sets: SetNamespace, orphan: dict[str, Any]) -> None:
     """Run through the life of a set: adoption, release, deletion of a surplus VMI, pause, and scale-in."""
-    owner = sets.make_set(3)
+    owner = sets.make(3)
     alive = sets.wait_for(3)
     assert alive["orphan"]["metadata"]["uid"] == orphan["metadata"]["uid"]
     sets.play_all()
     eventually(lambda: sets.status().get("readyReplicas") == 3, what="all are ready")
-    sets.change_vmi("orphan", {"metadata": {"labels": {"app": None}}})
-    eventually(lambda: len(owned_by(sets.alive().values(), owner)) == 3 and len(sets.alive()) == 4)
-    sets.change_vmi("orphan", {"metadata": {"labels": LABELS}})
+    sets.vmis.change("orphan", {"metadata": {"labels": {"app": None}}})
+    eventually(lambda: len(owned_by(sets.alive(), owner)) == 3 and len(sets.alive()) == 4)
+    sets.vmis.change("orphan", {"metadata": {"labels": SET_LABELS}})
     eventually(lambda: len(sets.alive()) == 3, what="the surplus is deleted")
-    sets.change_set({"spec": {"paused": True}})
+    sets.change({"spec": {"paused": True}})
     eventually(lambda: sets.condition("ReplicaPaused"), what="paused")
-    sets.change_set({"spec": {"paused": False, "replicas": 1}})
+    sets.change({"spec": {"paused": False, "replicas": 1}})
     sets.wait_for(1)
 
 
 def live_through_a_pool(pools: PoolNamespace) -> None:
     """Let a pool create and update VMs, keep the disk of a deleted VM, prune an old revision, and restart a VM."""
     strategy = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}}
-    pools.make_pool(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
+    pools.make(2, template=vm_template(disks=("root",)), scaleInStrategy=strategy)
     vms = pools.wait_for_ordinals(0, 1, ready=False)
     pools.make_disk("root-1", owner=vms["pool-1"])
     pools.change_template(vm_template(disks=("root",), memory="128M"))
@@ -117,16 +112,10 @@ def live_through_a_pool(pools: PoolNamespace) -> None:
     pools.wait_for_ordinals(0, ready=False)
     kept = (pools.data_volumes()["root-1"], pools.claims()["root-1"])
     assert not any(disk["metadata"].get("ownerReferences") for disk in kept)
-    pools.make_pool(1, name="manual", template=vm_template(runStrategy="Manual"))
-    uid = eventually(lambda: pools.vms().get("manual-0"), what="the VM is created")["metadata"]["uid"]
-    owner = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachine",
-        "name": "manual-0",
-        "uid": uid,
-        "controller": True,
-    }
-    pools.make_vmi("manual-0", labels={REVISION: "manual-1"}, owner=owner)
+    pools.make(1, name="manual", template=vm_template(runStrategy="Manual"))
+    vm = eventually(lambda: pools.vms().get("manual-0"), what="the VM is created")
+    assert vm is not None
+    pools.make_vmi("manual-0", labels={REVISION: "manual-1"}, ownerReferences=[reference_to(vm)])
     pools.change_template(vm_template(runStrategy="Manual", memory="128M"), name="manual")
     eventually(
         lambda: [each for each in pools.requests("update") if each.subresource == "restart"],

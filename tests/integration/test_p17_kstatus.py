@@ -9,10 +9,11 @@ from typing import Any
 import pytest
 
 from tests.cluster import skip_or_fail
+from tests.controlplane.documents import BEHAVIOR, POOL_LABELS, READY_AFTER, vm_template
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.waits import eventually
+from tests.controlplane.watch import watched
 from tests.helm import Helm
-from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import BEHAVIOR, POOL_LABELS, READY_AFTER, PoolNamespace, vm_template
-from tests.integration.versions import versions
 from tests.kstatus import kstatus_of
 from tools.chart.helm import HelmMissing, find_helm
 
@@ -35,50 +36,50 @@ def is_finished(pool: dict[str, Any]) -> bool:
 
 
 def test_p17_kstatus_never_takes_an_unfinished_pool_for_current(pools: PoolNamespace) -> None:
-    with versions(pools, path_of(pools)) as seen:
-        pools.make_pool(2, template=vm_template(vmi_annotations=SLOW))
+    with watched(pools, pools.objects) as seen:
+        pools.make(2, template=vm_template(vmi_annotations=SLOW))
         pools.wait_ready(2)
         pools.change_template(vm_template(vmi_annotations=SLOW, memory="128M"))
         pools.wait_ready(2)
         pools.scale(3)
         pools.wait_ready(3)
-        eventually(lambda: kstatus_of(pools.pool()).status == "Current", what="the pool is current")
-    statuses = [kstatus_of(each).status for each in seen]
+        eventually(lambda: kstatus_of(pools.read()).status == "Current", what="the pool is current")
+    statuses = [kstatus_of(each).status for each in seen.versions]
     assert statuses[0] == "InProgress", "a new pool was taken for finished"
     assert {"InProgress", "Current"} == set(statuses)
-    unfinished = [each for each in seen if kstatus_of(each).status == "Current" and not is_finished(each)]
+    unfinished = [each for each in seen.versions if kstatus_of(each).status == "Current" and not is_finished(each)]
     assert unfinished == []
-    assert not any("conditions" in each["status"] for each in seen if kstatus_of(each).status == "Current")
+    assert not any("conditions" in each["status"] for each in seen.versions if kstatus_of(each).status == "Current")
 
 
 def test_p17_the_current_revision_changes_after_the_last_vmi_has_the_new_template(pools: PoolNamespace) -> None:
-    with versions(pools, path_of(pools)) as seen:
-        pools.make_pool(3, template=vm_template(vmi_annotations=SLOW), maxUnavailable=1)
+    with watched(pools, pools.objects) as seen:
+        pools.make(3, template=vm_template(vmi_annotations=SLOW), maxUnavailable=1)
         pools.wait_ready(3)
         pools.change_template(vm_template(vmi_annotations=SLOW, memory="128M"))
         pools.wait_ready(3)
-    new = [each["status"] for each in seen if each["status"].get("updateRevision") == "pool-2"]
+    new = [each["status"] for each in seen.versions if each["status"].get("updateRevision") == "pool-2"]
     assert {status["currentRevision"] for status in new} == {"pool-1", "pool-2"}
     # A VM that restarts has no VMI for a moment. So the last VM may not count as updated yet.
     assert all(status["updatedReplicas"] >= 2 for status in new if status["currentRevision"] == "pool-2")
 
 
 def test_p17_kubectl_waits_for_a_pool_and_names_the_vm_of_a_stalled_pool(pools: PoolNamespace) -> None:
-    pools.make_pool(2, template=vm_template(vmi_annotations=BAD_IMAGE))
+    pools.make(2, template=vm_template(vmi_annotations=BAD_IMAGE))
     pools.kubectl("wait", "vmpool/pool", "--for=condition=Reconciling", "--timeout=60s")
-    pools.change_pool({"metadata": {"annotations": DEADLINE}})
+    pools.change({"metadata": {"annotations": DEADLINE}})
     pools.kubectl("wait", "vmpool/pool", "--for=condition=Stalled", "--timeout=60s")
-    condition = pools.pool_condition("Stalled") or {}
+    condition = pools.condition("Stalled") or {}
     assert condition["reason"] == "ProgressDeadlineExceeded"
     assert condition["message"].startswith("pool-0: ImagePullBackOff, ")
-    assert pools.pool_status()["problem"] == condition["message"]
-    assert pools.pool_condition("Reconciling") is None
+    assert pools.status()["problem"] == condition["message"]
+    assert pools.condition("Reconciling") is None
     row = pools.kubectl("get", "vmpool", "--output=wide", "--no-headers").stdout
     assert "Degraded" in row
     assert "pool-0: ImagePullBackOff, " in row
     pools.change_template(vm_template())
     pools.kubectl("wait", "vmpool/pool", "--for=jsonpath={.status.printableStatus}=Running", "--timeout=60s")
-    assert "conditions" not in pools.pool_status()
+    assert "conditions" not in pools.status()
 
 
 def chart_of(directory: Path, annotations: dict[str, str]) -> Path:
@@ -114,10 +115,10 @@ def test_p17_helm_4_waits_for_the_vms_of_a_pool_and_fails_if_the_pool_is_stalled
     helm = Helm(4, tmp_path / "home", kubeconfig=pools.plane.kubeconfig, namespace=pools.namespace)
     chart = tmp_path / "web"
     helm("install", "web", str(chart_of(chart, SLOW)), "--wait", "--timeout=60s")
-    assert is_finished(pools.pool()), "Helm did not wait"
+    assert is_finished(pools.read()), "Helm did not wait"
     failed = helm("upgrade", "web", str(chart_of(chart, BAD_IMAGE)), "--wait", "--timeout=30s", check=False)
     assert failed.returncode != 0
     assert "pool" in failed.stderr
-    assert (pools.pool_condition("Stalled") or {})["message"].startswith("pool-")
+    assert (pools.condition("Stalled") or {})["message"].startswith("pool-")
     helm("upgrade", "web", str(chart_of(chart, SLOW)), "--wait", "--timeout=60s")
-    assert is_finished(pools.pool())
+    assert is_finished(pools.read())

@@ -13,8 +13,10 @@ from controller.replicas.wrong_annotations import message_of
 from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from tests.cluster import Kubectl, new_namespace, running_plane
-from tests.integration.controller_process import MERGE, PATIENT_LEASE, controller_process, eventually
-from tests.integration.pool_namespace import PoolNamespace
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.objects import MERGE
+from tests.controlplane.programs import controller_process
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -35,11 +37,11 @@ def checked(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathF
     with (
         running_plane(control_plane_binaries) as plane,
         new_namespace(plane) as name,
-        controller_process(plane, directory, *PATIENT_LEASE),
+        controller_process(plane, directory),
     ):
         pools = PoolNamespace(plane, name)
-        pools.make_pool(1)
-        pools.make_set(0)
+        pools.make(1)
+        pools.sets.make(0)
         pools.make_vmi("lone", labels={"app": "lone"})
         eventually(lambda: "pool-0" in pools.vms())
         for place in OBJECTS:
@@ -109,7 +111,7 @@ def test_p23_what_the_controller_writes_passes(checked: PoolNamespace) -> None:
         assert said(checked, Place.POOL, {name: "[]{}\n"}) == ""
     assert said(checked, Place.POOL, {"takeover": "held 1 abc"}) == ""
     assert said(checked, Place.VMI, {"early-failures": "3 x"}) == ""
-    checked.change_pool({"metadata": {"annotations": {"vmherd.dev/partition": "1"}}})
-    eventually(lambda: "vmherd.dev/partition-revision" in checked.pool()["metadata"]["annotations"])
+    checked.change({"metadata": {"annotations": {"vmherd.dev/partition": "1"}}})
+    eventually(lambda: "vmherd.dev/partition-revision" in checked.read()["metadata"]["annotations"])
     checked.scale(2)
-    eventually(lambda: checked.pool_status().get("replicas") == 2)
+    eventually(lambda: checked.status().get("replicas") == 2)

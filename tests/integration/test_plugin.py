@@ -11,8 +11,9 @@ import pytest
 import yaml
 
 from plugin.cli import main
-from tests.integration.controller_process import ReplicaSetNamespace, eventually, steady
-from tests.integration.pool_namespace import BEHAVIOR, PoolNamespace, uids, vm_template
+from tests.controlplane.documents import BEHAVIOR, uids, vm_template
+from tests.controlplane.namespace import Namespace, PoolNamespace
+from tests.controlplane.waits import eventually
 from tests.integration.test_expose import Shell as Kubectl
 
 pytestmark = pytest.mark.cluster
@@ -27,7 +28,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(of: ReplicaSetNamespace, line: str, *, code: int = 0) -> str:
+    def run(of: Namespace, line: str, *, code: int = 0) -> str:
         found = main([*line.split(), f"--kubeconfig={of.plane.kubeconfig}", "-n", of.namespace])
         out, err = capsys.readouterr()
         assert found == code, err
@@ -37,7 +38,7 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 
 
 def test_each_verb_of_rollout_works_on_a_pool(pools: PoolNamespace, run: Run) -> None:
-    pools.make_pool(2, template=vm_template(memory="64M"))
+    pools.make(2, template=vm_template(memory="64M"))
     assert run(pools, "rollout status vmpool/pool").endswith('vmpool "pool" successfully rolled out\n')
     pools.change_template(vm_template(memory="65M"))
     lines = run(pools, "rollout status vmpool/pool").splitlines()
@@ -47,7 +48,7 @@ def test_each_verb_of_rollout_works_on_a_pool(pools: PoolNamespace, run: Run) ->
     assert "requests.memory" in run(pools, "rollout history vmpool pool")
 
     assert run(pools, "rollout undo vmpool/pool --dry-run=server") == f"{POOL} rolled back (server dry run)\n"
-    assert memory_of(pools.pool()["spec"]["virtualMachineTemplate"]["spec"]) == "65M"
+    assert memory_of(pools.read()["spec"]["virtualMachineTemplate"]["spec"]) == "65M"
     assert run(pools, "rollout undo vmpool/pool") == f"{POOL} rolled back\n"
     run(pools, "rollout status vmpool/pool")
     assert {memory_of(vm["spec"]) for vm in pools.vms().values()} == {"64M"}
@@ -58,9 +59,9 @@ def test_each_verb_of_rollout_works_on_a_pool(pools: PoolNamespace, run: Run) ->
     assert before.isdisjoint(uids(pools.vmis()).values())
 
     assert run(pools, "rollout pause vmpool/pool") == f"{POOL} paused\n"
-    assert pools.pool()["spec"]["paused"] is True
+    assert pools.read()["spec"]["paused"] is True
     assert run(pools, "rollout resume vmpool/pool --field-manager=ops") == f"{POOL} resumed\n"
-    managers = {each["manager"] for each in pools.pool()["metadata"]["managedFields"]}
+    managers = {each["manager"] for each in pools.read()["metadata"]["managedFields"]}
     assert {"kubectl-vmherd", "ops"} & managers
 
 
@@ -70,7 +71,7 @@ def old_are_gone(pools: PoolNamespace) -> None:
 
 
 def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> None:
-    pools.make_set(2, annotations=ROLLING)
+    pools.sets.make(2, annotations=ROLLING)
     assert run(pools, "rollout status vmirs/herd").endswith('vmirs "herd" successfully rolled out\n')
     before = set(uids(pools.alive()).values())
     assert len(before) == 2
@@ -95,18 +96,18 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     old_are_gone(pools)
     history = json.loads(run(pools, "rollout history vmirs/herd -o json"))
     assert [(row["isCurrent"], row["vms"]) for row in history] == [(True, 2), (False, 0)]
-    pools.change_set({"metadata": {"annotations": {next(iter(ROLLING)): None}}})
+    pools.sets.change({"metadata": {"annotations": {next(iter(ROLLING)): None}}})
     staying = set(uids(pools.alive()).values())
     run(pools, "rollout undo vmirs/herd")
-    eventually(lambda: pools.status().get("updatedReplicas", 0) == 0, what="all VMIs are outdated")
+    eventually(lambda: pools.sets.status().get("updatedReplicas", 0) == 0, what="all VMIs are outdated")
     assert set(uids(pools.alive()).values()) == staying
 
 
 def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespace, run: Run) -> None:
-    pools.make_pool(2, maxUnavailable=1)
+    pools.make(2, maxUnavailable=1)
     run(pools, "rollout status vmpool/pool")
     # A good template may need more time than the short deadline, so only the bad template has it.
-    pools.change_pool({"metadata": {"annotations": {DEADLINE: "2"}}})
+    pools.change({"metadata": {"annotations": {DEADLINE: "2"}}})
     pools.change_template(vm_template(vmi_annotations={BEHAVIOR: "image-error"}, memory="65M"))
     stalled = run(pools, "rollout status vmpool/pool --timeout=60s", code=1)
     assert 'error: vmpool "pool" stalled for ' in stalled
@@ -119,7 +120,7 @@ def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespac
     reasons = run(pools, "why vmpool/pool")
     assert f"  cause    {broken}: " in reasons
     assert "  try      kubectl vmherd rollout undo vmpool/pool" in reasons
-    pools.change_pool({"metadata": {"annotations": {DEADLINE: None}}})
+    pools.change({"metadata": {"annotations": {DEADLINE: None}}})
     run(pools, "rollout undo vmpool/pool")
     assert run(pools, "rollout status vmpool/pool").endswith("successfully rolled out\n")
     pools.wait_ready(2)
@@ -130,7 +131,7 @@ def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespac
 def test_a_preview_of_a_scale_in_names_the_vms_that_the_controller_deletes(
     pools: PoolNamespace, run: Run, kind: str
 ) -> None:
-    pools.make_pool(3) if kind == "vmpool/pool" else pools.make_set(3)
+    pools.make(3) if kind == "vmpool/pool" else pools.sets.make(3)
     run(pools, f"rollout status {kind}")
     preview = json.loads(run(pools, f"scale {kind} --replicas=1 --dry-run=client -o json"))
     leaving = {each["name"] for each in preview["leaving"]}
@@ -146,7 +147,7 @@ def test_a_preview_of_a_scale_in_names_the_vms_that_the_controller_deletes(
 
 
 def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolNamespace, run: Run) -> None:
-    pools.make_pool(3)
+    pools.make(3)
     run(pools, "rollout status vmpool/pool")
     assert run(pools, "protect pool-2") == "virtualmachine.kubevirt.io/pool-2 protected\n"
     lines = run(pools, "remove vm/pool-1 --scale-in").splitlines()
@@ -154,14 +155,14 @@ def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolName
     pools.wait_for_ordinals(0, 2)
     run(pools, "detach pool-0")
     pools.wait_for_ordinals(0, 1, 2)
-    assert "ownerReferences" not in pools.vm("pool-0")["metadata"]
+    assert "ownerReferences" not in pools.vms.get("pool-0")["metadata"]
     run(pools, "scale vmpool/pool --replicas=1")
     pools.wait_for_ordinals(0, 2)
     assert run(pools, "unprotect pool-2") == "virtualmachine.kubevirt.io/pool-2 unprotected\n"
 
 
 def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, run: Run) -> None:
-    pools.make_set(2)
+    pools.sets.make(2)
     run(pools, "rollout status vmirs/herd")
     first, second = sorted(pools.alive())
     run(pools, f"detach vmi/{first}")
@@ -176,7 +177,7 @@ def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, ru
     assert "adopted by vmirs/herd" in run(pools, f"adopt vmi/{first} --to vmirs/herd")
     eventually(lambda: "ownerReferences" in pools.alive()[first]["metadata"], what="the VMI is adopted")
     run(pools, "rollout resume vmirs/herd")
-    steady(lambda: pools.set()["metadata"]["resourceVersion"])
+    pools.settle()
     assert "scaled to 3" in run(pools, f"remove {first} --scale-in")
     eventually(lambda: first not in pools.alive(), what="the marked VMI leaves")
     assert second in pools.alive()
@@ -185,7 +186,7 @@ def test_vmis_of_a_set_are_detached_adopted_and_removed(pools: PoolNamespace, ru
 def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
     pools: PoolNamespace, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pools.make_pool(1)
+    pools.make(1)
     status = "rollout status vmpool/pool --watch=false"
     forbidden = run(pools, f"{status} --as=jane --as-group=a --as-group=b", code=1)
     assert forbidden.startswith("Error from server (Forbidden): ")
@@ -205,14 +206,14 @@ def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
 
 
 def test_kubectl_runs_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
-    pools.make_pool(1)
+    pools.make(1)
     kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
     done = kubectl("vmherd", "rollout", "status", "vmpool/pool", "--timeout=60s")
     assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'vmpool "pool" successfully rolled out')
 
 
 def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
-    pools.make_pool(1, name="web")
+    pools.make(1, name="web")
     kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
     program = kubectl.programs / "kubectl_complete-vmherd"
     text = (kubectl.programs / "kubectl-vmherd").read_text()

@@ -12,8 +12,9 @@ import pytest
 from plugin.cli import main
 from sandbox.admin import Admin
 from sandbox.controlplane import ControlPlane
-from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace
+from tests.controlplane.documents import is_ready
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -37,7 +38,7 @@ def watched(pools: PoolNamespace, wanted: int) -> Iterator[list[int]]:
 
     def look() -> None:
         while not stop.wait(0.05):
-            ready = sum(is_vm_ready(vmi) for name, vmi in pools.vmis().items() if name.startswith("pool-"))
+            ready = sum(is_ready(vmi) for name, vmi in pools.vmis().items() if name.startswith("pool-"))
             seen.append(wanted - ready)
 
     thread = threading.Thread(target=look)
@@ -55,10 +56,10 @@ def test_a_drain_moves_the_vms_of_a_node_and_respects_the_limit_of_their_pool(
     every_vmi, admin = "/apis/kubevirt.io/v1/virtualmachineinstances", Admin(launcher_plane.kubeconfig)
     eventually(lambda: not admin.get(every_vmi)["items"], what="the VMIs of other tests are gone")
     with new_pool_namespace(launcher_plane) as pools:
-        pools.make_pool(6, maxUnavailable=1)
-        pools.make_set(2, annotations=ROLLING)
+        pools.make(6, maxUnavailable=1)
+        pools.sets.make(2, annotations=ROLLING)
         pools.wait_ready(6)
-        eventually(lambda: sum(map(is_vm_ready, pools.alive().values())) == 8, what="all VMIs are ready")
+        eventually(lambda: sum(map(is_ready, pools.alive().values())) == 8, what="all VMIs are ready")
         [(node, of_pool)] = nodes_of(pools, "pool-").most_common(1)
         assert of_pool >= 2, "the limit of the pool matters only if two of its VMs are on the node"
         number = nodes_of(pools)[node]

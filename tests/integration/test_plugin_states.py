@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from plugin.cli import main
-from tests.integration.controller_process import ReplicaSetNamespace, eventually
-from tests.integration.pool_namespace import BEHAVIOR, READY_AFTER, PoolNamespace, finalizers_of, uids, vm_template
-from tests.integration.quota import allow
+from tests.controlplane.documents import BEHAVIOR, READY_AFTER, finalizers_of, uids, vm_template
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.refusals import allow, grant
+from tests.controlplane.waits import eventually
 from tests.integration.renewal import break_vm
-from tests.integration.roles import grant
 
 pytestmark = pytest.mark.cluster
 
@@ -28,7 +28,7 @@ Run = Callable[..., str]
 
 @pytest.fixture
 def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def run(of: ReplicaSetNamespace, line: str, *, code: int = 0, kubeconfig: Path | None = None) -> str:
+    def run(of: Namespace, line: str, *, code: int = 0, kubeconfig: Path | None = None) -> str:
         """The output of a successful command, or the errors of a failed command."""
         found = main([*line.split(), f"--kubeconfig={kubeconfig or of.plane.kubeconfig}", "-n", of.namespace])
         out, err = capsys.readouterr()
@@ -47,7 +47,7 @@ def topics(answer: str) -> list[str]:
 def test_a_blocked_scale_out_is_explained_until_the_quota_is_raised(
     pools: PoolNamespace, run: Run, subject: str
 ) -> None:
-    pools.make_pool(2) if subject == "vmpool/pool" else pools.make_set(2)
+    pools.make(2) if subject == "vmpool/pool" else pools.sets.make(2)
     run(pools, f"rollout status {subject}")
     allow(pools, 2, of=KINDS[subject])
     run(pools, f"scale {subject} --replicas=3")
@@ -68,7 +68,7 @@ def test_a_blocked_scale_out_is_explained_until_the_quota_is_raised(
 
 def test_a_healing_is_foretold_and_happens(pools: PoolNamespace, run: Run) -> None:
     template = vm_template(vmi_annotations={BEHAVIOR: "normal", READY_AFTER: "100ms"})
-    pools.make_pool(2, template=template, autohealing=HEALING)
+    pools.make(2, template=template, autohealing=HEALING)
     pools.wait_ready(2)
     before = uids(pools.vms())
     break_vm(pools, "pool-1", "image-error")
@@ -87,14 +87,14 @@ def test_a_healing_is_foretold_and_happens(pools: PoolNamespace, run: Run) -> No
 @pytest.mark.parametrize("subject", KINDS)
 def test_an_update_that_waits_says_when_it_stalls(pools: PoolNamespace, run: Run, subject: str) -> None:
     if subject == "vmpool/pool":
-        pools.make_pool(2, maxUnavailable="50%")
+        pools.make(2, maxUnavailable="50%")
         run(pools, f"rollout status {subject}")
         pools.change_template(vm_template(vmi_annotations=BROKEN, memory="65M"))
     else:
-        pools.make_set(2, annotations={"vmherd.dev/rolling-update": "maxUnavailable=50%"})
+        pools.sets.make(2, annotations={"vmherd.dev/rolling-update": "maxUnavailable=50%"})
         run(pools, f"rollout status {subject}")
         template = {"metadata": {"annotations": BROKEN}, "spec": {"terminationGracePeriodSeconds": 1}}
-        pools.change_set({"spec": {"template": template}})
+        pools.sets.change({"spec": {"template": template}})
     stall = r"RolloutStalled in (9m|10m)"
     why = eventually(
         lambda: (found := run(pools, f"why {subject}")) and re.search(stall, found) and "  cause " in found and found
@@ -111,14 +111,14 @@ def test_an_update_that_waits_says_when_it_stalls(pools: PoolNamespace, run: Run
     assert run(pools, f"rollout status {subject} --timeout=60s").endswith("successfully rolled out\n")
 
 
-def fail(sets: ReplicaSetNamespace, name: str) -> None:
+def fail(sets: SetNamespace, name: str) -> None:
     moment = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     times = [{"phase": "Failed", "phaseTransitionTimestamp": moment}]
-    sets.change_vmi(name, {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}})
+    sets.vmis.change(name, {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}})
 
 
-def test_the_retry_of_a_failing_vmi_is_foretold_and_happens(sets: ReplicaSetNamespace, run: Run) -> None:
-    sets.make_set(1)
+def test_the_retry_of_a_failing_vmi_is_foretold_and_happens(sets: SetNamespace, run: Run) -> None:
+    sets.make(1)
     [first] = sets.wait_for(1)
     fail(sets, first)
     second = eventually(lambda: next((name for name in sets.alive() if name != first), None), what="the first retry")
@@ -133,7 +133,7 @@ def test_the_retry_of_a_failing_vmi_is_foretold_and_happens(sets: ReplicaSetName
 
 
 def test_the_commands_of_operators_have_the_flags_of_kubectl(pools: PoolNamespace, run: Run) -> None:
-    pools.make_pool(1)
+    pools.make(1)
     run(pools, "rollout status vmpool/pool")
     line = "expose vmpool/pool --name=web --port=80"
     assert run(pools, f"{line} --dry-run=server") == "service/web exposed (server dry run)\n"
@@ -144,16 +144,16 @@ def test_the_commands_of_operators_have_the_flags_of_kubectl(pools: PoolNamespac
     assert "AlreadyExists" in run(pools, line, code=1)
     assert "there is no KubeVirt in namespace" in run(pools, "takeover --dry-run=server", code=1)
     assert 'User "jane"' in run(pools, "cleanup --force --as=jane", code=1)
-    before = finalizers_of(pools.pool())
+    before = finalizers_of(pools.read())
     assert before
     names = run(pools, "cleanup --dry-run=client -o name").splitlines()
     assert "virtualmachinepool.pool.kubevirt.io/pool" in names
     assert "cleaned up" in run(pools, "cleanup --force --dry-run=server")
-    assert finalizers_of(pools.pool()) == before
+    assert finalizers_of(pools.read()) == before
 
 
 def test_a_user_with_few_permissions_sees_what_the_role_allows(pools: PoolNamespace, run: Run, tmp_path: Path) -> None:
-    pools.make_pool(1)
+    pools.make(1)
     run(pools, "rollout status vmpool/pool")
     resources = "virtualmachinepools.pool.kubevirt.io,virtualmachines.kubevirt.io"
     grant(pools, "looker", "get,list", resources)

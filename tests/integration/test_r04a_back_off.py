@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.integration.controller_process import ReplicaSetNamespace, eventually, stays
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.waits import eventually, reacts
 
 pytestmark = pytest.mark.cluster
 
@@ -16,11 +17,11 @@ FAILURES = "vmherd.dev/early-failures"
 OBSERVED = {"kubevirt.io/latest-observed-api-version": "v1", "kubevirt.io/storage-observed-api-version": "v1"}
 
 
-def fail(sets: ReplicaSetNamespace, name: str, *, ahead_s: float = 0) -> None:
+def fail(sets: SetNamespace, name: str, *, ahead_s: float = 0) -> None:
     """Let a VMI fail. The clock of its node is ahead by `ahead_s` seconds, and the delay begins at its time."""
     moment = (datetime.now(UTC) + timedelta(seconds=ahead_s)).strftime("%Y-%m-%dT%H:%M:%SZ")
     times = [{"phase": "Failed", "phaseTransitionTimestamp": moment}]
-    sets.change_vmi(name, {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}})
+    sets.vmis.change(name, {"status": {"phase": "Failed", "phaseTransitionTimestamps": times}})
 
 
 def record_of(vmi: dict[str, Any]) -> dict[str, Any]:
@@ -33,12 +34,12 @@ def uid_of(vmi: dict[str, Any]) -> str:
     return uid
 
 
-def test_r4a_failing_vmis_are_replaced_with_a_delay_and_the_set_reports_it(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(1)
+def test_r4a_failing_vmis_are_replaced_with_a_delay_and_the_set_reports_it(sets: SetNamespace) -> None:
+    sets.make(1)
     ((first, made),) = sets.wait_for(1).items()
-    sets.change_set({"metadata": {"annotations": OBSERVED}})
+    sets.change({"metadata": {"annotations": OBSERVED}})
     fail(sets, first)
-    second = eventually(
+    second = reacts(
         lambda: next((name for name, vmi in sets.alive().items() if uid_of(vmi) != uid_of(made)), None),
         what="the first failure is replaced",
     )
@@ -49,11 +50,12 @@ def test_r4a_failing_vmis_are_replaced_with_a_delay_and_the_set_reports_it(sets:
 
     # So a slow test also sees the state during the delay.
     fail(sets, second, ahead_s=10)
-    condition = eventually(lambda: sets.condition("ReplicaBackOff"))
+    condition = reacts(lambda: sets.condition("ReplicaBackOff"))
     assert (condition["status"], condition["reason"]) == ("True", "CrashLoopBackOff")
     assert second in condition["message"]
-    eventually(lambda: sets.reasons()["BackOff"] == 1)
-    stays(lambda: len(sets.requests("create")) == 2, for_s=3, what="no third VMI")
+    reacts(lambda: sets.reasons()["BackOff"] == 1)
+    sets.settle(events=True)
+    assert sets.created().total() == 2, "no third VMI"
     assert uid_of(sets.vmis()[second]) == uid_of(replacement)
 
     third = eventually(
@@ -63,25 +65,7 @@ def test_r4a_failing_vmis_are_replaced_with_a_delay_and_the_set_reports_it(sets:
     assert record_of(third)["failures"] == 2
     assert record_of(third)["since"] == made["metadata"]["creationTimestamp"]
     sets.play(third["metadata"]["name"])
-    eventually(lambda: sets.condition("ReplicaBackOff") is None, what="the condition goes")
-    eventually(lambda: len(sets.vmis()) == 1, what="the failed VMI is deleted")
+    reacts(lambda: sets.condition("ReplicaBackOff") is None, what="the condition goes")
+    reacts(lambda: len(sets.vmis()) == 1, what="the failed VMI is deleted")
     assert sets.reasons()["BackOff"] == 1
-    assert sets.set()["metadata"]["annotations"] == OBSERVED
-
-
-def test_r4a_a_vmi_that_runs_unready_for_too_long_is_replaced(sets: ReplicaSetNamespace) -> None:
-    sets.make_set(2)
-    first, second = sets.wait_for(2)
-    sets.play(first)
-    sets.play(second, ready=False)
-    uids = {uid_of(vmi) for vmi in sets.vmis().values()}
-    stays(lambda: {uid_of(vmi) for vmi in sets.vmis().values()} == uids, what="both VMIs")
-    kept = uid_of(sets.vmis()[first])
-    sets.change_set({"metadata": {"annotations": {"vmherd.dev/replace-unready-after-seconds": "2"}}})
-    replacement = eventually(
-        lambda: next((vmi for vmi in sets.alive().values() if uid_of(vmi) not in uids), None), what="a new VMI"
-    )
-    assert record_of(replacement)["failures"] == 1
-    assert kept in {uid_of(vmi) for vmi in sets.vmis().values()}
-    eventually(lambda: sets.reasons()["UnreadyReplaced"] == 1)
-    assert len(sets.requests("delete")) == 1
+    assert sets.read()["metadata"]["annotations"] == OBSERVED

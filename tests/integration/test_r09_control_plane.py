@@ -8,19 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.admin import Unanswered
+from sandbox.admin import Rejected, Unanswered
 from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ETCD, ControlPlane
 from tests.cluster import new_namespace, running_plane
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import eventually
 from tests.faults import plane as faults
-from tests.integration.controller_process import (
-    ControllerProcess,
-    Rejected,
-    ReplicaSetNamespace,
-    controller_process,
-    eventually,
-)
-from tests.integration.idle_plane import created
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -43,10 +38,10 @@ def controller(broken_plane: ControlPlane, tmp_path: Path) -> Iterator[Controlle
 
 
 @pytest.fixture
-def sets(broken_plane: ControlPlane, controller: ControllerProcess) -> Iterator[ReplicaSetNamespace]:
+def sets(broken_plane: ControlPlane, controller: ControllerProcess) -> Iterator[SetNamespace]:
     assert controller.working
     with new_namespace(broken_plane) as name:
-        yield ReplicaSetNamespace(broken_plane, name)
+        yield SetNamespace(broken_plane, name)
 
 
 def freeze_the_api_server(plane: ControlPlane) -> None:
@@ -70,38 +65,38 @@ def compact_and_restart(plane: ControlPlane) -> None:
     [freeze_the_api_server, freeze_etcd, faults.restart_etcd, faults.kill_apiserver, compact_and_restart],
 )
 def test_r9_after_a_fault_of_a_process_the_controller_scales_as_before(
-    sets: ReplicaSetNamespace, controller: ControllerProcess, fault: Callable[[ControlPlane], None]
+    sets: SetNamespace, controller: ControllerProcess, fault: Callable[[ControlPlane], None]
 ) -> None:
-    sets.make_set(3)
+    sets.make(3)
     sets.wait_for(3)
     fault(sets.plane)
     eventually(lambda: _changed(sets, 5), what="the API server accepts the change")
     alive = sets.wait_for(5, within_s=60)
-    assert created(sets) == dict.fromkeys(alive, 1)
+    assert sets.created() == dict.fromkeys(alive, 1)
     assert controller.working
 
 
 def test_r9_after_a_restore_of_etcd_the_set_has_its_vmis_again(
-    sets: ReplicaSetNamespace, controller: ControllerProcess, tmp_path: Path
+    sets: SetNamespace, controller: ControllerProcess, tmp_path: Path
 ) -> None:
-    sets.make_set(2)
+    sets.make(2)
     kept = sets.wait_for(2)
     saved = faults.snapshot(sets.plane, tmp_path / "snapshot")
-    sets.change_set({"spec": {"replicas": 6}})
+    sets.change({"spec": {"replicas": 6}})
     sets.wait_for(6)
     faults.restore(sets.plane, saved)
     eventually(lambda: len(sets.vmis()) == 2, what="the VMIs of the snapshot")
     # The set may create VMIs for its lost spec, and delete them again. It deletes none of the restored VMIs.
-    sets.delete_vmi(next(iter(kept)))
+    sets.vmis.delete(next(iter(kept)))
     sets.wait_for(2, within_s=90)
-    sets.change_set({"spec": {"replicas": 4}})
+    sets.change({"spec": {"replicas": 4}})
     sets.wait_for(4, within_s=60)
     assert controller.working
 
 
-def _changed(sets: ReplicaSetNamespace, replicas: int) -> bool:
+def _changed(sets: SetNamespace, replicas: int) -> bool:
     try:
-        sets.change_set({"spec": {"replicas": replicas}})
+        sets.change({"spec": {"replicas": replicas}})
     except (Rejected, Unanswered):
         return False
     return True

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.integration.controller_process import ReplicaSetNamespace, eventually
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -17,7 +18,7 @@ EXAMPLES = sorted((Path(__file__).parents[2] / "manifests" / "examples").glob("r
 
 @pytest.mark.parametrize("verb", ["apply", "create"])
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_r13_an_example_brings_up_modern_vmis(sets: ReplicaSetNamespace, path: Path, verb: str) -> None:
+def test_r13_an_example_brings_up_modern_vmis(sets: SetNamespace, path: Path, verb: str) -> None:
     wanted = yaml.safe_load(path.read_text())
     name, replicas = wanted["metadata"]["name"], wanted["spec"]["replicas"]
     sets.kubectl(verb, "-f", str(path))

@@ -13,11 +13,13 @@ from sandbox.admin import Admin
 from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ControlPlane
 from tests.cluster import new_namespace, running_plane
-from tests.faults.actions import Delay
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import controller_process
+from tests.controlplane.waits import eventually
 from tests.faults.plane import ask_etcd, restore, revision, snapshot
-from tests.faults.rules import Match, Rule
-from tests.faults.threads import fault_proxy_in_thread
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually, stays
+from tests.faults.proxy.actions import Delay
+from tests.faults.proxy.rules import Match, Rule
+from tests.faults.proxy.threads import fault_proxy_in_thread
 from tests.integration.idle_plane import LEASE
 
 pytestmark = pytest.mark.cluster
@@ -25,8 +27,6 @@ pytestmark = pytest.mark.cluster
 DOWN_S = 3.0
 RECONNECTED_AFTER_S = 40.0
 AHEAD = 500
-LONG_LEASE = ("--lease-duration=60s", "--renew-deadline=50s", "--retry-period=1s")
-"""The leader keeps its lease while the control plane restarts."""
 
 
 @pytest.fixture(scope="module")
@@ -48,15 +48,15 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
     restored_plane: ControlPlane, tmp_path: Path
 ) -> None:
     with (
-        controller_process(restored_plane, tmp_path, *LONG_LEASE) as program,
+        controller_process(restored_plane, tmp_path) as program,
         new_namespace(restored_plane) as namespace,
     ):
-        sets = ReplicaSetNamespace(restored_plane, namespace)
-        sets.make_set(3)
+        sets = SetNamespace(restored_plane, namespace, program)
+        sets.make(3)
         kept = sorted(sets.wait_for(3))
         saved = snapshot(restored_plane, tmp_path / "snapshot")
-        sets.change_vmi(kept[0], {"metadata": {"labels": {"app": "other"}}})
-        sets.change_set({"spec": {"replicas": 6}})
+        sets.vmis.change(kept[0], {"metadata": {"labels": {"app": "other"}}})
+        sets.change({"spec": {"replicas": 6}})
         # A young VMI is released late, so this status may come before or after the release.
         eventually(lambda: sets.status().get("replicas") == 6, what="six VMIs")
         # A real restore takes longer than the delay before the next watch.
@@ -70,11 +70,12 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
             sets.play(name)
         eventually(lambda: sets.status().get("readyReplicas") == 2, what="the status counts the restored VMIs")
         eventually(lambda: sorted(sets.alive()) == kept, what="the VMIs of the restored spec")
-        stays(lambda: sorted(sets.alive()) == kept, for_s=2, what="three VMIs")
+        sets.settle()
+        assert sorted(sets.alive()) == kept
         # The caches of sets and VMIs see the restore one after the other. In between, the set may create VMIs for its
         # lost spec, and it deletes them again. It deletes none of the restored VMIs.
         assert {record.name for record in sets.requests("delete", since=since)} & set(kept) == set()
-        sets.change_set({"spec": {"replicas": 4}})
+        sets.change({"spec": {"replicas": 4}})
         sets.wait_for(4)
         assert program.working
 
@@ -88,15 +89,15 @@ def test_after_a_restore_that_no_watch_notices_a_set_has_the_number_of_its_resto
     """
     with (
         fault_proxy_in_thread(restored_plane.url, restored_plane.ca) as proxy,
-        controller_process(restored_plane, tmp_path, *LONG_LEASE, through=proxy.write_kubeconfig) as program,
+        controller_process(restored_plane, tmp_path, through=proxy.write_kubeconfig) as program,
         new_namespace(restored_plane) as namespace,
     ):
-        sets = ReplicaSetNamespace(restored_plane, namespace)
-        sets.make_set(3)
+        sets = SetNamespace(restored_plane, namespace)
+        sets.make(3)
         kept = sorted(sets.wait_for(3))
         saved = snapshot(restored_plane, tmp_path / "snapshot")
         write_to_etcd(restored_plane, AHEAD)
-        sets.change_set({"spec": {"replicas": 6}})
+        sets.change({"spec": {"replicas": 6}})
         sets.wait_for(6)
         eventually(lambda: lease_version(restored_plane) > saved.revision, what="the lease is renewed")
         newest = revision(restored_plane)
@@ -104,14 +105,14 @@ def test_after_a_restore_that_no_watch_notices_a_set_has_the_number_of_its_resto
         restore(restored_plane, saved, bump_revision=False)
         # The API server starts to cache a resource with the first request for it. A watch that begins before this cache
         # would expire.
-        eventually(lambda: len(sets.vmis()) == 3 and sets.set()["spec"]["replicas"] == 3, what="the restored state")
+        eventually(lambda: len(sets.vmis()) == 3 and sets.read()["spec"]["replicas"] == 3, what="the restored state")
         assert revision(restored_plane) < newest - AHEAD / 2
         write_to_etcd(restored_plane, newest - revision(restored_plane) + AHEAD)
         proxy.remove(late)
         # A watch that waits in the proxy continues at the end of its delay.
         soon_s = RECONNECTED_AFTER_S + 30
         eventually(lambda: program.lines(level="error"), within_s=soon_s, what="the controller notices the restore")
-        sets.change_set({"spec": {"replicas": 4}})
+        sets.change({"spec": {"replicas": 4}})
         alive = sorted(sets.wait_for(4, within_s=soon_s))
         assert set(kept) < set(alive)
         assert program.working

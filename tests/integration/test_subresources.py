@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from sandbox.admin import Admin, Rejected
-from tests.integration.controller_process import eventually
-from tests.integration.pool_namespace import PoolNamespace, vm_template
+from tests.controlplane.documents import vm_template
+from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.waits import eventually
 
 GROUP_VERSION = "subresources.kubevirt.io/v1"
 API_SERVICES = "/apis/apiregistration.k8s.io/v1/apiservices"
@@ -53,14 +54,14 @@ def uid_of_running_vmi(pools: PoolNamespace, name: str, *, other_than: str = "")
 def test_a_restart_replaces_the_vmi_of_a_manual_vm(served: PoolNamespace) -> None:
     served.make_vm("vm", template=vm_template(runStrategy="Manual"))
     user = Subresources(served, "vm")
-    eventually(lambda: "status" in served.vm("vm"))
+    eventually(lambda: "status" in served.vms.get("vm"))
     user.put("start")
     before = eventually(lambda: uid_of_running_vmi(served, "vm"), what="the VM is started")
     user.put("restart")
     eventually(lambda: uid_of_running_vmi(served, "vm", other_than=before), what="the VM has a new VMI")
     user.put("stop")
     eventually(lambda: "vm" not in served.vmis(), what="the VM is stopped")
-    assert served.vm("vm")["spec"]["runStrategy"] == "Manual"
+    assert served.vms.get("vm")["spec"]["runStrategy"] == "Manual"
 
 
 def test_a_refused_request_has_the_status_and_message_of_virt_api(served: PoolNamespace) -> None:
@@ -80,7 +81,7 @@ def test_a_refused_request_has_the_status_and_message_of_virt_api(served: PoolNa
 def test_a_dry_run_changes_nothing(served: PoolNamespace) -> None:
     served.make_vm("vm", template=vm_template(runStrategy="Halted"))
     Subresources(served, "vm").put("start", dryRun=["All"])
-    assert served.vm("vm")["spec"]["runStrategy"] == "Halted"
+    assert served.vms.get("vm")["spec"]["runStrategy"] == "Halted"
 
 
 def test_the_subresources_need_their_own_permission(served: PoolNamespace) -> None:

@@ -15,20 +15,12 @@ import pytest
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from tests.integration.controller_process import PATIENT_LEASE, ControllerProcess, controller_process, eventually
+from tests.controlplane.documents import FINALIZER, POOL_LABELS, REVISION, finalizers_of, uids, vm_template
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.programs import ControllerProcess, controller_process, simulator
+from tests.controlplane.waits import eventually
 from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import RESTING, KubeVirtInstallation, vmherd
-from tests.integration.pool_namespace import (
-    FINALIZER,
-    POOL_LABELS,
-    REVISION,
-    PoolNamespace,
-    finalizers_of,
-    new_pool_namespace,
-    simulator,
-    uids,
-    vm_template,
-)
 
 pytestmark = pytest.mark.cluster
 
@@ -61,7 +53,7 @@ def as_kubevirt_left_it(pools: PoolNamespace, written: dict[str, Any], *, number
     `number` is the number of the revision. The pool has generation 2. `spec` are further fields of the pool's spec.
     """
     template = vm_template(disks=("root",))
-    pools.make_pool(1, template=template, finalizers=(FINALIZER,), **spec)
+    pools.make(1, template=template, finalizers=(FINALIZER,), **spec)
     pool = pools.scale(2)
     meta = pool["metadata"]
     owner = {
@@ -114,7 +106,7 @@ def spelled_by_go() -> dict[str, Any]:
 
 
 def mark_of(pools: PoolNamespace) -> str:
-    found: str = (pools.pool()["metadata"].get("annotations") or {}).get(MARK, "")
+    found: str = (pools.read()["metadata"].get("annotations") or {}).get(MARK, "")
     return found
 
 
@@ -125,7 +117,7 @@ def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_
     assert f"virtualmachinepools {pools.namespace}/pool: nothing\n" in dry.stdout
     before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
     position = pools.plane.audit_position()
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover") as program:
         eventually(lambda: mark_of(pools) == "done", what="the pool is ours")
         assert program.stop() == 0
     written = pools.requests("create", "update", "patch", "delete", since=position)
@@ -138,7 +130,7 @@ def test_vms_that_are_taken_over_lose_a_finalizer_that_they_do_not_need(pools: P
     before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
     specs = [vm["spec"] for vm in pools.vms().values()]
     position = pools.plane.audit_position()
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover") as program:
         eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()))
         assert program.stop() == 0
     written = pools.requests("create", "update", "patch", "delete", since=position)
@@ -156,13 +148,13 @@ def test_an_update_that_no_user_requested_is_held_until_it_is_allowed(pools: Poo
     assert f"{pools.namespace}/pool: held: takeover: 2 virtual machines would be restarted" in dry
     assert "pool-1 differs in spec.template.spec.domain.resources.requests.memory" in dry
     before = uids(pools.vmis())
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE):
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover"):
         eventually(lambda: mark_of(pools).startswith("held "), what="the update is held")
         eventually(lambda: pools.told("TakeoverHeld")["pool"] == 1, what="an Event for the user")
         pools.scale(3)
         pools.wait_for_ordinals(0, 1, 2)
         assert {name: uid for name, uid in uids(pools.vmis()).items() if name in before} == before
-        pools.change_pool({"metadata": {"annotations": {MARK: "proceed"}}})
+        pools.change({"metadata": {"annotations": {MARK: "proceed"}}})
         eventually(lambda: not before.items() & uids(pools.vmis()).items(), what="both VMIs are started again")
         pools.wait_for_ordinals(0, 1, 2)
         assert pools.told("TakeoverHeld")["pool"] == 1
@@ -172,12 +164,12 @@ def test_in_a_takeover_no_status_is_written_twice(pools: PoolNamespace, tmp_path
     """The API server prunes the status fields that KubeVirt's definitions lack. So the controller must not write these
     fields.
     """
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover", *PATIENT_LEASE) as program:
-        pools.make_set(2)
-        pools.make_pool(1)
-        eventually(lambda: pools.status().get("readyReplicas") == 2, what="the set reports")
-        eventually(lambda: pools.pool_status().get("replicas") == 1, what="the pool reports")
-        assert set(pools.status()) <= {"replicas", "readyReplicas", "labelSelector", "conditions"}
+    with controller_process(pools.plane, tmp_path, "--mode", "takeover") as program:
+        pools.sets.make(2)
+        pools.make(1)
+        eventually(lambda: pools.sets.status().get("readyReplicas") == 2, what="the set reports")
+        eventually(lambda: pools.status().get("replicas") == 1, what="the pool reports")
+        assert set(pools.sets.status()) <= {"replicas", "readyReplicas", "labelSelector", "conditions"}
         eventually(lambda: quiet(pools, program), what="passes without writes")
 
 
@@ -191,7 +183,7 @@ def quiet(pools: PoolNamespace, program: ControllerProcess) -> bool:
     position = pools.plane.audit_position()
     # A new template would be stored in a revision.
     deadline = {"vmherd.dev/progress-deadline-seconds": str(600 + before["herd"])}
-    pools.change_set({"metadata": {"annotations": deadline}})
-    pools.change_pool({"spec": {"maxUnavailable": before["pool"] + 1}})
+    pools.sets.change({"metadata": {"annotations": deadline}})
+    pools.change({"spec": {"maxUnavailable": before["pool"] + 1}})
     eventually(lambda: all(passes(name) > count for name, count in before.items()), what="a pass for both owners")
     return not pools.requests("patch", "create", "update", "delete", since=position)

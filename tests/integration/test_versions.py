@@ -11,9 +11,11 @@ import pytest
 from sandbox.admin import Admin
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.controller_process import ReplicaSetNamespace, controller_process, eventually
+from tests.controlplane.documents import POOL_LABELS, vm_template
+from tests.controlplane.namespace import SetNamespace
+from tests.controlplane.programs import controller_process
+from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import DEFINITIONS, vmherd
-from tests.integration.pool_namespace import POOL_LABELS, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -46,9 +48,9 @@ def serve_only_v1alpha1(admin: Admin) -> None:
 
 def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: ControlPlane, tmp_path: Path) -> None:
     serve_only_v1alpha1(Admin(own_plane.kubeconfig))
-    sets = ReplicaSetNamespace(own_plane, "default")
+    sets = SetNamespace(own_plane, "default")
     with controller_process(own_plane, tmp_path, *ALONE) as program:
-        sets.make_set(1)
+        sets.make(1)
         sets.kubectl.apply(pool("v1alpha1"))
         eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
         [line] = program.lines(msg="mode")
@@ -78,9 +80,9 @@ def test_sets_are_reconciled_without_pools_and_pools_as_soon_as_they_are_served(
     admin, kubectl = Admin(own_plane.kubeconfig), Kubectl(own_plane.kubeconfig)
     definition = admin.get(f"{DEFINITIONS}/{POOLS}")
     kubectl("delete", "crd", POOLS, "--timeout=30s")
-    sets = ReplicaSetNamespace(own_plane, "default")
+    sets = SetNamespace(own_plane, "default")
     with controller_process(own_plane, tmp_path, *ALONE) as program:
-        sets.make_set(1)
+        sets.make(1)
         eventually(lambda: len(sets.alive()) == 1, what="the set has its VMI")
         message = "the cluster does not serve this kind: its objects are reconciled as soon as it does"
         [line] = program.lines(msg=message)

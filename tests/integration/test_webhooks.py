@@ -8,9 +8,11 @@ import pytest
 
 from sandbox.admin import Rejected
 from sandbox.controlplane import ControlPlane
-from tests.integration.controller_process import eventually
+from tests.controlplane.documents import is_ready, vm_template
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.programs import simulator
+from tests.controlplane.waits import eventually
 from tests.integration.launcher_plane import VALIDATING, is_served
-from tests.integration.pool_namespace import PoolNamespace, is_vm_ready, new_pool_namespace, simulator, vm_template
 
 pytestmark = pytest.mark.cluster
 
@@ -26,10 +28,10 @@ def kubevirt(launcher_plane: ControlPlane) -> Iterator[PoolNamespace]:
 def test_a_pool_and_a_set_run_behind_the_webhooks_and_nothing_is_updated_for_the_defaults(
     kubevirt: PoolNamespace,
 ) -> None:
-    kubevirt.make_pool(2)
-    kubevirt.make_set(2)
-    eventually(lambda: len(kubevirt.vmis()) == 4 and all(map(is_vm_ready, kubevirt.vmis().values())))
-    vm = kubevirt.vm("pool-0")["spec"]["template"]["spec"]
+    kubevirt.make(2)
+    kubevirt.sets.make(2)
+    eventually(lambda: len(kubevirt.vmis()) == 4 and all(map(is_ready, kubevirt.vmis().values())))
+    vm = kubevirt.vms.get("pool-0")["spec"]["template"]["spec"]
     assert (vm["architecture"], vm["domain"]["machine"]) == ("amd64", {"type": "q35"})
     vmi = kubevirt.vmis()["pool-0"]["spec"]
     assert vmi["domain"]["firmware"]["uuid"] == vm["domain"]["firmware"]["uuid"]
@@ -49,7 +51,7 @@ def test_a_wrong_vm_is_rejected_with_the_message_of_kubevirt(kubevirt: PoolNames
 def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(kubevirt: PoolNamespace) -> None:
     kubevirt.make_vm("vm", template=vm_template(runStrategy="Halted"))
     vms = f"/apis/kubevirt.io/v1/namespaces/{kubevirt.namespace}/virtualmachines"
-    before = kubevirt.vm("vm")
+    before = kubevirt.vms.get("vm")
     spec = {key: value for key, value in before["spec"].items() if key != "template"}
     spec["template"] = {"spec": {"domain": {"devices": {}}}}
     new = {**before, "metadata": {"name": "other"}, "spec": spec}
@@ -60,8 +62,8 @@ def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(kubevirt: Po
     with pytest.raises(Rejected, match='"vm" already exists'):
         kubevirt.ask("POST", f"{vms}?dryRun=All", {**new, "metadata": {"name": "vm"}})
     kubevirt.ask("PATCH", f"{vms}/vm?dryRun=All", {"spec": {"runStrategy": "Manual"}})
-    assert kubevirt.vms() == {"vm": kubevirt.vm("vm")}
-    assert kubevirt.vm("vm")["spec"] == before["spec"]
+    assert kubevirt.vms() == {"vm": kubevirt.vms.get("vm")}
+    assert kubevirt.vms.get("vm")["spec"] == before["spec"]
 
 
 def test_the_spec_of_a_data_volume_never_changes(kubevirt: PoolNamespace) -> None:
@@ -76,10 +78,10 @@ def test_the_spec_of_a_data_volume_never_changes(kubevirt: PoolNamespace) -> Non
 
 def test_a_user_changes_neither_spec_nor_status_of_a_vmi(kubevirt: PoolNamespace) -> None:
     kubevirt.make_vm("vm")
-    eventually(lambda: "vm" in kubevirt.vmis() and is_vm_ready(kubevirt.vmis()["vm"]))
+    eventually(lambda: "vm" in kubevirt.vmis() and is_ready(kubevirt.vmis()["vm"]))
     with pytest.raises(Rejected, match="update of VMI object is restricted"):
-        kubevirt.change_vmi("vm", {"spec": {"nodeSelector": {"zone": "a"}}})
-    kubevirt.change_vmi("vm", {"status": {"phase": "Failed"}})
+        kubevirt.vmis.change("vm", {"spec": {"nodeSelector": {"zone": "a"}}})
+    kubevirt.vmis.change("vm", {"status": {"phase": "Failed"}})
     assert kubevirt.vmis()["vm"]["status"]["phase"] == "Running"
 
 

@@ -1,7 +1,5 @@
 """The project's manifests as data, and valid replica sets and pools with changed fields."""
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 from functools import cache
@@ -9,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import yaml
+from msgspec import Struct
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 EXAMPLES: Final = sorted((ROOT / "manifests" / "examples").glob("*.yaml"))
@@ -83,6 +82,64 @@ def replicaset(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
 def pool(changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A valid pool with other values at these paths (see `replicaset`)."""
     return _changed(SOUND_POOL, changes or {})
+
+
+class Subject(Struct, frozen=True):
+    """A kind in the tests of both: its definition, its paths, and the words in its messages."""
+
+    short: str
+    kind: str
+    definition: Path
+    sound: Mapping[str, Any]
+    template: str
+    spec: str
+    """The path of the spec of a VMI."""
+
+    member: str
+    word: str
+    versions: tuple[str, ...]
+    """The served versions. The first is the newest, and is stored."""
+
+    def __call__(self, changes: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """A valid object with other values at these paths (see `replicaset`)."""
+        return _changed(self.sound, changes or {})
+
+    @property
+    def labels(self) -> str:
+        return f"{self.template}.metadata.labels"
+
+    @property
+    def disks(self) -> str:
+        return f"{self.spec}.domain.devices.disks"
+
+    @property
+    def full_name(self) -> str:
+        """The name of the kind in the output of kubectl."""
+        return f"{self.kind.lower()}.{self.sound['apiVersion'].partition('/')[0]}"
+
+
+SETS: Final = Subject(
+    "vmirs",
+    SOUND["kind"],
+    REPLICASETS,
+    SOUND,
+    "spec.template",
+    "spec.template.spec",
+    "VMI",
+    "set",
+    ("v1", "v1alpha3", "v1alpha2"),
+)
+POOL: Final = Subject(
+    "vmpool",
+    SOUND_POOL["kind"],
+    POOLS,
+    SOUND_POOL,
+    "spec.virtualMachineTemplate",
+    "spec.virtualMachineTemplate.spec.template.spec",
+    "VM",
+    "pool",
+    ("v1beta1", "v1alpha1"),
+)
 
 
 def undescribed_fields(definition: Path) -> list[str]:

@@ -1,31 +1,35 @@
 """The definitions of the kinds in kubectl: names, columns, explanations, versions, subresources."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
 
 from tests.cluster import Kubectl
-from tests.integration.waits import eventually
+from tests.controlplane.waits import eventually
 from tests.kstatus import kstatus_of
 from tests.manifests.documents import (
     DEFINITIONS,
+    POOL,
     REPLICASETS,
+    SETS,
+    Subject,
     columns,
     load,
-    pool,
-    replicaset,
     status_patch,
     undescribed_fields,
 )
 
 pytestmark = pytest.mark.cluster
 
+each_kind = pytest.mark.parametrize("subject", [SETS, POOL], ids=lambda each: each.word)
+
 HEADERS = {
     "vmirs": "NAME DESIRED CURRENT READY AGE",
     "vmirss": "NAME DESIRED CURRENT READY AGE",
+    "vmpool": "NAME DESIRED CURRENT READY AGE",
+    "vmpools": "NAME DESIRED CURRENT READY AGE",
+    "virtualmachinepool": "NAME DESIRED CURRENT READY AGE",
     "vmi": "NAME AGE PHASE IP NODENAME READY",
     "vmis": "NAME AGE PHASE IP NODENAME READY",
     "vm": "NAME AGE STATUS READY",
@@ -39,6 +43,11 @@ EXPLAINED = {
     "vmirs.spec.template.metadata": "the prefix of their names",
     "vmirs.spec.template.spec": "a VirtualMachineInstance spec",
     "vmirs.status": "The number of active VMIs that are ready",
+    "vmpool": "keeps a number of VirtualMachines",
+    "vmpool.spec.virtualMachineTemplate.spec": "a VirtualMachine spec",
+    "vmpool.spec.maxUnavailable": "The maximum number of VMs that updates and healing",
+    "vmpool.spec.appendPostfixToSecretReferences": "The old name of nameGeneration.appendIndexToSecretRefs",
+    "vmpool.status": "The state of the pool in one word",
 }
 
 
@@ -84,22 +93,26 @@ def test_kustomize_reads_the_one_schema_for_each_version(kubectl: Kubectl, tmp_p
     assert load(built) == load(REPLICASETS)
 
 
-@pytest.mark.parametrize("version", ["v1", "v1alpha3", "v1alpha2"])
-def test_a_set_can_be_written_and_read_in_every_version(kubectl: Kubectl, version: str) -> None:
-    kubectl.create(replicaset({"apiVersion": f"kubevirt.io/{version}"}))
-    specs = []
-    for other in ("v1", "v1alpha3", "v1alpha2"):
-        document = kubectl.json("get", f"virtualmachineinstancereplicasets.{other}.kubevirt.io", "web")
-        assert document["apiVersion"] == f"kubevirt.io/{other}"
-        specs.append(document["spec"])
-    assert specs == [replicaset()["spec"]] * 3
+@pytest.mark.parametrize(
+    ("subject", "version"), [(subject, version) for subject in (SETS, POOL) for version in subject.versions]
+)
+def test_an_object_can_be_written_and_read_in_every_version(kubectl: Kubectl, subject: Subject, version: str) -> None:
+    definition = load(subject.definition)
+    group, stored = definition["spec"]["group"], kubectl.json("get", "crd", definition["metadata"]["name"])["status"]
+    assert stored["storedVersions"] == [subject.versions[0]], "the newest"
+    kubectl.create(subject({"apiVersion": f"{group}/{version}"}))
+    for other in subject.versions:
+        document = kubectl.json("get", f"{definition['spec']['names']['plural']}.{other}.{group}", "web")
+        assert (document["apiVersion"], document["spec"]) == (f"{group}/{other}", subject()["spec"])
 
 
 @pytest.mark.parametrize(("short", "header"), HEADERS.items(), ids=HEADERS)
 def test_a_short_name_prints_the_columns_that_users_know(kubectl: Kubectl, short: str, header: str) -> None:
     match short:
         case "vmirs" | "vmirss":
-            kubectl.create(replicaset())
+            kubectl.create(SETS())
+        case "vmpool" | "vmpools" | "virtualmachinepool":
+            kubectl.create(POOL())
         case "vmi" | "vmis":
             kubectl.create(sample("VirtualMachineInstance"))
         case "vm":
@@ -109,10 +122,11 @@ def test_a_short_name_prints_the_columns_that_users_know(kubectl: Kubectl, short
     assert columns(kubectl("get", short).stdout.splitlines()[0]) == header
 
 
-def test_the_columns_of_a_set_show_its_numbers(kubectl: Kubectl) -> None:
-    kubectl.create(replicaset())
-    kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
-    assert columns(kubectl("get", "vmirs", "--no-headers").stdout).startswith("web 2 4 3 ")
+@each_kind
+def test_the_columns_show_the_numbers(kubectl: Kubectl, subject: Subject) -> None:
+    kubectl.create(subject())
+    kubectl("patch", subject.short, "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
+    assert columns(kubectl("get", subject.short, "--no-headers").stdout).startswith("web 2 4 3 ")
 
 
 WIDE = "NAME DESIRED CURRENT READY AGE UPDATED STATUS REVISION SELECTOR PROBLEM"
@@ -125,23 +139,19 @@ SHOWN = {
 }
 
 
-@pytest.mark.parametrize(("short", "document"), [("vmirs", replicaset()), ("vmpool", pool())])
-def test_the_wide_columns_show_the_progress_and_the_first_problem(
-    kubectl: Kubectl, short: str, document: dict[str, object]
-) -> None:
-    kubectl.create(document)
-    kubectl("patch", short, "web", *status_patch(json.dumps(SHOWN)))
-    header, row = kubectl("get", short, "-o", "wide").stdout.splitlines()
+@each_kind
+def test_the_wide_columns_show_the_progress_and_the_first_problem(kubectl: Kubectl, subject: Subject) -> None:
+    kubectl.create(subject())
+    kubectl("patch", subject.short, "web", *status_patch(json.dumps(SHOWN)))
+    header, row = kubectl("get", subject.short, "-o", "wide").stdout.splitlines()
     assert columns(header) == WIDE
     assert columns(row).endswith("1 Degraded web-1 app=web web-3: ImagePullBackOff, Back-off pulling image")
 
 
-@pytest.mark.parametrize(("short", "document"), [("vmirs", replicaset()), ("vmpool", pool())])
-def test_a_new_object_is_not_current_before_the_controller_has_read_it(
-    kubectl: Kubectl, short: str, document: dict[str, object]
-) -> None:
-    kubectl.create(document)
-    created = kubectl.json("get", short, "web")
+@each_kind
+def test_a_new_object_is_not_current_before_the_controller_has_read_it(kubectl: Kubectl, subject: Subject) -> None:
+    kubectl.create(subject())
+    created = kubectl.json("get", subject.short, "web")
     assert created["status"] == {"observedGeneration": -1}
     assert kstatus_of(created).status == "InProgress"
 
@@ -152,11 +162,12 @@ def test_the_columns_of_a_vmi_show_where_it_runs(kubectl: Kubectl) -> None:
     assert [name, *rest] == ["web", "Running", "10.0.0.7", "node-1", "True"]
 
 
-def test_get_all_shows_sets_and_vmis(kubectl: Kubectl) -> None:
-    kubectl.create(replicaset())
+def test_get_all_shows_sets_pools_and_vmis(kubectl: Kubectl) -> None:
+    kubectl.create(SETS())
+    kubectl.create(POOL())
     kubectl.create(sample("VirtualMachineInstance"))
     shown = set(kubectl("get", "all", "-o", "name").stdout.split())
-    assert shown == {"virtualmachineinstance.kubevirt.io/web", "virtualmachineinstancereplicaset.kubevirt.io/web"}
+    assert shown == {f"{name}/web" for name in ("virtualmachineinstance.kubevirt.io", SETS.full_name, POOL.full_name)}
 
 
 @pytest.mark.parametrize(("field", "words"), EXPLAINED.items(), ids=EXPLAINED)
@@ -165,43 +176,50 @@ def test_kubectl_explains_a_field(kubectl: Kubectl, field: str, words: str) -> N
     eventually(lambda: words in columns(kubectl("explain", field, check=False).stdout), what=field)
 
 
-def test_every_field_of_a_set_is_explained() -> None:
-    assert undescribed_fields(REPLICASETS) == []
+@each_kind
+def test_every_field_is_explained(subject: Subject) -> None:
+    assert undescribed_fields(subject.definition) == []
 
 
-SCALED = {
-    "vmirs": ("virtualmachineinstancereplicaset.kubevirt.io", replicaset()),
-    "vmpool": ("virtualmachinepool.pool.kubevirt.io", pool()),
-}
+@each_kind
+def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl, subject: Subject) -> None:
+    kubectl.create(subject())
+    assert kubectl("scale", subject.short, "web", "--replicas", "5").stdout == f"{subject.full_name}/web scaled\n"
+    assert kubectl.json("get", subject.short, "web")["spec"]["replicas"] == 5
 
 
-@pytest.mark.parametrize("short", SCALED)
-def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl, short: str) -> None:
-    name, document = SCALED[short]
-    kubectl.create(document)
-    assert kubectl("scale", short, "web", "--replicas", "5").stdout == f"{name}/web scaled\n"
-    assert kubectl.json("get", short, "web")["spec"]["replicas"] == 5
-
-
-@pytest.mark.parametrize("short", SCALED)
-def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl, short: str) -> None:
-    kubectl.create(SCALED[short][1])
-    kubectl("patch", short, "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
-    scale = kubectl.json("get", short, "web", "--subresource=scale")
+@each_kind
+def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl, subject: Subject) -> None:
+    kubectl.create(subject())
+    kubectl("patch", subject.short, "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
+    scale = kubectl.json("get", subject.short, "web", "--subresource=scale")
     assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
 
 
-def test_the_status_of_a_set_is_written_only_through_its_subresource(kubectl: Kubectl) -> None:
-    kubectl.create(replicaset({"status": {"replicas": 9}}))
-    kubectl("patch", "vmirs", "web", "--type=merge", "-p", '{"status": {"replicas": 9}, "spec": {"replicas": 3}}')
-    assert kubectl.json("get", "vmirs", "web")["status"] == {"observedGeneration": -1}
-    kubectl("patch", "vmirs", "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
-    document = kubectl.json("get", "vmirs", "web")
+def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> None:
+    kubectl.create(POOL())
+    kubectl("autoscale", "vmpool", "web", "--min=3", "--max=10", "--cpu=50%")
+    spec = kubectl.json("get", "hpa", "web")["spec"]
+    target = spec["scaleTargetRef"]
+    assert (target["kind"], target["name"]) == ("VirtualMachinePool", "web")
+    assert target["apiVersion"] == "pool.kubevirt.io/v1beta1"
+    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 10)
+
+
+@each_kind
+def test_the_status_is_written_only_through_its_subresource(kubectl: Kubectl, subject: Subject) -> None:
+    kubectl.create(subject({"status": {"replicas": 9}}))
+    other = '{"status": {"replicas": 9}, "spec": {"replicas": 3}}'
+    kubectl("patch", subject.short, "web", "--type=merge", "-p", other)
+    assert kubectl.json("get", subject.short, "web")["status"] == {"observedGeneration": -1}
+    kubectl("patch", subject.short, "web", *status_patch('{"replicas": 9}', spec='{"replicas": 8}'))
+    document = kubectl.json("get", subject.short, "web")
     assert (document["status"]["replicas"], document["spec"]["replicas"]) == (9, 3)
 
 
-def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
-    """R11: the schema knows every reported field, and prunes none."""
+@each_kind
+def test_the_status_has_every_reported_field(kubectl: Kubectl, subject: Subject) -> None:
+    """R11, P17: the schema knows every reported field, and prunes none."""
     condition = {"type": "ReplicaFailure", "status": "True", "reason": "FailedCreate", "message": "exceeded quota"}
     times = {"lastProbeTime": "2026-08-01T12:00:00Z", "lastTransitionTime": "2026-08-01T12:00:00Z"}
     status = {
@@ -210,15 +228,15 @@ def test_the_status_of_a_set_has_every_reported_field(kubectl: Kubectl) -> None:
         "updatedReplicas": 1,
         "observedGeneration": 4,
         "labelSelector": "app=web",
-        "currentRevision": "5d8f",
-        "updateRevision": "7c9b",
+        "currentRevision": "web-1",
+        "updateRevision": "web-4",
         "printableStatus": "Updating",
-        "problem": "web-x7k2p: ImagePullBackOff, Back-off pulling image",
+        "problem": "web-3: ImagePullBackOff, Back-off pulling image",
         "conditions": [{**condition, **times}],
     }
-    kubectl.create(replicaset())
-    kubectl("replace", "--subresource=status", "--validate=strict", "-f", "-", stdin=replicaset({"status": status}))
-    assert kubectl.json("get", "vmirs", "web")["status"] == status
+    kubectl.create(subject())
+    kubectl("replace", "--subresource=status", "--validate=strict", "-f", "-", stdin=subject({"status": status}))
+    assert kubectl.json("get", subject.short, "web")["status"] == status
 
 
 def test_a_vmi_has_no_status_subresource(kubectl: Kubectl) -> None:

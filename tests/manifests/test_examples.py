@@ -1,7 +1,5 @@
 """Every example works without changes with `kubectl apply -f`."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The health checks for Argo CD and Flux in manifests/gitops, in the interpreters of these tools."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The CRDs of vmherd compared with the status, columns and subresources of KubeVirt's CRDs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Reads the dashboards for the tests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

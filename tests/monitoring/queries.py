@@ -1,7 +1,5 @@
 """PromQL for the tests: the metrics in a query, and the values of Grafana's variables."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 

@@ -1,7 +1,5 @@
 """The alerts, evaluated by promtool."""
 
-from __future__ import annotations
-
 import re
 import subprocess
 from functools import cache

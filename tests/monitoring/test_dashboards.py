@@ -1,7 +1,5 @@
 """The dashboards are complete and query only existing metrics. tests/charts checks that each query has an answer."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """docs/metrics.md lists exactly the metrics and alerts that exist."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

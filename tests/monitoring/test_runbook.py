@@ -1,7 +1,5 @@
 """docs/runbook.md has a section for each alert, and its commands exist."""
 
-from __future__ import annotations
-
 import re
 from pathlib import Path
 from typing import Final

@@ -9,8 +9,6 @@ below a command are its output. A comment directly above a fence can mark the co
     <!-- file: docs/examples/x -->   the fence has the content of this file
 """
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator, Sequence

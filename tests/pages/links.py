@@ -1,7 +1,5 @@
 """Finds broken links in Markdown pages: to a file, to a heading of a page, or to a site with a malformed address."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from pathlib import Path

@@ -8,8 +8,6 @@ Both texts are compared line by line, after these changes:
 - `...` in the page stands for any text in a line. A line with only `...` stands for any number of lines.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Struct
 
 from tests.cluster import Kubectl, skip_or_fail
-from tests.integration.controller_process import eventually
+from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import KubeVirtInstallation, with_kubevirts_status
 from tests.integration.metrics_api import metrics_api
 from tests.integration.test_hyperconverged import HCO, Managed, definition
@@ -27,13 +27,15 @@ STARTS_A_SANDBOX, STARTS_VMHERD = 3, 2
 """The number of commands with which the tutorial starts a sandbox, and then vmherd."""
 
 HOW_TO = DOCS / "how-to"
-ON_A_LAB = ["choose-a-kind", "update-safely", "keep-disks", "gitops", "debug"]
-"""The names of the how-to pages that need only a sandbox and vmherd."""
+ON_A_LAB = [
+    *(HOW_TO / f"{name}.md" for name in ("choose-a-kind", "update-safely", "keep-disks", "gitops", "debug")),
+    DOCS / "upgrading.md",
+]
+"""The pages that need only a sandbox and vmherd."""
 
-AUTOSCALE, UPGRADING = HOW_TO / "autoscale.md", DOCS / "upgrading.md"
-SCALING = DOCS / "scaling.md"
+AUTOSCALE, SCALING = HOW_TO / "autoscale.md", DOCS / "scaling.md"
 MOVE, OPENSHIFT = HOW_TO / "move-from-kubevirt.md", HOW_TO / "openshift.md"
-PAGES = {TUTORIAL, AUTOSCALE, UPGRADING, SCALING, MOVE, OPENSHIFT, *(HOW_TO / f"{name}.md" for name in ON_A_LAB)}
+PAGES = {TUTORIAL, AUTOSCALE, SCALING, MOVE, OPENSHIFT, *ON_A_LAB}
 """The pages whose commands these tests run."""
 
 OBJECTS = "vmpool,vmirs,hpa,vm,vmi,dv"
@@ -105,15 +107,15 @@ def test_each_command_of_the_tutorial_does_what_the_page_shows(tmp_path: Path) -
         play(steps_of(TUTORIAL), shell)
 
 
-@pytest.mark.parametrize("page", ON_A_LAB)
-def test_each_command_of_a_how_to_page_does_what_the_page_shows(
-    page: str, clean: Lab, helm: dict[str, str], tmp_path: Path
+@pytest.mark.parametrize("page", ON_A_LAB, ids=lambda page: page.stem)
+def test_each_command_of_a_page_on_a_lab_does_what_the_page_shows(
+    page: Path, clean: Lab, helm: dict[str, str], tmp_path: Path
 ) -> None:
-    if page == "gitops":
+    if page.stem == "gitops":
         clean.kubectl("create", "namespace", "argocd")
         clean.kubectl("create", "configmap", "argocd-cm", "--namespace", "argocd")
     with session(tmp_path / "user", clean.ports, clean.variables | helm) as shell:
-        play(steps_of(HOW_TO / f"{page}.md"), shell)
+        play(steps_of(page), shell)
 
 
 def test_each_command_of_the_page_about_autoscaling_does_what_the_page_shows(clean: Lab, tmp_path: Path) -> None:
@@ -121,13 +123,6 @@ def test_each_command_of_the_page_about_autoscaling_does_what_the_page_shows(cle
     with metrics_api(clean) as metrics, session(tmp_path / "user", clean.ports, clean.variables) as shell:
         metrics.load("default", 250)
         play(steps_of(AUTOSCALE), shell)
-
-
-def test_each_command_of_the_page_about_upgrades_does_what_the_page_shows(
-    clean: Lab, helm: dict[str, str], tmp_path: Path
-) -> None:
-    with session(tmp_path / "user", clean.ports, clean.variables | helm) as shell:
-        play(steps_of(UPGRADING), shell)
 
 
 @pytest.mark.usefixtures("control_plane_binaries")

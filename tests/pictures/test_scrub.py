@@ -1,7 +1,5 @@
 """Two runs of the demo have other names, addresses and ages, and give the same pictures."""
 
-from __future__ import annotations
-
 import re
 from typing import Any
 

@@ -1,12 +1,10 @@
 """Pictures of a terminal."""
 
-from __future__ import annotations
-
 import xml.etree.ElementTree as ET
 
 from rich.text import Text
 
-from tools.pictures.terminal import svg, width_of
+from tools.pictures.run import svg, width_of
 
 
 def test_a_picture_is_svg_that_loads_nothing_from_the_internet() -> None:

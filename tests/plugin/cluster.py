@@ -1,7 +1,5 @@
 """A cluster in memory for the commands of the plugin, with a fixed clock."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -19,6 +17,7 @@ from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.cli import main
 from plugin.commands.drain import NODES, PODS
+from plugin.connection import Session
 from plugin.flags import Flags
 from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
@@ -29,24 +28,14 @@ SET = REPLICA_SETS.resource()
 A_DAY_AGO = NOW - timedelta(days=1)
 
 
-class Session:
-    def __init__(self, cluster: Cluster, flags: Flags) -> None:
-        self._cluster = cluster
-        self.flags = flags
-        self.namespace = flags.namespace or "default"
-        self.scope = "" if flags.all_namespaces else self.namespace
-        self.where = f" in {self.scope} namespace" if self.scope else ""
-
-    async def request(self, method: str, path: str, **more: Any) -> bytes:
-        return await self._cluster.request(method, path, **more)
-
-
 class Cluster:
     """Objects in memory. `forbidden` has the plural names of the resources that the user may not read.
 
     After each list of VMIs, the next function of `on_read` is called. So a test can change the cluster between two
     reads.
     """
+
+    namespace = "default"
 
     def __init__(self) -> None:
         self.server = FakeApiServer(
@@ -94,8 +83,10 @@ class Cluster:
         return self.server.document(resource, ObjectKey("default", name))
 
     async def request(self, method: str, path: str, **more: Any) -> bytes:
-        more.pop("accept", None)
+        accept = more.pop("accept", "")
         answer = await self._answer(method, path, **more)
+        if "as=Table" in accept:
+            return table_of(msgspec.json.decode(answer)["items"])
         label, _, value = (more.get("params") or {}).get("labelSelector", "").partition("=")
         if method != "GET" or not label:
             return answer
@@ -127,6 +118,20 @@ class Cluster:
 
     def answer_with(self, error: ApiError) -> None:
         self.server.fault_for = lambda request: error
+
+
+def table_of(items: Iterable[Any]) -> bytes:
+    """Return the table with the names and states of these objects, as the API server makes it."""
+    status = [each.get("status") or {} for each in items]
+    counts = any("replicas" in each for each in status)
+    columns = ["Name", "Status", *(["Desired", "Ready"] if counts else [])]
+    rows = [
+        [item["metadata"]["name"], each.get("printableStatus") or each.get("phase")]
+        + ([each.get("replicas"), each.get("readyReplicas")] if counts else [])
+        for item, each in zip(items, status, strict=True)
+    ]
+    table = {"columnDefinitions": [{"name": name} for name in columns], "rows": [{"cells": row} for row in rows]}
+    return msgspec.json.encode(table)
 
 
 class Shell:

@@ -1,7 +1,5 @@
 """A cluster for each test, and a shell whose commands use it."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.plugin.cluster import Cluster, Shell, use

@@ -1,7 +1,5 @@
 """Pools and sets in the states that the commands show."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH

@@ -1,7 +1,5 @@
 """Pools and sets in each state that `tree` and `why` explain. Each state is a function that fills a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Completion through kubectl's protocol: commands, flags, values and names, and how quick it is."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
 from pathlib import Path

@@ -1,7 +1,5 @@
 """The flags of the connection: which cluster, which user, and which headers."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

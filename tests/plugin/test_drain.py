@@ -1,7 +1,5 @@
 """`kubectl vmherd drain`: what a node's pools and sets lose, and how many VMs leave at the same time."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,10 +7,10 @@ from hypothesis import strategies as st
 from controller.kubevirt.resources import VMIS
 from informers.errors import TooManyRequests
 from informers.meta import ObjectKey
-from plugin.commands.drain import CREATED_BY, NODE_LABEL, NODES, PODS
+from plugin.commands.drain import NODE_LABEL, NODES
 from plugin.views.draining import Budget, Evictee, choose
-from tests import builders, pool_builders
 from tests.plugin.cluster import Cluster, Shell
+from tests.plugin.scenes import pool_on_one_node
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -20,26 +18,6 @@ pytestmark = pytest.mark.timeout(60)
 @pytest.fixture(autouse=True)
 def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("plugin.commands.drain.INTERVAL_S", 0.01)
-
-
-def node(cluster: Cluster, name: str = "node-1") -> None:
-    cluster.server.put(NODES, {"metadata": {"name": name, "namespace": ""}, "spec": {}})
-
-
-def pool_on_one_node(cluster: Cluster, number: int = 3) -> None:
-    """A pool whose VMs all run on node-1, with their Pods. One VM may be unavailable."""
-    node(cluster)
-    pool = pool_builders.pool(replicas=number, maxUnavailable=1)
-    vms = pool_builders.vms(pool, *range(number))
-    vmis = [pool_builders.vmi(vm) for vm in vms]
-    cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
-    for vmi in vmis:
-        put_pod(cluster, vmi.metadata.name, vmi.metadata.uid)
-
-
-def put_pod(cluster: Cluster, name: str, uid: str) -> None:
-    cluster.server.change(VMIS, ObjectKey("default", name), {"metadata": {"labels": {NODE_LABEL: "node-1"}}})
-    cluster.server.put(PODS, {"metadata": {"name": f"pod-{name}", "namespace": "default", "labels": {CREATED_BY: uid}}})
 
 
 def restarts_elsewhere(cluster: Cluster) -> list[int]:
@@ -80,24 +58,6 @@ def test_a_drain_takes_no_more_from_a_pool_than_its_limit(cluster: Cluster, shel
     assert cluster.server.document(NODES, ObjectKey("", "node-1"))["spec"] == {"unschedulable": True}
 
 
-def test_a_dry_run_only_shows_the_losses(cluster: Cluster, shell: Shell):
-    pool_on_one_node(cluster)
-    lines = shell.output("drain node-1 --dry-run=client").splitlines()
-    assert lines[2:] == ["node/node-1 cordoned (dry run)", "node/node-1 drained (dry run)"]
-    assert (cluster.writes, cluster.evictions) == ([], [])
-
-
-def test_a_vmi_that_nothing_starts_again_needs_force(cluster: Cluster, shell: Shell):
-    node(cluster)
-    cluster.put(VMIS, builders.vmi("alone", labels={NODE_LABEL: "node-1"}))
-    put_pod(cluster, "alone", "uid-alone")
-    cluster.on_eviction = lambda pod: cluster.server.remove(VMIS, ObjectKey("default", "alone"))
-    error = "error: nothing starts these VMIs again: default/alone; --force evicts them too"
-    assert shell.error("drain node-1") == error
-    assert cluster.evictions == []
-    assert "evicting vmi default/alone" in shell.output("drain node-1 --force")
-
-
 def test_a_timeout_says_how_many_vmis_are_left(cluster: Cluster, shell: Shell):
     pool_on_one_node(cluster)
     code, _, err = shell("drain node-1 --timeout=200ms")
@@ -122,16 +82,6 @@ def test_a_denied_eviction_is_repeated_and_a_migration_is_not(cluster: Cluster, 
     lines = shell.output("drain node-1").splitlines()
     assert lines[3].startswith("waiting: the eviction of default/web-0 is denied: Cannot evict pod")
     assert lines[4:] == ["migrating vmi default/web-0", "node/node-1 drained"]
-
-
-def test_an_unknown_node_gets_a_suggestion(cluster: Cluster, shell: Shell):
-    node(cluster)
-    assert shell.error("drain node1") == 'Error from server (NotFound): nodes "node1" not found; did you mean "node-1"?'
-
-
-def test_an_empty_node_is_only_cordoned(cluster: Cluster, shell: Shell):
-    node(cluster)
-    assert shell.output("drain node-1").splitlines() == ["node/node-1 cordoned", "node/node-1 drained"]
 
 
 EVICTEES = st.lists(

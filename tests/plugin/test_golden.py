@@ -1,33 +1,53 @@
-"""The output of `tree`, `why` and `rollout status` in each state of a pool and a set, as files in `golden`.
+"""The output of commands as files in `golden`: the state of each pool and set, and scenes of several commands.
 
-Lines of stderr begin with `! `. `GOLDEN=write pytest tests/plugin/test_golden.py` writes the files again: read the
-difference before you commit it.
+Lines of stderr begin with `! `, and requests that write and evictions begin with `> `. A scene runs the commands in its
+file. The command `GOLDEN=write pytest tests/plugin/test_golden.py` writes the output again: read the difference before
+you commit it.
 """
-
-from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from plugin.commands.drain import NODES
 from tests.plugin import states
 from tests.plugin.cluster import Cluster, Shell
+from tests.plugin.scenes import SCENES
 
 GOLDEN = Path(__file__).with_name("golden")
+COMMANDS = 381
+"""The number of commands in all golden files. A scene reads its commands from its file, so none may get lost there."""
+
 LOOKING = ("tree {}", "why {}", "rollout status {} --watch=false")
 
 
 def transcript(shell: Shell, *lines: str) -> str:
-    """The commands with their output, and with the exit code if it is not 0."""
+    """The commands with their output, with the writes and evictions, and with the exit code if it is not 0."""
     text = ""
     for line in lines:
+        before, evicted = len(shell.cluster.writes), len(shell.cluster.evictions)
         code, out, err = shell(line)
         errors = "".join(f"! {each}\n" for each in err.splitlines())
-        text += f"$ kubectl vmherd {line}\n{out}{errors}" + (f"[exit code {code}]\n" if code else "") + "\n"
+        writes = "".join(f"> {written(*each)}\n" for each in shell.cluster.writes[before:])
+        writes += "".join(f"> evict {each}\n" for each in shell.cluster.evictions[evicted:])
+        text += f"$ kubectl vmherd {line}\n{out}{errors}{writes}" + (f"[exit code {code}]\n" if code else "") + "\n"
     return text
+
+
+def written(method: str, path: str, params: Mapping[str, str], body: object) -> str:
+    query = "&".join(f"{name}={value}" for name, value in params.items())
+    return f"{method} {path}?{query} {msgspec.json.encode(body, order='sorted').decode()}"
+
+
+def replay(name: str, shell: Shell) -> None:
+    """Run the commands in a file, and compare their output with the file."""
+    lines = re.findall(r"^\$ kubectl vmherd (.*)$", (GOLDEN / f"{name}.txt").read_text(), re.MULTILINE)
+    assert lines
+    compare(name, transcript(shell, *lines))
 
 
 def compare(name: str, text: str) -> None:
@@ -51,31 +71,16 @@ def test_a_set_is_shown_and_explained(cluster: Cluster, shell: Shell, state: str
     compare(f"set-{state}", transcript(shell, *(line.format(f"vmirs/{states.SET_NAME}") for line in LOOKING)))
 
 
-WRONG = (
-    "tree vmpool/wbe",
-    "tree vmpol/web",
-    "tree web",
-    "tree",
-    "trea vmpool/web",
-    "rollout stauts vmpool/web",
-    "rollout status vmpool/web --watc",
-    "tree vmpool/web -A",
-    "tree vmpool -l app=nothing",
-    "rollout restart vmpool -l app=nothing",
-    "tree vmpool/web -l app=web",
-    "scale vmpool/web",
-    "scale vmpool/web --replicas=many",
-    "protect wbe-0",
-    "drain nod-1",
-    "list --dry-run=client",
-    "list -o wise",
-)
+def test_no_scene_and_no_command_is_lost():
+    texts = {each.stem: each.read_text() for each in GOLDEN.iterdir()}
+    assert {name for name in texts if name.startswith("scene-")} == {f"scene-{name}" for name in SCENES}
+    assert sum(text.count("$ kubectl vmherd ") for text in texts.values()) == COMMANDS
 
 
 def test_wrong_words(cluster: Cluster, shell: Shell):
     states.pool_rollout(cluster)
     cluster.server.put(NODES, {"metadata": {"name": "node-1"}})
-    compare("wrong-words", transcript(shell, *WRONG))
+    replay("wrong-words", shell)
 
 
 LOOKS = ("list", *(line.format("vmpool/web") for line in LOOKING), "plan vmpool/web", "rollout history vmpool/web")
@@ -134,12 +139,12 @@ def test_names_for_scripts(cluster: Cluster, shell: Shell):
     states.lease(cluster)
     states.pool_rollout(cluster)
     states.set_rollout(cluster)
-    lines = (
-        "list -o name",
-        "tree vmpool/web -o name",
-        "tree vmirs -o name",
-        "list -A",
-        "tree vmpool,vmirs",
-        "plan vmpool -A",
-    )
-    compare("names", transcript(shell, *lines))
+    replay("names", shell)
+
+
+@pytest.mark.parametrize("scene", SCENES)
+def test_a_scene(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch, scene: str):
+    monkeypatch.setattr("plugin.commands.marks.MARKS_SEEN_S", 0)
+    monkeypatch.setattr("plugin.commands.drain.INTERVAL_S", 0.01)
+    SCENES[scene](cluster)
+    replay(f"scene-{scene}", shell)

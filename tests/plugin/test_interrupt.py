@@ -1,7 +1,5 @@
 """Ctrl-C ends each command with the exit code 130, and prints no traceback."""
 
-from __future__ import annotations
-
 import os
 import signal
 import socket

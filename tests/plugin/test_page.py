@@ -1,7 +1,5 @@
 """The page of the plugin: each command on it exists, with its flags."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path

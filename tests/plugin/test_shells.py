@@ -3,8 +3,6 @@
 If the machine does not have the shell, root installs its package. PowerShell is not tested.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """What the plugin reads from the status alone, if a user may not read the VMs."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.kinds import POOLS
@@ -39,6 +37,11 @@ def test_a_rollout_fails_if_the_status_says_that_it_is_stalled():
     assert (stalled.state, stalled.message) == (State.FAILED, f'vmpool "web" stalled: {PROBLEM}')
     waiting = progress_of(situation(conditions=[condition("Reconciling", "Degraded")]))
     assert waiting.state is State.WAITING
+
+
+@pytest.mark.parametrize(("ready", "unavailable"), [(3, 0), (1, 2), (None, 3)])
+def test_the_replicas_that_are_not_ready_are_unavailable(ready: int | None, unavailable: int):
+    assert situation(readyReplicas=ready).unavailable == unavailable
 
 
 def test_a_new_pool_is_not_observed():

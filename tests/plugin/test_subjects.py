@@ -1,7 +1,5 @@
 """The objects on a command line: types, groups, several names, and wrong words."""
 
-from __future__ import annotations
-
 import click
 import pytest
 

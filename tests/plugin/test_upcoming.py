@@ -1,7 +1,5 @@
 """What `why` says about the future: the controller's own functions do exactly this at these times."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any

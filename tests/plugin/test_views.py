@@ -1,15 +1,12 @@
 """Ages, tables and edits: small pure functions of the plugin."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plugin.views.ages import age, short
 from plugin.views.edits import ABSENT, Edit, edited, field, json_patch
-from plugin.views.tables import printable, shortened, table
+from plugin.views.tables import age, printable, short, shortened, table
 from tests.builders import NOW, seconds_ago
 from tests.fakes.patches import json_patch as apply
 

@@ -1,7 +1,5 @@
 """Archives have the same bytes for the same content, on every machine and at every time."""
 
-from __future__ import annotations
-
 import io
 import tarfile
 import zipfile

@@ -1,7 +1,5 @@
 """The release notes and the changes for Artifact Hub come from CHANGELOG.md."""
 
-from __future__ import annotations
-
 from tools.release import changelog
 from tools.release.project import ROOT
 

@@ -1,7 +1,5 @@
 """A release begins only if its conditions are met. Each refusal is one line that names the condition."""
 
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 

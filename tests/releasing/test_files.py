@@ -1,7 +1,5 @@
 """The metadata in a release: krew, Artifact Hub, checksums, provenance, notes, and the recipe of the image."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import re
@@ -13,9 +11,8 @@ import pytest
 import yaml
 
 from tests.packages import program_or_skip
-from tools.release import archives, chart, evidence, image, krew, notes, sbom
-from tools.release.project import ROOT, Commit, read_project
-from tools.release.running import Failed
+from tools.release import archives, evidence, krew, packages, sbom
+from tools.release.project import ROOT, Commit, Failed, read_project
 
 PROJECT = read_project(ROOT)
 COMMIT = Commit("c" * 40, 1_790_000_000, "### Added\n\n- **A thing**: new. More.\n\n### Security\n\n- A hole\n")
@@ -59,7 +56,7 @@ def test_the_archive_for_krew_has_the_program_and_the_licence() -> None:
 def test_the_chart_of_a_release_has_its_changes_and_kinds_for_artifact_hub() -> None:
     definitions = [yaml.safe_load(path.read_text()) for path in (ROOT / "manifests" / "crds").glob("*.yaml")]
     about = (ROOT / "charts" / "vmherd" / "Chart.yaml").read_text()
-    content = yaml.safe_load(chart.described(about, PROJECT, COMMIT, definitions))
+    content = yaml.safe_load(packages.described(about, PROJECT, COMMIT, definitions))
     marks = {name.removeprefix("artifacthub.io/"): text for name, text in content["annotations"].items()}
     assert yaml.safe_load(marks["changes"]) == [
         {"kind": "added", "description": "A thing: new."},
@@ -74,7 +71,7 @@ def test_the_chart_of_a_release_has_its_changes_and_kinds_for_artifact_hub() -> 
 
 def test_a_chart_with_another_version_is_refused() -> None:
     with pytest.raises(ValueError, match=r"Chart\.yaml has not the version .*: run `make manifests`"):
-        chart.described("version: 0.0.1\nappVersion: 0.0.1\n", PROJECT, COMMIT, [])
+        packages.described("version: 0.0.1\nappVersion: 0.0.1\n", PROJECT, COMMIT, [])
 
 
 def test_sha256sum_accepts_the_checksums(tmp_path: Path) -> None:
@@ -121,7 +118,7 @@ def test_a_tool_that_cannot_sign_is_an_error(
 
 
 def test_the_notes_have_the_changes_and_each_file() -> None:
-    text = notes.text(PROJECT, COMMIT, FILES)
+    text = evidence.release_notes(PROJECT, COMMIT, FILES)
     assert text.startswith(f"# {PROJECT.name} {PROJECT.version}\n\n### Added\n")
     assert "| `a.whl` | the controller, the plugin and the sandbox, for pip and pipx |\n" in text
     assert COMMIT.id in text
@@ -132,7 +129,7 @@ def test_the_recipe_of_the_image_has_each_file_that_the_dockerfile_copies() -> N
         ["git", "-C", str(ROOT), "ls-files"], capture_output=True, text=True, check=True
     ).stdout.splitlines()
     tree = {name: archives.File((ROOT / name).read_bytes()) for name in names if (ROOT / name).is_file()}
-    found = set(archives.read_tar(image.context(tree, 1)))
+    found = set(archives.read_tar(packages.image_context(tree, 1)))
     copied = re.findall(r"^COPY (?!--from)(.+) \S+$", (ROOT / "Dockerfile").read_text(), re.MULTILINE)
     for source in " ".join(copied).split():
         assert any(name == source or name.startswith(f"{source}/") for name in found), source

@@ -2,8 +2,6 @@
 each supported Python.
 """
 
-from __future__ import annotations
-
 import os
 import shutil
 import subprocess

@@ -1,7 +1,5 @@
 """The zipapp: what it contains, and how it starts with each Python."""
 
-from __future__ import annotations
-
 import os
 import stat
 import subprocess

@@ -6,18 +6,19 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
+
+import msgspec
 
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import behavior, vm_behavior
-from sandbox.claim_behavior import claim_step
-from sandbox.claims import CLAIMS, PROTECTION
+from sandbox.claim_behavior import claim_step, persistent_volume_step
+from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION
+from sandbox.conditions import is_controlled_by
 from sandbox.datavolumes import DATA_VOLUMES, volume_step
-from sandbox.ownership import is_controlled_by
-from sandbox.persistent_volumes import PERSISTENT_VOLUMES, key_of, persistent_volume_step
 from sandbox.settings import DEFAULT, SimulationSettings
 from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.vm_revisions import REVISIONS
@@ -27,7 +28,8 @@ from sandbox.vms import VMS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document
 from tests.fakes.virtual_time import run
-from tests.sandbox.lives import CREATED
+
+CREATED = datetime(2026, 8, 1, 12, 0, 0, 400_000, tzinfo=UTC)
 
 
 def vm_document(name: str = "vm", strategy: str = "Always", **template: Any) -> Document:
@@ -50,11 +52,21 @@ class Machines:
     """One namespace, and a simulator without delays."""
 
     def __init__(
-        self, *documents: Document, serves_data_volumes: bool = True, defaults: SimulationSettings = DEFAULT
+        self,
+        *documents: Document,
+        serves_data_volumes: bool = True,
+        defaults: SimulationSettings = DEFAULT,
+        has_pod: bool = False,
     ) -> None:
         self.now = CREATED
         self.defaults = defaults
         self.serves_data_volumes = serves_data_volumes
+        self.has_pod, self.vm_exists = has_pod, False
+        """What the simulator of a VMI without a VM takes for granted."""
+
+        self.on_patch: Callable[[Document, Document], None] = lambda patch, answer: None
+        """A function that is called for each patch of the simulator, with the server's answer."""
+
         self.server = FakeApiServer(
             latency_s=0,
             has_status=[VMS, DATA_VOLUMES, CLAIMS, PERSISTENT_VOLUMES],
@@ -94,6 +106,11 @@ class Machines:
             if self.now == until:
                 return self
 
+    def sleep(self, seconds: float) -> None:
+        """Advance the time without a simulator. Then start a new simulator."""
+        self.now += timedelta(seconds=seconds)
+        self._first_seen = dict.fromkeys(self._first_seen, self.now)
+
     def document(self, resource: Resource[Any], name: str = "vm") -> Document | None:
         return self.server.current(resource, key(name))
 
@@ -131,12 +148,12 @@ class Machines:
                     self._first_seen[made["metadata"]["uid"]] = self.now
                     self._note("create", kind, made["metadata"]["name"])
                 case Change(resource=kind, name=other, patch=patch):
-                    self._take(kind, other, patch)
+                    self.take(kind, other, patch)
                 case Delete(resource=kind, name=other, uid=uid):
                     run(self.server.delete(kind, key(other), uid=uid))
                     self._note("delete", kind, other)
         if step.write is not None:
-            self._take(resource, name, step.write)
+            self.take(resource, name, step.write)
         return 0 if step.effects or step.write else step.after_s
 
     def _ask(self, resource: Resource[Any], document: Document) -> Step:
@@ -146,8 +163,10 @@ class Machines:
             return vm_behavior.next_step(obj, self._around(obj.metadata), self.now, defaults=self.defaults)
         if resource is VMIS:
             vm = self.document(VMS, obj.metadata.name)
-            vm_exists = vm is not None and any(
-                owner.uid == vm["metadata"]["uid"] for owner in obj.metadata.owner_references or ()
+            obj = msgspec.structs.replace(obj, has_pod=self.has_pod)
+            vm_exists = self.vm_exists or (
+                vm is not None
+                and any(owner.uid == vm["metadata"]["uid"] for owner in obj.metadata.owner_references or ())
             )
             return behavior.next_step(obj, self.now, first_seen, vm_exists=vm_exists, defaults=self.defaults)
         if resource is REVISIONS:
@@ -158,7 +177,7 @@ class Machines:
         users = [vmi for name, vmi in self._decoded(VMIS).items() if named in json.dumps(self.get(VMIS, name))]
         if resource is PERSISTENT_VOLUMES:
             return persistent_volume_step(obj, self._decoded(CLAIMS).get(obj.claim.name))
-        return claim_step(obj, self._decoded(PERSISTENT_VOLUMES).get(key_of(obj).name), users, self.now)
+        return claim_step(obj, self._decoded(PERSISTENT_VOLUMES).get(obj.volume_key.name), users, self.now)
 
     def _around(self, vm: ObjectMeta) -> RelatedObjects:
         revisions = self._decoded(REVISIONS)
@@ -175,14 +194,15 @@ class Machines:
         documents = self.server.documents(resource)
         return {name: decode(json.dumps(document).encode()) for name, document in documents.items()}
 
-    def _take(self, resource: Resource[Any], name: str, patch: Patch) -> None:
+    def take(self, resource: Resource[Any], name: str, patch: Patch) -> None:
         body, before = json.loads(patch.body), self.server.version
         assert body["metadata"]["uid"] == self.uid(resource, name)
         request = self.server.patch(
             resource, key(name), patch.body, content_type=PatchType.MERGE, subresource=patch.subresource
         )
-        run(request)
+        answer = json.loads(run(request))
         assert self.server.version > before, f"a write that changes nothing: {body}"
+        self.on_patch(body, answer)
         self._note(f"patch {patch.subresource}".strip(), resource, name)
 
     def _note(self, verb: str, resource: Resource[Any], name: str) -> None:

@@ -1,7 +1,5 @@
 """Functions that list processes and wait for them."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable

@@ -4,12 +4,9 @@ For each kind of object, the simulator must cause the same events in the same or
 in `LEFT_OUT`.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -250,24 +247,3 @@ def _without_times(value: Any) -> Any:
 
 def _identity(obj: Document) -> str:
     return str(obj["metadata"]["uid"])
-
-
-def assert_same(simulated: list[Told], recorded: list[Told]) -> None:
-    """Fail with the fields of the first event that differs."""
-    for number, (one, other) in enumerate(zip_longest(simulated, recorded)):
-        assert one == other, f"event {number}: {_differences(one, other)}"
-
-
-def _differences(one: Told | None, other: Told | None) -> str:
-    if one is None or other is None:
-        return f"{one} instead of {other}"
-    found = [f"{one[0]} instead of {other[0]}"] if one[0] != other[0] else []
-    return "\n".join([*found, *_paths(one[1], other[1], "")])
-
-
-def _paths(one: Any, other: Any, path: str) -> Iterator[str]:
-    if isinstance(one, dict) and isinstance(other, dict):
-        for name in {**one, **other}:
-            yield from _paths(one.get(name), other.get(name), f"{path}.{name}")
-    elif one != other:
-        yield f"{path}: {one} instead of {other}"

@@ -1,6 +1,6 @@
 """The field `status.activePods` of a VMI, with and without simulated virt-launcher Pods."""
 
-from __future__ import annotations
+import msgspec
 
 from sandbox.settings import READY_AFTER
 from sandbox.vmi_status import detail_patch, pod_uid
@@ -20,5 +20,5 @@ def test_the_detail_full_writes_no_derived_uid_for_a_vmi_with_a_pod() -> None:
     scheduling = Life({READY_AFTER: "4s"}, has_pod=True).live(1.5)
     assert scheduling.seen[-1][1].phase == "Scheduling"
     assert detail_patch(scheduling.vmi) is None
-    scheduling.has_pod = False
-    assert detail_patch(scheduling.vmi) is not None
+    without = msgspec.structs.replace(scheduling.vmi, has_pod=False)
+    assert detail_patch(without) is not None

@@ -1,7 +1,5 @@
 """The audit log of the API server: what each level records, and how a record is read."""
 
-from __future__ import annotations
-
 import json
 from contextlib import nullcontext
 from pathlib import Path

@@ -1,7 +1,6 @@
 """The life of a simulated VMI, patch by patch, on the fake API server and in virtual time."""
 
-from __future__ import annotations
-
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -9,11 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sandbox.behavior import Obstacle, next_step
-from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
+from sandbox.behavior import next_step
+from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER, read_settings
 from sandbox.step import Step
 from sandbox.vmis import CONTROLLER_FINALIZER, FINALIZER, NODES, VMIState, address_for, node_for
-from tests.sandbox.lives import CREATED, FINAL, WAY_UP, Life, behaving
+from tests.sandbox.lives import FINAL, WAY_UP, Life, behaving
+from tests.sandbox.machines import CREATED
 
 READY = VMIState("Running")
 BOOTING = VMIState("Running", "GuestNotRunning")
@@ -22,6 +22,8 @@ CRASHED = VMIState("Failed")
 FAILED = VMIState("Failed", "PodTerminating")
 FINISHED = VMIState("Succeeded")
 SUCCEEDED = VMIState("Succeeded", "PodTerminating")
+PULLING = VMIState("Scheduling", "GuestNotRunning", "ErrImagePull")
+BACKING_OFF = VMIState("Scheduling", "GuestNotRunning", "ImagePullBackOff")
 BOOT = [
     (0.0, VMIState("Pending", "VMIConditionMissing")),
     (0.5, VMIState("Scheduling", "GuestNotRunning")),
@@ -41,73 +43,53 @@ def test_all_phases_can_be_watched_if_ready_after_is_one_second() -> None:
 
 
 @pytest.mark.parametrize(
-    ("behavior", "after_boot"),
+    ("behavior", "ready_after", "seen"),
     [
-        ("normal", [(2.0, READY)]),
-        ("slow-shutdown", [(2.0, READY)]),
-        ("never-ready", [(2.0, UNREADY)]),
-        ("crash-loop", [(2.0, READY), (3.0, CRASHED), (3.0, FAILED)]),
-        ("finish", [(2.0, READY), (3.0, FINISHED), (3.0, SUCCEEDED)]),
-        ("unknown", [(2.0, READY), (3.0, VMIState("Unknown", "GuestNotRunning"))]),
+        *((behavior, "2s", [*BOOT, (2.0, READY)]) for behavior in ("normal", "slow-shutdown", "datavolume-error")),
+        ("never-ready", "2s", [*BOOT, (2.0, UNREADY)]),
+        ("crash-loop", "2s", [*BOOT, (2.0, READY), (3.0, CRASHED), (3.0, FAILED)]),
+        ("finish", "2s", [*BOOT, (2.0, READY), (3.0, FINISHED), (3.0, SUCCEEDED)]),
+        ("unknown", "2s", [*BOOT, (2.0, READY), (3.0, VMIState("Unknown", "GuestNotRunning"))]),
+        ("fail", "2s", [*BOOT[:2], (1.5, FAILED)]),
+        ("image-error", "2s", [*BOOT[:2], (1.0, PULLING), (3.0, BACKING_OFF)]),
+        ("unschedulable", "2s", [BOOT[0], (0.5, VMIState("Scheduling", "GuestNotRunning", "Unschedulable"))]),
+        ("pvc-missing", "2s", [(0.0, VMIState("Pending", "PodNotExists", "FailedPvcNotFound"))]),
+        # A short boot shows only lasting phases.
+        ("crash-loop", "300ms", [(0.3, READY), (1.3, CRASHED), (1.3, FAILED)]),
+        ("finish", "300ms", [(0.3, READY), (1.3, FINISHED), (1.3, SUCCEEDED)]),
+        ("never-ready", "300ms", [(0.3, UNREADY)]),
+        ("fail", "300ms", [(0.225, FAILED)]),
     ],
 )
-def test_a_vmi_follows_its_behavior_after_the_boot(behavior: str, after_boot: list[tuple[float, VMIState]]) -> None:
-    assert behaving(behavior).live(3600).seen == [*BOOT, *after_boot]
+def test_a_vmi_follows_its_behavior(behavior: str, ready_after: str, seen: list[tuple[float, VMIState]]) -> None:
+    assert behaving(behavior, ready_after).live(3600).seen == seen
 
 
-def test_a_vmi_that_fails_never_runs() -> None:
-    assert behaving("fail").live(3600).seen == [*BOOT[:2], (1.5, FAILED)]
-
-
-def test_a_vmi_without_an_image_stays_in_scheduling_and_says_why() -> None:
-    assert behaving("image-error").live(3600).seen == [
-        *BOOT[:2],
-        (1.0, VMIState("Scheduling", "GuestNotRunning", "ErrImagePull")),
-        (3.0, VMIState("Scheduling", "GuestNotRunning", "ImagePullBackOff")),
-    ]
-
-
-def test_a_vmi_without_a_node_stays_in_scheduling_and_says_why() -> None:
-    life = behaving("unschedulable").live(3600)
-    assert life.seen == [BOOT[0], (0.5, VMIState("Scheduling", "GuestNotRunning", "Unschedulable"))]
-    condition = life.document["status"]["conditions"][1]
-    assert (condition["type"], condition["status"], condition["reason"]) == ("PodScheduled", "False", "Unschedulable")
+@pytest.mark.parametrize(
+    ("behavior", "told"),
+    [
+        ("unschedulable", ("PodScheduled", "False", "Unschedulable")),
+        ("pvc-missing", ("Synchronized", "False", "FailedPvcNotFound")),
+        ("never-ready", ("Ready", "False", "ContainersNotReady")),
+    ],
+)
+def test_a_condition_says_why_a_vmi_does_not_become_ready(behavior: str, told: tuple[str, str, str]) -> None:
+    conditions = behaving(behavior).live(10).document["status"]["conditions"]
+    [condition] = [each for each in conditions if each["type"] == told[0]]
+    assert (condition["type"], condition["status"], condition["reason"]) == told
     assert condition["message"]
-
-
-def test_a_vmi_without_its_pvc_stays_pending_and_says_why() -> None:
-    life = behaving("pvc-missing").live(3600)
-    assert life.seen == [(0.0, VMIState("Pending", "PodNotExists", "FailedPvcNotFound"))]
-    assert life.document["status"]["conditions"][1]["type"] == "Synchronized"
-
-
-def test_a_vmi_becomes_ready_if_only_the_data_volumes_of_its_vm_should_fail() -> None:
-    assert behaving("datavolume-error").live(3600).seen == [*BOOT, (2.0, READY)]
 
 
 @pytest.mark.parametrize("trouble", ["", "FailedPvcNotFound"])
 def test_a_vmi_waits_while_there_is_an_obstacle_and_then_continues(trouble: str) -> None:
     life = Life()
-    waiting = next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)).write
+    waiting = next_step(life.vmi, life.now, CREATED, trouble).write
     assert waiting is not None
-    life.take(waiting.body)
+    life.take(waiting)
     assert life.seen == [(0.0, VMIState("Pending", "PodNotExists", trouble))]
-    assert next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)) == Step()
+    assert next_step(life.vmi, life.now, CREATED, trouble) == Step()
     assert life.live(3600).seen[1:] == [(0.3, READY)]
-    assert next_step(life.vmi, life.now, life.first_seen, Obstacle(trouble)) == Step()
-
-
-@pytest.mark.parametrize(
-    ("behavior", "seen"),
-    [
-        ("crash-loop", [(0.3, READY), (1.3, CRASHED), (1.3, FAILED)]),
-        ("finish", [(0.3, READY), (1.3, FINISHED), (1.3, SUCCEEDED)]),
-        ("never-ready", [(0.3, UNREADY)]),
-        ("fail", [(0.225, FAILED)]),
-    ],
-)
-def test_a_short_boot_shows_only_lasting_phases(behavior: str, seen: list[tuple[float, VMIState]]) -> None:
-    assert Life({BEHAVIOR: behavior}).live(3600).seen == seen
+    assert next_step(life.vmi, life.now, CREATED, trouble) == Step()
 
 
 @pytest.mark.parametrize("ready_after", ["300ms", "2s"])
@@ -145,13 +127,6 @@ def test_after_a_restart_a_new_vmi_becomes_ready_at_most_a_second_late() -> None
     assert 0.9 <= at <= 1.9
 
 
-def test_a_deleted_vmi_stays_until_the_simulator_has_removed_the_finalizer() -> None:
-    life = Life(grace_s=30).live(10)
-    assert life.finalizers == [FINALIZER]
-    assert life.delete().gone_at is None
-    assert life.live(1).gone_at == 10
-
-
 def test_a_deleted_vmi_of_a_vm_stays_until_the_vm_controller_has_removed_its_finalizer() -> None:
     life = Life().live(10).set_finalizers(CONTROLLER_FINALIZER, FINALIZER).delete()
     life.live(60, vm_exists=True)
@@ -182,33 +157,31 @@ def test_a_slow_vmi_shuts_down_for_its_time_and_is_gone(
     assert life.gone_at == pytest.approx(10 + takes_s, abs=0.01)
 
 
-def test_a_vmi_that_is_not_scheduled_has_nothing_to_shut_down() -> None:
-    life = behaving("image-error", **{SHUTDOWN_AFTER: "20s"}).live(600).delete().live(3600)
-    assert life.seen[-1] == (600.0, FAILED)
-    assert life.gone_at == 600
+SLOWLY = {SHUTDOWN_AFTER: "20s"}
 
 
-@pytest.mark.parametrize("behavior", ["never-ready", "unknown"])
-def test_a_slow_shutdown_of_a_vmi_that_is_not_ready_takes_its_time(behavior: str) -> None:
-    life = behaving(behavior, **{SHUTDOWN_AFTER: "20s"}).live(600).delete().live(3600)
-    assert life.gone_at == pytest.approx(620, abs=0.01)
-
-
-def test_a_shutdown_continues_after_a_restart_of_the_simulator() -> None:
-    life = behaving("slow-shutdown").live(10).delete().live(5).sleep(10).live(3600)
-    assert life.gone_at == pytest.approx(40, abs=0.01)
-
-
-@pytest.mark.parametrize("behavior", ["finish", "fail", "crash-loop"])
-def test_a_vmi_that_has_ended_has_nothing_to_shut_down(behavior: str) -> None:
-    life = behaving(behavior, **{SHUTDOWN_AFTER: "20s"}).live(10)
+@pytest.mark.parametrize(
+    ("deleted", "gone_at"),
+    [
+        (lambda: Life(grace_s=30).live(10), 10),
+        (lambda: behaving("image-error", **SLOWLY).live(600), 600),  # it is not scheduled
+        (lambda: behaving("never-ready", **SLOWLY).live(600), 620),
+        (lambda: behaving("unknown", **SLOWLY).live(600), 620),
+        *((lambda each=each: behaving(each, **SLOWLY).live(10), 10) for each in ("finish", "fail", "crash-loop")),
+        (lambda: Life().live(10).annotate(behavior="slow-shutdown").live(1), 41),
+    ],
+)
+def test_a_deleted_vmi_is_gone_when_its_guest_has_shut_down(deleted: Callable[[], Life], gone_at: float) -> None:
+    life = deleted()
     assert life.finalizers == [FINALIZER]
-    assert life.delete().live(3600).gone_at == 10
+    assert life.delete().gone_at is None
+    assert life.live(3600).gone_at == pytest.approx(gone_at, abs=0.01)
 
 
-def test_a_slow_shutdown_ends_at_once_if_the_annotation_is_removed() -> None:
-    life = behaving("slow-shutdown").live(10).delete().live(1).annotate(behavior=None).live(1)
-    assert life.gone_at == 11
+def test_a_shutdown_continues_after_a_restart_and_ends_at_once_if_the_annotation_is_removed() -> None:
+    going, hurried = (behaving("slow-shutdown").live(10).delete() for _ in range(2))
+    assert going.live(5).sleep(10).live(3600).gone_at == pytest.approx(40, abs=0.01)
+    assert hurried.live(1).annotate(behavior=None).live(1).gone_at == 11
 
 
 def test_foreign_finalizers_stay_and_the_vmi_still_ends() -> None:
@@ -250,51 +223,42 @@ def test_an_annotation_breaks_a_running_vmi_now(behavior: str, look: VMIState) -
     assert datetime.fromisoformat(transition) == CREATED + timedelta(seconds=600)
 
 
-@pytest.mark.parametrize("behavior", ["never-ready", "unknown"])
-def test_a_vmi_that_is_no_longer_broken_recovers(behavior: str) -> None:
-    life = behaving(behavior).live(600).annotate(behavior=None).live(10)
-    assert life.seen[-1] == (600.0, READY)
-
-
-@pytest.mark.parametrize("behavior", ["finish", "fail", "crash-loop"])
-def test_a_vmi_that_has_ended_stays_as_it_is(behavior: str) -> None:
+@pytest.mark.parametrize(
+    ("behavior", "change", "look"),
+    [
+        ("never-ready", {"behavior": None}, READY),
+        ("unknown", {"behavior": None}, READY),
+        # A VMI that has ended stays as it is, and a running VMI does not boot again.
+        *((each, {"behavior": None, "ready_after": "1ms"}, None) for each in ("finish", "fail", "crash-loop")),
+        ("normal", {"ready_after": "1h"}, None),
+        ("normal", {"behavior": "image-error"}, None),
+    ],
+)
+def test_a_vmi_that_is_no_longer_broken_recovers_and_never_boots_again(
+    behavior: str, change: dict[str, str | None], look: VMIState | None
+) -> None:
     life = behaving(behavior).live(600)
     seen = list(life.seen)
-    assert life.annotate(behavior=None, ready_after="1ms").live(600).seen == seen
-
-
-def test_a_running_vmi_does_not_boot_again() -> None:
-    life = behaving("normal").live(600)
-    seen = list(life.seen)
-    assert life.annotate(ready_after="1h").live(60).seen == seen
-    assert life.annotate(behavior="image-error").live(7200).seen == seen
-
-
-def test_a_running_vmi_can_be_made_to_shut_down_slowly() -> None:
-    life = Life().live(10).annotate(behavior="slow-shutdown").live(1)
-    assert life.finalizers == [FINALIZER]
-    assert life.delete().live(3600).gone_at == pytest.approx(41, abs=0.01)
+    assert life.annotate(**change).live(600).seen == (seen if look is None else [*seen, (600.0, look)])
 
 
 @pytest.mark.parametrize(
-    ("annotation", "text", "seen"),
+    ("annotation", "text"),
     [
-        (BEHAVIOR, "sleepy", [(0.3, READY)]),
-        (BEHAVIOR, "", [(0.3, READY)]),
-        (READY_AFTER, "soon", [(0.3, READY)]),
-        (READY_AFTER, "-2s", [(0.3, READY)]),
-        (READY_AFTER, "999999999999h", [(0.3, READY)]),
-        (SHUTDOWN_AFTER, "1 s", [(0.3, READY)]),
+        (BEHAVIOR, "sleepy"),
+        (BEHAVIOR, ""),
+        (READY_AFTER, "soon"),
+        (READY_AFTER, "-2s"),
+        (READY_AFTER, "999999999999h"),
+        (SHUTDOWN_AFTER, "1 s"),
     ],
 )
-def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(
-    annotation: str, text: str, seen: list[tuple[float, VMIState]]
-) -> None:
+def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(annotation: str, text: str) -> None:
     life = Life({annotation: text})
-    [warning] = next_step(life.vmi, life.now, life.first_seen).warnings
+    [warning] = read_settings({annotation: text}).warnings
     assert annotation in warning
     assert f'"{text}"' in warning
-    assert life.live(3600).seen == seen
+    assert life.live(3600).seen == [(0.3, READY)]
 
 
 def test_conditions_have_the_shape_of_kubevirts() -> None:
@@ -304,10 +268,6 @@ def test_conditions_have_the_shape_of_kubevirts() -> None:
     assert ready == {"type": "Ready", "status": "True", "lastTransitionTime": scheduled}
     assert (migratable["type"], migratable["status"]) == ("LiveMigratable", "False"), "the default network is a bridge"
     assert (storage["type"], storage["status"]) == ("StorageLiveMigratable", "True")
-    unready = behaving("never-ready").live(10).document["status"]["conditions"][0]
-    assert unready["status"] == "False"
-    assert unready["reason"] == "ContainersNotReady"
-    assert unready["message"]
 
 
 def test_a_condition_gets_a_new_time_with_a_new_reason_and_keeps_the_time_with_the_same_reason() -> None:

@@ -1,7 +1,5 @@
 """The sources of the control plane's programs. The directories, the release server and the Go toolchain are fakes."""
 
-from __future__ import annotations
-
 import fcntl
 import hashlib
 import io
@@ -129,32 +127,34 @@ def test_the_directory_that_the_user_names_comes_before_the_cache(machine: Machi
     machine.use_assets(*PROGRAMS)
     machine.put(machine.store, *PROGRAMS)
     assert machine.find() == {name: machine.assets / name for name in PROGRAMS}
+    (machine.assets / "etcd").chmod(0o644)
+    assert machine.find()["etcd"] == machine.store / "etcd", "the file is not executable"
 
 
+ALL = ", ".join(PROGRAMS)
+
+
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (
+            ("etcd", "kube-apiserver"),
+            "etcd, kube-apiserver from {assets}; kube-controller-manager from the cache ({store})",
+        ),
+        (
+            (),
+            f"{ALL} from the cache ({{store}}); {{assets}} has none of these programs",
+        ),
+    ],
+)
 def test_programs_that_the_users_directory_lacks_come_from_the_cache(
-    machine: Machine, capsys: pytest.CaptureFixture[str]
+    machine: Machine, capsys: pytest.CaptureFixture[str], names: tuple[str, ...], told: str
 ) -> None:
-    machine.use_assets("etcd", "kube-apiserver")
+    machine.use_assets(*names)
     machine.put(machine.store, *PROGRAMS)
     assert machine.find()["kube-controller-manager"] == machine.store / "kube-controller-manager"
-    assert capsys.readouterr().err.splitlines() == [
-        f"control plane: etcd, kube-apiserver from KUBEBUILDER_ASSETS ({machine.assets}); "
-        f"kube-controller-manager from the cache ({machine.store})"
-    ]
-
-
-def test_a_users_directory_without_programs_is_reported(machine: Machine, capsys: pytest.CaptureFixture[str]) -> None:
-    machine.use_assets()
-    machine.put(machine.store, *PROGRAMS)
-    machine.find()
-    assert f"KUBEBUILDER_ASSETS ({machine.assets}) has none of these programs" in capsys.readouterr().err
-
-
-def test_a_file_that_is_not_executable_is_not_used(machine: Machine) -> None:
-    machine.use_assets(*PROGRAMS)
-    machine.put(machine.store, *PROGRAMS)
-    (machine.assets / "etcd").chmod(0o644)
-    assert machine.find()["etcd"] == machine.store / "etcd"
+    line = told.format(assets=f"KUBEBUILDER_ASSETS ({machine.assets})", store=machine.store)
+    assert capsys.readouterr().err == f"control plane: {line}\n"
 
 
 def test_the_environment_sets_the_directory_of_the_cache(tmp_path: Path) -> None:

@@ -1,7 +1,5 @@
 """`vmherd sandbox up` and `down`, as a user types them."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import re
@@ -11,15 +9,13 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from controller import logs
 from sandbox import commands, simulator
 from sandbox.binaries import PROGRAMS, Binaries
-from sandbox.home import Home, State
-from sandbox.processes import ProcessRef, reference
+from sandbox.home import Home
 from sandbox.running import Simulate
 from sandbox.settings import SimulationSettings
 from tests.cluster import Kubectl
@@ -27,14 +23,6 @@ from tests.sandbox.patience import processes_about, wait_for
 
 SANDBOX = [sys.executable, "-m", "controller", "sandbox"]
 UP_WITHIN_S = 100
-FOR_CLUSTER = [pytest.mark.cluster, pytest.mark.usefixtures("control_plane_binaries")]
-
-
-def cluster(test: Any) -> Any:
-    """Mark a test that starts a sandbox."""
-    for mark in FOR_CLUSTER:
-        test = mark(test)
-    return test
 
 
 def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -113,37 +101,20 @@ def detached(background: Path) -> Path:
 
 
 @pytest.mark.cluster
-def test_up_prints_the_source_of_the_programs_and_how_to_use_the_sandbox(tmp_path: Path, detached: Path) -> None:
+def test_up_prints_how_to_use_a_sandbox_whose_kubeconfig_is_private_and_whose_vmis_are_simulated(
+    detached: Path,
+) -> None:
     output = (detached / "logs" / "sandbox.log").read_text()
     assert output.startswith("control plane: etcd, ")
     assert re.search(r"^the sandbox is ready after \d+\.\d s;", output, re.MULTILINE)
     assert f"export KUBECONFIG={detached}/kubeconfig\n" in output
     assert f"vmherd sandbox down --dir {detached}" in output
-
-
-@pytest.mark.cluster
-def test_the_kubeconfig_is_for_an_admin_and_only_its_owner_can_read_it(detached: Path) -> None:
-    kubeconfig = detached / "kubeconfig"
-    assert kubeconfig.stat().st_mode & 0o777 == 0o600
-    assert Kubectl(kubeconfig)("auth", "can-i", "*", "*").stdout == "yes\n"
-
-
-@pytest.mark.cluster
-def test_our_kinds_are_installed_from_the_start(detached: Path) -> None:
-    assert Kubectl(detached / "kubeconfig")("get", "vmirs,vmi,vm").returncode == 0
-
-
-@pytest.mark.cluster
-def test_vmis_are_simulated(detached: Path) -> None:
     kubectl = Kubectl(detached / "kubeconfig", "default")
-    kubectl.apply(
-        {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "metadata": {"name": "simulated"},
-            "spec": {"domain": {"devices": {}}},
-        }
-    )
+    assert (detached / "kubeconfig").stat().st_mode & 0o777 == 0o600
+    assert kubectl("auth", "can-i", "*", "*").stdout == "yes\n"
+    assert kubectl("get", "vmirs,vmi,vm").returncode == 0
+    vmi = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "simulated"}}
+    kubectl.apply({**vmi, "spec": {"domain": {"devices": {}}}})
     kubectl("wait", "--for=condition=Ready", "vmi/simulated", "--timeout=60s")
 
 
@@ -214,7 +185,8 @@ def test_ctrl_c_while_up_waits_for_the_background_process_stops_that_process(
     assert processes_about(directory) == []
 
 
-@cluster
+@pytest.mark.cluster
+@pytest.mark.usefixtures("control_plane_binaries")
 def test_a_sandbox_that_is_killed_takes_its_parts_with_it_and_can_be_started_again_until_ctrl_c(
     directory: Path, tmp_path: Path
 ) -> None:
@@ -232,7 +204,8 @@ def test_a_sandbox_that_is_killed_takes_its_parts_with_it_and_can_be_started_aga
     assert "Traceback" not in again.output.read_text()
 
 
-@cluster
+@pytest.mark.cluster
+@pytest.mark.usefixtures("control_plane_binaries")
 def test_a_part_that_ends_by_itself_ends_the_sandbox_with_a_clear_message(directory: Path, tmp_path: Path) -> None:
     up = Foreground(directory, tmp_path / "output")
     up.wait_until_ready()
@@ -294,13 +267,3 @@ def test_a_wrong_option_is_named(directory: Path, option: str) -> None:
 def test_down_of_a_directory_without_a_sandbox_is_one_clear_line(tmp_path: Path) -> None:
     done = run("down", "--dir", str(tmp_path))
     assert (done.returncode, done.stderr) == (1, f"vmherd: there is no sandbox in {tmp_path}\n")
-
-
-def test_down_does_not_stop_another_process_that_has_the_same_pid(tmp_path: Path) -> None:
-    home = Home(tmp_path / "sandbox")
-    home.prepare()
-    with subprocess.Popen(["/bin/sleep", "600"]) as stranger:
-        home.write_state(State(runner=ProcessRef(stranger.pid, "another-boot/1")))
-        assert run("down", "--dir", str(home.directory)).stdout == f"no sandbox runs in {home.directory}\n"
-        assert reference(stranger.pid).alive
-        stranger.kill()

@@ -1,7 +1,5 @@
 """The definitions that `vmherd sandbox conformance` makes for each mode."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

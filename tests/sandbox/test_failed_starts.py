@@ -1,7 +1,5 @@
 """VMs whose starts fail, or whose guests die later: the number of failures, and the delay of the next start."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

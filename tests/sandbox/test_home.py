@@ -1,7 +1,5 @@
 """The directory of a sandbox, without a control plane in it."""
 
-from __future__ import annotations
-
 import signal
 import subprocess
 from collections.abc import Iterator

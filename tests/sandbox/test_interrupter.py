@@ -1,7 +1,5 @@
 """A signal during the start of a sandbox is not lost, and it does not break Python's import system."""
 
-from __future__ import annotations
-
 import os
 import signal
 import sys

@@ -1,7 +1,5 @@
 """The loop of the simulator on the fake API server, with a cache that is out of date."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import suppress
 from typing import Any
@@ -9,10 +7,10 @@ from typing import Any
 import pytest
 
 from informers.meta import ObjectKey, controller_of
+from sandbox.conditions import adoption
 from sandbox.datavolumes import DATA_VOLUMES, SimulatedDataVolume
 from sandbox.kind_simulator import KindSimulator
-from sandbox.ownership import adoption_patch, controlled_by
-from sandbox.step import Change, Step
+from sandbox.step import Step
 from sandbox.vms import VMS, SimulatedVM
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
@@ -31,8 +29,7 @@ def adopt(server: FakeApiServer, vm: SimulatedVM) -> Step:
     disk: SimulatedDataVolume | None = server.find(DATA_VOLUMES, DISK)
     if disk is None or controller_of(disk.metadata) is not None:
         return Step()
-    patch = adoption_patch(disk.metadata, controlled_by(VMS, vm.metadata))
-    return Step(effects=(Change(DATA_VOLUMES, DISK.name, patch, adopts=True),))
+    return Step(effects=(adoption(DATA_VOLUMES, disk.metadata, VMS, vm.metadata, checked=True),))
 
 
 async def simulate(server: FakeApiServer, vms: CacheInformer) -> None:

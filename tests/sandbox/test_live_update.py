@@ -1,7 +1,5 @@
 """Changes of a running VM's spec. Some changes reach the running VMI at once, and others need a restart."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """VMIs that are paused by a user or by an I/O error."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox.settings import BEHAVIOR, DETAIL

@@ -1,14 +1,12 @@
 """Child processes and references to processes. The tests use real processes that only sleep."""
 
-from __future__ import annotations
-
 import asyncio
 import os
-import select
 import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -67,11 +65,10 @@ def runs_its_program(pid: int) -> bool:
 
 
 def ends_within(pid: int, seconds: float) -> bool:
-    handle = os.pidfd_open(pid)
-    try:
-        return bool(select.select([handle], [], [], seconds)[0])
-    finally:
-        os.close(handle)
+    process, give_up = reference(pid), time.monotonic() + seconds
+    while process.alive and time.monotonic() < give_up:
+        time.sleep(0.01)
+    return not process.alive
 
 
 def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> None:

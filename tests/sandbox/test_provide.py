@@ -1,7 +1,5 @@
 """Several processes share one cache of programs: `sandbox.provide`, and an installer that uses it."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The simulator produces the same sequences of VM and VMI events as the recordings of real KubeVirt."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -10,7 +8,7 @@ from informers.resource import Resource
 from sandbox.settings import SimulationSettings
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS
-from tests.sandbox.replay import Recording, Replay, Told, assert_same
+from tests.sandbox.replay import Recording, Replay, Told
 
 FULL = SimulationSettings(detail="full", ready_after_s=2.0)
 SHORT = SimulationSettings(detail="short", ready_after_s=2.0)
@@ -43,7 +41,7 @@ def played(name: str, settings: SimulationSettings = FULL) -> tuple[Recording, R
 @pytest.mark.parametrize("name", SETTLED)
 def test_the_full_sequence_of_events_is_the_recorded_one(name: str, resource: Resource[Any]) -> None:
     recording, replay = played(name)
-    assert_same(replay.story(resource), recording.story(resource))
+    assert replay.story(resource) == recording.story(resource)
 
 
 @pytest.mark.parametrize("resource", [VMS, VMIS], ids=lambda resource: resource.kind)
@@ -52,7 +50,7 @@ def test_a_vm_that_fails_again_and_again_shows_the_recorded_events(name: str, re
     recording, replay = played(name)
     recorded, simulated = recording.story(resource), replay.story(resource)
     assert len(simulated) >= len(recorded)
-    assert_same(simulated[: len(recorded)], recorded)
+    assert simulated[: len(recorded)] == recorded
 
 
 @pytest.mark.parametrize("name", [name for name in SETTLED if name != "vm-start"])

@@ -1,7 +1,5 @@
 """A sandbox whose control plane has no processes: each signal ends it in order."""
 
-from __future__ import annotations
-
 import os
 import signal
 import time

@@ -1,14 +1,11 @@
 """Simulated DataVolumes and PVCs on the fake API server."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
 
-from sandbox.claims import CLAIMS, PROTECTION
+from sandbox.claims import CLAIMS, PERSISTENT_VOLUMES, PROTECTION
 from sandbox.datavolumes import DATA_VOLUMES
-from sandbox.persistent_volumes import PERSISTENT_VOLUMES
 from sandbox.settings import BEHAVIOR, READY_AFTER, RESIZE, RESIZE_AFTER
 from sandbox.vmis import VMIS
 from sandbox.vms import VMS

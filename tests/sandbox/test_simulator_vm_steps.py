@@ -1,7 +1,5 @@
 """The life of a simulated VM on the fake API server: run strategies, storage and status."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 import pytest
@@ -13,6 +11,7 @@ from sandbox.datavolumes import DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER
 from sandbox.vmis import OBSERVED_VERSIONS, VMIS
 from sandbox.vms import FINALIZER, VMS
+from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines, vm_document
 
 STRATEGIES = ("Always", "RerunOnFailure", "Once", "Manual", "Halted")
@@ -56,29 +55,25 @@ def test_a_vmi_has_the_contents_of_the_template_and_belongs_to_its_vm() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "runs"),
-    [("Always", True), ("RerunOnFailure", True), ("Once", True), ("Manual", False), ("Halted", False)],
+    ("power", "runs"),
+    [
+        *(({"runStrategy": strategy}, True) for strategy in ("Always", "RerunOnFailure", "Once")),
+        *(({"runStrategy": strategy}, False) for strategy in ("Manual", "Halted")),
+        ({"running": True, "runStrategy": None}, True),
+        ({"running": False, "runStrategy": None}, False),
+        ({"running": None, "runStrategy": None}, False),
+    ],
 )
-def test_a_new_vm_is_started_as_its_strategy_says(strategy: str, runs: bool) -> None:
-    machines = Machines(vm_document(strategy=strategy)).live(10)
+def test_a_new_vm_gets_its_disks_and_is_started_as_its_strategy_says(power: Document, runs: bool) -> None:
+    document = vm_document(disks=["a"])
+    document["spec"] |= power
+    machines = Machines(document).live(0.2)
+    assert machines.word == "Provisioning"
+    machines.live(10)
+    assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Succeeded"
     assert (machines.document(VMIS) is not None) == runs
     assert machines.word == ("Running" if runs else "Stopped")
-    assert machines.status().get("ready") is (True if runs else None)
-    assert machines.status().get("created") is (True if runs else None)
-
-
-@pytest.mark.parametrize("strategy", ["Always", "RerunOnFailure", "Once"])
-def test_a_vm_is_started_after_it_has_waited_for_its_disks(strategy: str) -> None:
-    machines = Machines(vm_document(strategy=strategy, disks=["a"])).live(0.2)
-    assert machines.word == "Provisioning"
-    assert machines.live(5).word == "Running"
-
-
-@pytest.mark.parametrize(("running", "runs"), [(True, True), (False, False), (None, False)])
-def test_the_deprecated_field_running_decides_whether_a_vm_runs(running: bool | None, runs: bool) -> None:
-    document = vm_document()
-    document["spec"] |= {"running": running, "runStrategy": None}
-    assert (Machines(document).live(10).document(VMIS) is not None) == runs
+    assert machines.status().get("ready") is machines.status().get("created") is (True if runs else None)
 
 
 @pytest.mark.parametrize(
@@ -112,19 +107,13 @@ def test_a_deleted_vmi_is_created_again_under_always_and_once(strategy: str, com
 
 
 def test_a_vm_that_is_halted_loses_its_vmi_and_gets_a_new_one_when_it_runs_again() -> None:
-    machines = Machines(vm_document()).live(5)
+    machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"})).live(5)
     machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
+    assert machines.live(3).word == "Stopping"
     assert machines.live(5).document(VMIS) is None
     assert machines.word == "Stopped"
     machines.patch(VMS, "vm", {"spec": {"runStrategy": "Always"}})
     assert machines.live(5).word == "Running"
-
-
-def test_a_vm_with_a_slow_shutdown_is_stopping() -> None:
-    machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"})).live(5)
-    machines.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
-    assert machines.live(3).word == "Stopping"
-    assert machines.live(5).word == "Stopped"
 
 
 def test_a_manual_vm_is_started_and_stopped_on_request_and_the_request_is_removed() -> None:
@@ -140,26 +129,27 @@ def test_a_manual_vm_is_started_and_stopped_on_request_and_the_request_is_remove
 
 
 @pytest.mark.parametrize(
-    ("behavior", "word"),
+    ("behavior", "seconds", "word"),
     [
-        ("never-ready", "Running"),
-        ("image-error", "ImagePullBackOff"),
-        ("unschedulable", "ErrorUnschedulable"),
-        ("pvc-missing", "ErrorPvcNotFound"),
-        ("fail", "CrashLoopBackOff"),
+        ("never-ready", 20, "Running"),
+        ("image-error", 0.13, "ErrImagePull"),
+        ("image-error", 20, "ImagePullBackOff"),
+        ("unschedulable", 20, "ErrorUnschedulable"),
+        ("pvc-missing", 20, "ErrorPvcNotFound"),
+        ("fail", 20, "CrashLoopBackOff"),
+        ("datavolume-error", 20, "DataVolumeError"),
     ],
 )
-def test_the_printable_status_names_the_problem_and_the_vm_is_not_ready(behavior: str, word: str) -> None:
-    machines = asking(behavior).live(20)
+def test_the_printable_status_names_the_problem_and_the_vm_is_not_ready(
+    behavior: str, seconds: float, word: str
+) -> None:
+    machines = asking(behavior, disks=["a"] if behavior == "datavolume-error" else ()).live(seconds)
     assert machines.word == word
+    if behavior == "datavolume-error":
+        assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Failed"
+        assert machines.document(VMIS) is None
     assert "ready" not in machines.status()
     assert machines.status()["conditions"][0]["status"] == "False"
-
-
-def test_an_image_that_cannot_be_pulled_is_an_error_first() -> None:
-    machines = Machines(vm_document(annotations={BEHAVIOR: "image-error", READY_AFTER: "2s"}))
-    assert machines.live(0.6).word == "Starting"
-    assert machines.live(0.6).word == "ErrImagePull"
 
 
 def test_a_vm_has_the_conditions_of_its_vmi_with_their_times() -> None:
@@ -241,12 +231,6 @@ def test_a_vm_gets_its_data_volumes_first_and_is_provisioning_meanwhile() -> Non
         assert len([step for step in machines.steps if step == ("patch status", "DataVolume", disk)]) == 1
 
 
-def test_a_halted_vm_gets_its_data_volumes_too() -> None:
-    machines = Machines(vm_document(strategy="Halted", disks=["a"])).live(5)
-    assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Succeeded"
-    assert machines.word == "Stopped"
-
-
 def test_a_data_volume_that_lost_its_owner_is_adopted_by_the_next_vm_of_that_name() -> None:
     machines = Machines(vm_document(disks=["a"])).live(5)
     before = machines.uid(DATA_VOLUMES, "a"), machines.uid(CLAIMS, "a")
@@ -291,14 +275,6 @@ def test_a_data_volume_of_another_owner_is_used_and_not_adopted() -> None:
     assert machines.status("second")["printableStatus"] == "Running"
     [owner] = machines.get(DATA_VOLUMES, "a")["metadata"]["ownerReferences"]
     assert owner["name"] == "first"
-
-
-@pytest.mark.parametrize("behavior", ["datavolume-error"])
-def test_a_failed_data_volume_puts_its_vm_in_an_error_state(behavior: str) -> None:
-    machines = asking(behavior, disks=["a"]).live(5)
-    assert machines.get(DATA_VOLUMES, "a")["status"]["phase"] == "Failed"
-    assert machines.word == "DataVolumeError"
-    assert machines.document(VMIS) is None
 
 
 def test_a_vm_with_data_volumes_waits_until_their_kind_is_served_and_reports_it() -> None:

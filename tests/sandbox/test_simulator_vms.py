@@ -1,10 +1,10 @@
-"""VMs, DataVolumes and PVCs of the simulator on the real API server, as a user and a controller see them."""
-
-from __future__ import annotations
+"""The simulator on the real API server: what a user and a controller see, and the number of writes."""
 
 import asyncio
 import json
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
-from informers.errors import NotFound
-from informers.http.client import ApiClient, load_credentials, open_client
+from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
@@ -28,13 +28,13 @@ from sandbox.controlplane import ControlPlane
 from sandbox.datavolumes import DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
 from sandbox.step import Step
-from sandbox.vmis import VMIS, SimulatedVMI
-from sandbox.vms import FINALIZER, VMS
+from sandbox.vmis import VMIS, SimulatedVMI, VMIState
+from sandbox.vms import VMS
 from tests.cluster import running_plane
-from tests.integration.waits import steady
+from tests.controlplane.waits import steady
 from tests.sandbox.machines import vm_document
 from tests.sandbox.patience import until
-from tests.sandbox.replay import Recording, assert_same, told
+from tests.sandbox.replay import Recording, told
 
 PATIENCE_S = 60.0
 WATCHED_S = 3
@@ -118,62 +118,6 @@ async def playing(plane: ControlPlane, namespace: str, defaults: SimulationSetti
                 task.cancel()
 
 
-@pytest.mark.cluster
-async def test_a_vm_starts_as_its_run_strategy_says(control_plane: ControlPlane, namespace: str) -> None:
-    words = {"Always": "Running", "RerunOnFailure": "Running", "Once": "Running", "Manual": "Stopped"}
-    words["Halted"] = "Stopped"
-    running = [strategy.lower() for strategy, word in words.items() if word == "Running"]
-    async with playing(control_plane, namespace) as scene:
-        for strategy in words:
-            await scene.create(VMS, vm_document(strategy.lower(), strategy=strategy, labels={"app": "herd"}))
-        await scene.until(lambda: {each: scene.word(each.lower()) for each in words} == words)
-        for name in running:
-            await scene.until(lambda name=name: scene.get(VMIS, name) is not None)
-            assert scene.get(VMIS, name).metadata.labels["app"] == "herd"
-            assert scene.owner(VMIS, name) == scene.uid(VMS, name)
-        assert len(scene.informers[VMIS].store) == len(running)
-        await scene.until(lambda: all(scene.get(VMS, name).status.ready for name in running))
-
-
-@pytest.mark.cluster
-async def test_a_deleted_vmi_and_a_failed_vmi_are_started_again(control_plane: ControlPlane, namespace: str) -> None:
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document(strategy="Always"))
-        await scene.create(VMS, vm_document("rerun", "RerunOnFailure"))
-        await scene.until(lambda: scene.word() == scene.word("rerun") == "Running")
-        await scene.until(lambda: scene.uid(VMIS, "vm") and scene.uid(VMIS, "rerun"))
-        before = {name: scene.uid(VMIS, name) for name in ("vm", "rerun")}
-        await scene.delete(VMIS, "vm")
-        await scene.patch(VMIS, "rerun", {"status": {"phase": "Failed"}})
-        await scene.until(lambda: all(scene.uid(VMIS, name) not in (None, uid) for name, uid in before.items()))
-        await scene.until(lambda: scene.word() == scene.word("rerun") == "Running")
-
-
-@pytest.mark.cluster
-async def test_a_vm_is_started_and_stopped_by_a_user(control_plane: ControlPlane, namespace: str) -> None:
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document(strategy="Manual"))
-        await scene.until_it_is("Stopped")
-        await scene.patch(VMS, "vm", {"status": {"stateChangeRequests": [{"action": "Start"}]}}, "status")
-        await scene.until_it_is("Running")
-        await scene.patch(VMS, "vm", {"spec": {"runStrategy": "Halted"}})
-        await scene.until_it_has_gone(VMIS)
-        await scene.until_it_is("Stopped")
-
-
-@pytest.mark.cluster
-async def test_failed_starts_are_counted_and_end_with_their_cause(control_plane: ControlPlane, namespace: str) -> None:
-    annotations = {BEHAVIOR: "fail", READY_AFTER: "100ms", TIME_SCALE: "0.05"}
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document(annotations=annotations))
-        await scene.until_it_is("CrashLoopBackOff")
-        await scene.until(
-            lambda: (failure := scene.get(VMS).status.start_failure) is not None and failure.consecutive_fail_count >= 2
-        )
-        await scene.patch(VMS, "vm", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
-        await scene.until(lambda: scene.word() == "Running" and scene.get(VMS).status.start_failure is None)
-
-
 class InStep(simulator._Cluster):
     """A simulation on a busy machine: a VMI changes only after its VM shows the last change, so that no state is
     missed.
@@ -205,33 +149,7 @@ async def test_a_vm_shows_the_recorded_events_while_it_starts(
         lines = (await asyncio.to_thread(admin.send, "GET", watch)).splitlines()
         seen += [(event["type"], event["object"]) for event in map(json.loads, lines)]
     for resource in (VMS, VMIS):
-        assert_same(told([], seen, resource), recording.story(resource))
-
-
-@pytest.mark.cluster
-async def test_a_vm_is_removed_after_its_vmi_and_foreign_finalizers_stay(
-    control_plane: ControlPlane, namespace: str
-) -> None:
-    document = vm_document()
-    document["metadata"]["finalizers"] = ["example.org/a"]
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, document)
-        await scene.until_it_is("Running")
-        assert scene.get(VMS).metadata.finalizers == ("example.org/a", FINALIZER)
-        await scene.until(lambda: scene.get(VMIS) is not None)
-        # A foreign finalizer keeps the VMI until the test has looked.
-        held = [*scene.get(VMIS).metadata.finalizers, "example.org/b"]
-        await scene.patch(VMIS, "vm", {"metadata": {"finalizers": held}})
-        await scene.delete(VMS, "vm")
-        await scene.until_it_is("Terminating")
-        await scene.until(lambda: scene.get(VMIS).metadata.finalizers == ("example.org/b",))
-        assert scene.get(VMS).metadata.finalizers == ("example.org/a", FINALIZER)
-        await scene.patch(VMIS, "vm", {"metadata": {"finalizers": []}})
-        await scene.until(lambda: scene.get(VMS).metadata.finalizers == ("example.org/a",))
-        with pytest.raises(NotFound):
-            await scene.client.get(VMIS, ObjectKey(namespace, "vm"))
-        await scene.patch(VMS, "vm", {"metadata": {"finalizers": []}})
-        await scene.until_it_has_gone(VMS)
+        assert told([], seen, resource) == recording.story(resource)
 
 
 @pytest.mark.cluster
@@ -264,27 +182,6 @@ async def test_a_vm_that_is_deleted_with_orphan_leaves_its_objects(control_plane
 
 
 @pytest.mark.cluster
-async def test_disks_without_an_owner_are_adopted_by_the_next_vm(control_plane: ControlPlane, namespace: str) -> None:
-    document = vm_document(disks=["a"])
-    document["metadata"]["finalizers"] = ["example.org/a"]
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, document)
-        await scene.until_it_is("Running")
-        await scene.until(lambda: scene.uid(DATA_VOLUMES, "a") and scene.uid(CLAIMS, "a"))
-        first, before = scene.uid(VMS), (scene.uid(DATA_VOLUMES, "a"), scene.uid(CLAIMS, "a"))
-        await scene.delete(VMS, "vm")
-        await scene.until_it_is("Terminating")
-        await scene.patch(DATA_VOLUMES, "a", {"metadata": {"ownerReferences": []}})
-        await scene.patch(VMS, "vm", {"metadata": {"finalizers": []}})
-        await scene.until_it_has_gone(VMS)
-        await scene.create(VMS, vm_document(disks=["a"]))
-        await scene.until_it_is("Running")
-        assert scene.uid(VMS) != first
-        assert (scene.uid(DATA_VOLUMES, "a"), scene.uid(CLAIMS, "a")) == before
-        await scene.until(lambda: scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS))
-
-
-@pytest.mark.cluster
 async def test_a_vm_waits_for_a_pvc_that_does_not_exist(control_plane: ControlPlane, namespace: str) -> None:
     volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "later"}}]
     spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
@@ -303,23 +200,11 @@ async def test_a_vm_waits_for_a_pvc_that_does_not_exist(control_plane: ControlPl
 
 
 @pytest.mark.cluster
-async def test_the_printable_status_names_the_problem_of_a_vm(control_plane: ControlPlane, namespace: str) -> None:
-    words = {
-        "image-error": "ImagePullBackOff",
-        "unschedulable": "ErrorUnschedulable",
-        "pvc-missing": "ErrorPvcNotFound",
-        "datavolume-error": "DataVolumeError",
-    }
-    async with playing(control_plane, namespace) as scene:
-        for behavior in words:
-            await scene.create(VMS, vm_document(behavior, annotations={BEHAVIOR: behavior}, disks=[f"{behavior}-0"]))
-        await scene.until(lambda: {name: scene.word(name) for name in words} == words)
-        assert not any(scene.get(VMS, name).status.ready for name in words)
-
-
-@pytest.mark.cluster
 async def test_a_simulator_that_is_started_again_continues(control_plane: ControlPlane, namespace: str) -> None:
+    failing = {BEHAVIOR: "fail", READY_AFTER: "100ms", TIME_SCALE: "0.01"}
     async with playing(control_plane, namespace) as scene:
+        await scene.create(VMS, vm_document("failing", annotations=failing))
+        await scene.until_it_is("CrashLoopBackOff", "failing")
         await scene.create(VMS, vm_document("up", disks=["a"]))
         await scene.create(VMS, vm_document("down", strategy="Once", annotations={SHUTDOWN_AFTER: "1s"}))
         await scene.until(lambda: scene.word("up") == scene.word("down") == "Running" and scene.uid(VMIS, "up"))
@@ -332,6 +217,76 @@ async def test_a_simulator_that_is_started_again_continues(control_plane: Contro
         await scene.until_it_has_gone(VMS, "down")
         await scene.until(lambda: scene.get(VMIS, "up") is not None)
         assert scene.uid(VMIS, "up") == before
+        # With a time scale of 1, the fourth failure would be minutes away.
+        await scene.until(lambda: failed_starts(scene, "failing") >= 4)
+        await scene.patch(VMS, "failing", {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}})
+        await scene.until(lambda: scene.word("failing") == "Running" and failed_starts(scene, "failing") == 0)
+
+
+def failed_starts(scene: Scene, name: str) -> int:
+    failure = scene.get(VMS, name).status.start_failure
+    return 0 if failure is None else failure.consecutive_fail_count
+
+
+def vmi_document(name: str, **annotations: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "annotations": annotations}, "spec": {"domain": {"devices": {}}}}
+
+
+def is_ready(scene: Scene, *names: str) -> bool:
+    return all((vmi := scene.get(VMIS, name)) is not None and vmi.state == VMIState("Running") for name in names)
+
+
+@pytest.mark.cluster
+async def test_a_vmi_becomes_ready_with_one_write_and_is_removed_with_another(
+    control_plane: ControlPlane, namespace: str
+) -> None:
+    names, since = [f"vmi-{number}" for number in range(20)], control_plane.audit_position()
+    async with playing(control_plane, namespace) as scene:
+        for name in names:
+            await scene.create(VMIS, vmi_document(name))
+        await scene.until(lambda: is_ready(scene, *names))
+        for name in names:
+            await scene.delete(VMIS, name)
+        await scene.until(lambda: len(scene.informers[VMIS].store) == 0)
+        await asyncio.to_thread(steady, lambda: writes_in(control_plane, namespace, since), for_s=1.0)
+    assert writes_in(control_plane, namespace, since) == {("patch", VMIS.plural, "", 200): 2 * len(names)}
+
+
+@pytest.mark.cluster
+async def test_the_simulator_survives_an_outage_of_the_api_server(control_plane: ControlPlane, namespace: str) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMIS, vmi_document("booting", **{READY_AFTER: "3s"}))
+        await scene.until(lambda: scene.phase(VMIS, "booting"))
+        await asyncio.to_thread(control_plane.stop_apiserver)
+        await asyncio.sleep(2)
+        await asyncio.to_thread(control_plane.start_apiserver)
+        await scene.until(lambda: is_ready(scene, "booting"))
+        await scene.create(VMIS, vmi_document("new"))
+        await scene.until(lambda: is_ready(scene, "new"))
+
+
+@pytest.mark.cluster
+async def test_a_name_that_is_used_again_is_another_vmi(control_plane: ControlPlane, namespace: str) -> None:
+    async with playing(control_plane, namespace) as scene:
+        await scene.create(VMIS, vmi_document("again", **{BEHAVIOR: "fail"}))
+        await scene.until(lambda: scene.phase(VMIS, "again") == "Failed")
+        await scene.delete(VMIS, "again")
+        await scene.until_it_has_gone(VMIS, "again")
+        await scene.create(VMIS, vmi_document("again"))
+        await scene.until(lambda: is_ready(scene, "again"))
+
+
+@pytest.mark.cluster
+async def test_a_mistake_in_a_template_is_reported_once(control_plane: ControlPlane, namespace: str) -> None:
+    names = [f"vmi-{number}" for number in range(5)]
+    with capture_logs() as lines:
+        async with playing(control_plane, namespace) as scene:
+            for name in names:
+                await scene.create(VMIS, vmi_document(name, **{READY_AFTER: "soon"}))
+            await scene.until(lambda: is_ready(scene, *names))
+    [line] = [line for line in lines if line["event"] == "annotation ignored"]
+    assert '"soon"' in line["why"]
+    assert READY_AFTER in line["why"]
 
 
 def writes_in(plane: ControlPlane, namespace: str, since: int) -> Counter[tuple[str, str, str, int]]:
@@ -391,3 +346,13 @@ async def test_data_volumes_are_used_as_soon_as_their_kind_is_served(plane_witho
         await scene.until_it_is("Running", "waiting")
         await scene.until(lambda: scene.get(DATA_VOLUMES, "a") is not None)
         assert scene.owner(DATA_VOLUMES, "a") == scene.uid(VMS, "waiting")
+
+
+async def test_a_missing_kubeconfig_is_an_error_of_one_line() -> None:
+    with pytest.raises(ConfigurationError):
+        await simulator.run("no-such-file")
+    command = [sys.executable, "-m", "sandbox.simulator", "--kubeconfig", "no-such-file"]
+    done = await asyncio.to_thread(subprocess.run, command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr.startswith("error: ")
+    assert done.stderr.count("\n") == 1

@@ -1,7 +1,5 @@
 """The order in which the control plane starts. The test uses no programs and no clock."""
 
-from __future__ import annotations
-
 import itertools
 from pathlib import Path
 from types import SimpleNamespace
@@ -38,7 +36,7 @@ def test_crds_are_installed_while_the_api_server_creates_its_roles(
     server, ticks = SlowServer(), itertools.count()
     monkeypatch.setattr(controlplane, "Admin", lambda _: server)
     monkeypatch.setattr(controlplane.crds, "install", server.install)
-    monkeypatch.setattr(controlplane.storage_classes, "install", lambda _: server.steps.append(CLASSES))
+    monkeypatch.setattr(controlplane, "install_storage_classes", lambda _: server.steps.append(CLASSES))
     monkeypatch.setattr(controlplane, "time", SimpleNamespace(monotonic=lambda: next(ticks), sleep=lambda _: None))
     monkeypatch.setattr(ControlPlane, "start_component", lambda _, name: server.steps.append(name))
     monkeypatch.setattr(ControlPlane, "failed", lambda _: "")

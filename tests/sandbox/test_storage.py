@@ -1,18 +1,15 @@
 """The storage classes and quotas of a sandbox, as the API server and kube-controller-manager enforce them."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from typing import Any
 
 import pytest
 
-from sandbox.controlplane import ControlPlane
-from sandbox.storage_classes import FIXED_SIZE, STANDARD
+from sandbox.controlplane import FIXED_SIZE, STANDARD, ControlPlane
 from tests.cluster import Kubectl
-from tests.integration.pool_namespace import simulator
-from tests.integration.waits import eventually
+from tests.controlplane.programs import simulator
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 

@@ -1,7 +1,5 @@
 """Simulated DataVolumes that wait for a VMI, and DataVolumes that CDI deletes after their success."""
 
-from __future__ import annotations
-
 import pytest
 
 from sandbox.claims import CLAIMS, WAITING_PHASE

@@ -7,23 +7,16 @@ URL, which needs no web server.
 from __future__ import annotations
 
 import base64
+import json
 import re
-import tomllib
+from collections.abc import Iterable
 
-from msgspec import Struct
+from tools.chart.values import Default, Value
+from tools.reference.markdown import code, table
+from tools.release.project import Project
 
 PREFIX = "data:image/svg+xml;base64,"
 MARKER = "@VERSION@"
-
-
-class Facts(Struct, frozen=True):
-    version: str
-    home: str
-
-
-def facts(pyproject: str) -> Facts:
-    project = tomllib.loads(pyproject)["project"]
-    return Facts(project["version"], project["urls"]["Homepage"])
 
 
 def with_icon(about: str, picture: bytes) -> str:
@@ -31,7 +24,7 @@ def with_icon(about: str, picture: bytes) -> str:
     return _replaced(about, r"^icon: .*$", f"icon: {PREFIX}{base64.b64encode(picture).decode()}", "icon")
 
 
-def with_facts(about: str, known: Facts) -> str:
+def with_facts(about: str, known: Project) -> str:
     """Return the text of `Chart.yaml` with the version and the address of the project."""
     for field in ("version", "appVersion"):
         about = _replaced(about, rf"^{field}: .*$", f"{field}: {known.version}", field)
@@ -40,7 +33,7 @@ def with_facts(about: str, known: Facts) -> str:
     return _replaced(about, r"^    url: .*$", f"    url: {known.home}", "address of a maintainer")
 
 
-def dockerfile(text: str, known: Facts) -> str:
+def dockerfile(text: str, known: Project) -> str:
     """Return the text of the Dockerfile with the version as its default."""
     return _replaced(text, r"^ARG VERSION=.*$", f"ARG VERSION={known.version}", "ARG VERSION")
 
@@ -50,3 +43,22 @@ def _replaced(text: str, line: str, new: str, name: str) -> str:
     if count != 1:
         raise ValueError(f"there is no line with an {name}" if not count else f"there are {count} lines with an {name}")
     return changed
+
+
+VALUES = "<!-- values -->\n"
+LONGEST_DEFAULT = 60
+
+
+def readme(prose: str, values: Iterable[Value]) -> str:
+    """Return the text `prose`, with the table of values instead of the marker."""
+    before, marker, after = prose.partition(VALUES)
+    if not marker:
+        raise ValueError(f"tools/chart/README.md.in has no line {VALUES.strip()}")
+    rows = [(code(value.name), _shown(value.default), value.text) for value in values]
+    return before + table(("value", "default", "description"), rows) + after
+
+
+def _shown(default: Default) -> str:
+    """Return the default as JSON, or a reference to `values.yaml` if the default is long."""
+    shown = json.dumps(default)
+    return code(shown) if len(shown) <= LONGEST_DEFAULT else "see `values.yaml`"

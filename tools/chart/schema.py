@@ -48,8 +48,6 @@ ALERT: Schema = {
 }
 
 MONITOR: Mapping[str, Schema] = {
-    "labels": STRING_MAP,
-    "annotations": STRING_MAP,
     "interval": pattern(r"^([0-9]+(ms|s|m|h))*$"),
     "scrapeTimeout": pattern(r"^([0-9]+(ms|s|m|h))*$"),
     "authorization": {"type": "object"},
@@ -58,26 +56,18 @@ MONITOR: Mapping[str, Schema] = {
 }
 
 REFINED: Mapping[str, Schema] = {
-    "metrics.prometheusRule.labels": STRING_MAP,
-    "metrics.prometheusRule.annotations": STRING_MAP,
-    "metrics.dashboards.labels": STRING_MAP,
-    "metrics.dashboards.annotations": STRING_MAP,
-    "metrics.prometheusRule.alertLabels": STRING_MAP,
     "metrics.prometheusRule.alerts": {"type": "object", "additionalProperties": ALERT},
     "metrics.prometheusRule.runbookUrl": pattern("^(https?://.+)?$"),
     "mode": one_of("auto", "standalone", "takeover", "alongside"),
     "platform": one_of("auto", "kubernetes", "openshift"),
     "global.imagePullSecrets": PULL_SECRETS,
     "secondWriterCheck.kubevirtNamespace": pattern(f"^({NAMESPACE})?$"),
-    "crds.annotations": STRING_MAP,
     "watchNamespaces": {"type": "array", "items": pattern(f"^{NAMESPACE}$"), "uniqueItems": True},
     "image.repository": {"type": "string", "minLength": 1},
     "image.digest": pattern(r"^(sha256:[0-9a-f]{64})?$"),
     "image.pullPolicy": one_of("Always", "IfNotPresent", "Never"),
     "imagePullSecrets": PULL_SECRETS,
     "namespaceOverride": pattern(f"^({NAMESPACE})?$"),
-    "commonLabels": STRING_MAP,
-    "commonAnnotations": STRING_MAP,
     "replicaCount": COUNT,
     "leaderElection.leaseDuration": WHOLE_SECONDS,
     "leaderElection.renewDeadline": DURATION,
@@ -102,15 +92,10 @@ REFINED: Mapping[str, Schema] = {
     "extraContainers": OBJECTS,
     "extraInitContainers": OBJECTS,
     "extraObjects": OBJECTS,
-    "serviceAccount.annotations": STRING_MAP,
-    "serviceAccount.labels": STRING_MAP,
     "rbac.userRoles": one_of("auto", "cluster", "namespaces", "none"),
     "healthPort": PORT,
     "terminationGracePeriodSeconds": COUNT,
     "revisionHistoryLimit": COUNT,
-    "deploymentAnnotations": STRING_MAP,
-    "podAnnotations": STRING_MAP,
-    "podLabels": STRING_MAP,
     "nodeSelector": STRING_MAP,
     "tolerations": OBJECTS,
     "topologySpreadConstraints": OBJECTS,
@@ -125,8 +110,6 @@ REFINED: Mapping[str, Schema] = {
     "networkPolicy.extraEgress": OBJECTS,
     "networkPolicy.extraIngress": OBJECTS,
     "metrics.port": PORT,
-    "metrics.service.annotations": STRING_MAP,
-    "metrics.service.labels": STRING_MAP,
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
 }
@@ -181,6 +164,6 @@ def _type_of(name: str, default: Default) -> Schema:
         case str():
             return {"type": "string"}
         case dict():
-            return {"type": "object"}
+            return STRING_MAP if name.lower().endswith(("labels", "annotations")) else {"type": "object"}
         case _:
             raise Unknown(f"{name}: the type of the default {default!r} is unknown: add the value to REFINED")

@@ -8,51 +8,26 @@ pictures.
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 
 from sandbox.binaries import BinariesUnavailable
 from sandbox.controlplane import ControlPlaneError
 from sandbox.demo.cluster import DemoFailed
-from tools.pictures.run import WIDTH, Shots, take
-from tools.pictures.terminal import svg, width_of
+from tools import generated
+from tools.pictures.run import WIDTH, Shots, svg, take, width_of
 
-ROOT = Path(__file__).resolve().parents[2]
-IMAGES = ROOT / "docs" / "images"
+IMAGES = generated.ROOT / "docs" / "images"
 
 
-def pictures(shots: Shots) -> dict[str, str]:
-    """Return the content of each picture by its file name."""
+def pictures(shots: Shots) -> dict[Path, str]:
+    """Return the content of each picture."""
     return {
-        "demo.svg": svg(shots.demo, title="vmherd demo", name="demo", width=WIDTH),
-        "tree.svg": svg(shots.tree, title="kubectl vmherd tree", name="tree", width=width_of(shots.tree)),
-        "why.svg": svg(shots.why, title="kubectl vmherd why", name="why", width=width_of(shots.why)),
+        IMAGES / "demo.svg": svg(shots.demo, title="vmherd demo", name="demo", width=WIDTH),
+        IMAGES / "tree.svg": svg(shots.tree, title="kubectl vmherd tree", name="tree", width=width_of(shots.tree)),
+        IMAGES / "why.svg": svg(shots.why, title="kubectl vmherd why", name="why", width=width_of(shots.why)),
     }
 
 
-def main(arguments: Sequence[str]) -> int:
-    """Return the exit code: 0 if all pictures are up to date, 1 if not, 2 for a wrong argument."""
-    if arguments not in ([], ["--check"]):
-        print(f"pictures: expected --check or no argument, got {' '.join(arguments)}", file=sys.stderr)
-        return 2
-    try:
-        made = pictures(take())
-    except (BinariesUnavailable, ControlPlaneError, DemoFailed) as error:
-        print(f"pictures: {error}", file=sys.stderr)
-        return 1
-    stale = [
-        name for name, text in made.items() if not (IMAGES / name).is_file() or (IMAGES / name).read_text() != text
-    ]
-    if arguments:
-        for name in stale:
-            print(f"docs/images/{name} is out of date: run `make pictures`", file=sys.stderr)
-        return int(bool(stale))
-    IMAGES.mkdir(exist_ok=True)
-    for name in stale:
-        (IMAGES / name).write_text(made[name])
-        print(f"wrote docs/images/{name}")
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    failures = (BinariesUnavailable, ControlPlaneError, DemoFailed)
+    sys.exit(generated.main(sys.argv[1:], lambda: pictures(take()), "make pictures", failures))

@@ -1,21 +1,22 @@
-"""Runs the demo until an update has stopped at a bad image, and takes what the terminal shows."""
+"""Runs the demo until an update has stopped at a bad image, takes what the terminal shows, and draws it as SVG."""
 
 from __future__ import annotations
 
+import io
+import re
 import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
 from msgspec import Struct
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
 from rich.text import Text
 
 from controller.kinds import POOLS
-from plugin.views.colours import coloured_column, coloured_topic
+from plugin.views.tables import coloured_column, coloured_topic
 from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster, until
-from sandbox.demo.examples import POOL, POOL_EXAMPLE, SET_EXAMPLE, Command
-from sandbox.demo.experiments import EXPERIMENTS, Experiment
+from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET_EXAMPLE, Command, Experiment
 from sandbox.demo.hints import Report, draw_hints, joined
 from sandbox.demo.runner import Runner, as_process, environment, one_line, running_experiments
 from sandbox.demo.status import is_complete, status_of
@@ -114,3 +115,23 @@ def _typed(verb: str, output: Iterable[str]) -> Text:
     """Return the command and its output, as a terminal shows them."""
     lines = [Text(f"$ {joined([_command(verb)])}", style="bold"), *map(Text.from_ansi, output)]
     return Text("\n").join(lines)
+
+
+FONT_FACE: Final = re.compile(r"\s*@font-face \{.*?\}", re.DOTALL)
+"""rich's SVG loads a font from the internet. A page must not do so, and every viewer has a monospace font."""
+
+
+def width_of(text: Text) -> int:
+    """Return the width of a terminal in which no line of the text is broken."""
+    return max(map(len, text.plain.splitlines()), default=0) + 1
+
+
+def svg(content: RenderableType, *, title: str, name: str, width: int) -> str:
+    """Return the picture of a terminal of this width. The ids in the picture contain `name`."""
+    console = Console(
+        record=True, width=width, height=1000, file=io.StringIO(), force_terminal=True, color_system="truecolor"
+    )
+    console.print(content, soft_wrap=False)
+    drawn = console.export_svg(title=title, unique_id=f"vmherd-{name}")
+    lines = FONT_FACE.sub("", drawn).splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"

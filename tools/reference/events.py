@@ -10,8 +10,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from tools.reference.event_texts import EVENTS
-from tools.reference.markdown import code, generated, table
+from tools.reference.markdown import code, generated, sections, table
 
 PROSE = """
 Events of sets have the source `virtualmachineinstancereplicaset-controller`, and Events of pools have the source
@@ -20,11 +19,13 @@ combined into one with a count, and the number of Events for each object is limi
 every action.
 """
 HEADER: Final = ("reason", "type", "on", "meaning", "what to do")
-WRITE: Final = re.compile(r"(?:Successful|Failed)[A-Z][A-Za-z]+|VirtualMachineFailure")
-"""The reason of an Event about a write, or about a condition. The code chooses such a reason from a table."""
+WRITE: Final = re.compile(r"(?:Successful|Failed)[A-Z][A-Za-z]+|[A-Z][a-z]+Held|VirtualMachineFailure")
+"""The reason of an Event about a write or a condition, or a write that waits. The code chooses it from a table."""
 
 OPPOSITE: Final = re.compile(r"Successful(Create|Delete|Update)")
 """The reason of a write that can fail. The reason of the failure has `Failed` in place of `Successful`."""
+
+SOURCE: Final = Path(__file__).with_name("events.md.in")
 
 OWNERS: Final[Mapping[str, str]] = {"pool": "pools", "replicaset": "sets", "replicas": "both", "takeover": "the lease"}
 """For each folder of the controller, the objects that have the Events of the folder."""
@@ -32,6 +33,24 @@ OWNERS: Final[Mapping[str, str]] = {"pool": "pools", "replicaset": "sets", "repl
 
 class Undescribed(ValueError):
     """The reasons in the code and the reasons with a text differ. `str()` lists the reasons."""
+
+
+class Text(Struct, frozen=True):
+    """The meaning of an Event, and what to do. `when` tells Events of the same reason apart, or is empty."""
+
+    reason: str
+    when: str
+    meaning: str
+    remedy: str
+
+
+def read_texts(source: str) -> list[Text]:
+    """Return the handwritten texts. Each has a heading, a paragraph about the meaning, and one about the remedy."""
+    texts = []
+    for heading, meaning, remedy in sections(source):
+        reason, _, when = heading.partition(", ")
+        texts.append(Text(reason, when, meaning, remedy))
+    return texts
 
 
 class Reason(Struct, frozen=True):
@@ -43,12 +62,13 @@ class Reason(Struct, frozen=True):
 def page(controller: Path) -> str:
     """Return the page. Raises Undescribed."""
     found = reasons(controller)
-    described = {text.reason for text in EVENTS}
+    texts = read_texts(SOURCE.read_text())
+    described = {text.reason for text in texts}
     if found.keys() != described:
         different = sorted(found.keys() ^ described)
-        raise Undescribed(f"in only one of the code and tools/reference/event_texts.py: {different}")
+        raise Undescribed(f"in only one of the code and tools/reference/{SOURCE.name}: {different}")
     rows = []
-    for text in EVENTS:
+    for text in texts:
         reason = found[text.reason]
         name = code(text.reason) + (f", {text.when}" if text.when else "")
         rows.append((name, "Warning" if reason.warning else "Normal", reason.owner, text.meaning, text.remedy))
@@ -94,7 +114,7 @@ def _reasons_in(tree: ast.Module, constants: Mapping[str, str]) -> Iterator[tupl
                     yield constants[constant], warning
     for node in ast.walk(tree):
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and WRITE.fullmatch(node.value):
-            yield node.value, "Fail" in node.value
+            yield node.value, "Successful" not in node.value
             if OPPOSITE.fullmatch(node.value):
                 yield node.value.replace("Successful", "Failed"), True
 

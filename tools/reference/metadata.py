@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Final
+from pathlib import Path
+from typing import Final, NamedTuple
 
 from controller.kubevirt import annotations as names
-from controller.replicas.catalogue import CATALOGUE, Annotation, Place, Writer
-from tools.reference.markdown import code, generated, table
-from tools.reference.texts import LABELS
+from controller.replicas.catalogue import CATALOGUE, OPAQUE, Annotation, Place
+from tools.reference.markdown import code, generated, sections, table
 
 PROSE = """
 The API server denies wrong annotations on sets and pools, and warns about wrong annotations on VMs and VMIs, if the
@@ -17,6 +17,13 @@ unknown, if it is on an object where it has no effect, or if its value is not va
 annotation, and reports it: in the Event `InvalidAnnotation`, in the column PROBLEM, and in `kubectl vmherd why`.
 [The sandbox](../sandbox.md) has annotations of its own, which start with `sim.vmherd.dev/`.
 """
+LABELS: Final = {
+    "vmherd.dev/template-hash": ("VMIs and ControllerRevisions of a set", "the hash of the template"),
+    "vmherd.dev/pool-uid": ("ControllerRevisions of a pool", "the pool that created the revision"),
+}
+"""For each label: the objects that have it, and its meaning."""
+
+SOURCE: Final = Path(__file__).with_name("annotations.md.in")
 HEADER: Final = ("annotation", "on", "value", "meaning", "with another value")
 
 
@@ -24,17 +31,35 @@ class Undescribed(ValueError):
     """The names in the code and the names with a text differ. `str()` lists the names."""
 
 
+class Text(NamedTuple):
+    """The meaning of an annotation, and an example of its value, or "" if only vmherd writes it."""
+
+    example: str
+    meaning: str
+
+
+def read_texts() -> dict[str, Text]:
+    """Return the text of each annotation in `SOURCE`, by name."""
+    texts = {}
+    for heading, meaning in sections(SOURCE.read_text()):
+        name, _, example = heading.partition(": ")
+        texts[name] = Text(example.strip('"'), meaning)
+    return texts
+
+
 def page() -> str:
     """Return the page. Raises Undescribed."""
-    described = {each.name for each in (*CATALOGUE, *LABELS)}
-    if described != known_names():
-        raise Undescribed(f"in only one of the code, the catalogue and the texts: {sorted(described ^ known_names())}")
-    of_users = [each for each in CATALOGUE if each.writer is not Writer.CONTROLLER]
-    of_vms = _table(each for each in of_users if Place.VM in each.on)
-    of_owners = _table(each for each in of_users if Place.VM not in each.on)
-    written = [(code(each.name), each.on, f"label: {each.meaning}") for each in LABELS]
+    texts = read_texts()
+    listed = {each.name for each in CATALOGUE}
+    described = texts.keys() | LABELS.keys()
+    if different := (described ^ known_names()) | (texts.keys() ^ listed):
+        raise Undescribed(f"in only one of the code, the catalogue and the texts: {sorted(different)}")
+    of_users = [each for each in CATALOGUE if each.value != OPAQUE]
+    of_vms = _table(texts, [each for each in of_users if Place.VM in each.on])
+    of_owners = _table(texts, [each for each in of_users if Place.VM not in each.on])
+    written = [(code(name), on, f"label: {meaning}") for name, (on, meaning) in LABELS.items()]
     written += [
-        (code(each.name), ", ".join(each.on), each.meaning) for each in CATALOGUE if each.writer is Writer.CONTROLLER
+        (code(each.name), ", ".join(each.on), texts[each.name].meaning) for each in CATALOGUE if each.value == OPAQUE
     ]
     return "\n".join(
         (
@@ -54,11 +79,10 @@ def known_names() -> set[str]:
     return found - {names.PREFIX}
 
 
-def _table(annotations: Iterable[Annotation]) -> str:
-    return table(
-        HEADER,
-        [
-            (code(f'{each.name}: "{each.example}"'), ", ".join(each.on), each.value.form, each.meaning, each.otherwise)
-            for each in annotations
-        ],
-    )
+def _table(texts: Mapping[str, Text], annotations: Iterable[Annotation]) -> str:
+    rows = []
+    for each in annotations:
+        text = texts[each.name]
+        named = code(f'{each.name}: "{text.example}"')
+        rows.append((named, ", ".join(each.on), each.value.form, text.meaning, each.otherwise))
+    return table(HEADER, rows)

@@ -1,8 +1,8 @@
 """The list of the pages, and their content.
 
 docs/reference/api.md          from the CRDs in manifests/crds/
-docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/texts.py
-docs/reference/events.md       from the reasons in controller/ and tools/reference/texts.py
+docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/annotations.md.in
+docs/reference/events.md       from the reasons in controller/ and tools/reference/events.md.in
 docs/reference/flags.md        from the commands of the program
 """
 
@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from tools.generated import ROOT
 from tools.reference import api, events, flags, metadata
 
-ROOT = Path(__file__).resolve().parents[2]
 FOLDER = ROOT / "docs" / "reference"
 
 

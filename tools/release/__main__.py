@@ -13,9 +13,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tools.chart.helm import HelmMissing
-from tools.release import archives, chart, evidence, image, krew, notes, packages, sbom, trial, zipapp
-from tools.release.project import ROOT, Commit, Project, Refused, check, read_project, tag
-from tools.release.running import Failed, run
+from tools.release import archives, evidence, krew, packages, sbom, trial, zipapp
+from tools.release.project import ROOT, Commit, Failed, Project, Refused, check, read_project, run, tag
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -53,10 +52,10 @@ def make(root: Path, tools: Path, commit: Commit, scratch: Path) -> dict[str, by
     plugin = zipapp.make(tools, wheel, lock, _new(scratch / "wheels"), commit.time)
     files |= {zipapp.NAME: plugin, **krew.files(project, plugin, (source / "LICENSE").read_bytes(), commit.time)}
     say(f"made the plugin as a zipapp, {len(plugin) / 1e6:.1f} MB, and for krew")
-    files |= chart.package(project, commit, source, _new(scratch / "chart"))
+    files |= packages.chart(project, commit, source, _new(scratch / "chart"))
     say("made the chart package")
     files |= {
-        f"{project.name}-{project.version}-image.tar.gz": image.context(tree, commit.time),
+        f"{project.name}-{project.version}-image.tar.gz": packages.image_context(tree, commit.time),
         **sbom.of_release(tools, project, commit, source, scratch),
     }
     say("made the lists of packages, and checked them against the schema of CycloneDX")
@@ -68,7 +67,7 @@ def with_evidence(project: Project, commit: Commit, files: dict[str, bytes], sou
     pins = {f".ci/{path.name}": path.read_bytes() for path in (source / ".ci").glob("requirements-*.txt")}
     proof = evidence.provenance(project, commit, files, pins)
     files = files | {evidence.PROVENANCE: proof}
-    files |= {"RELEASE_NOTES.md": notes.text(project, commit, files).encode()}
+    files |= {"RELEASE_NOTES.md": evidence.release_notes(project, commit, files).encode()}
     return files | {evidence.SUMS: evidence.sums(files)}
 
 

@@ -13,8 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from tools.release.project import Commit, Project
-from tools.release.running import run
+from tools.release.project import Commit, Project, run
 
 SPECIFICATION = "1.6"
 BASE_IMAGE = re.compile(

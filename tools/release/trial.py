@@ -6,9 +6,10 @@ import re
 import shutil
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from tools.release.running import run
+from tools.release.project import Failed, run
 from tools.release.zipapp import NAME, PYTHONS
 
 PIN = re.compile(r"^\S+==[^\s\\]+", re.MULTILINE)
@@ -44,16 +45,10 @@ def zipapp(path: Path, version: str, scratch: Path) -> list[str]:
 
 
 def _pythons() -> Iterator[tuple[str, str]]:
+    """Yield each supported Python that starts. A name on the PATH may belong to a version that is not installed."""
     for name in PYTHONS:
         found = shutil.which(f"python{name}")
-        if found and run_works(found):
-            yield name, found
-
-
-def run_works(python: str) -> bool:
-    """Whether this Python starts. A name on the PATH may belong to a version that is not installed."""
-    try:
-        run(python, "-c", "")
-    except Exception:
-        return False
-    return True
+        with suppress(Failed):
+            if found:
+                run(found, "-c", "")
+                yield name, found

@@ -17,7 +17,7 @@ import re
 from pathlib import Path
 
 from tools.release.archives import File, read_zip, zipped
-from tools.release.running import run
+from tools.release.project import run
 
 NAME = "kubectl-vmherd"
 COMPILED = "msgspec"

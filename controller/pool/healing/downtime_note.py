@@ -12,112 +12,98 @@ periods from the annotation. These rules limit the number of writes:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 
 from msgspec import Struct
 
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vms import is_deleting
-from controller.pool.members.machine import Machine
-from controller.pool.members.notes import MAX_ENTRIES, note_patch
-from controller.pool.members.revisions import Revisions
+from controller.pool.members.notes import MAX_ENTRIES, encode_note, note_patch
+from controller.pool.members.situation import Situation, wake_at
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import NOTE_AFTER, STEADY, UnreadyNote, UnreadyPeriod, read_notes
+from controller.pool.members.unready_periods import (
+    NOTE_AFTER,
+    STEADY,
+    Down,
+    Recovering,
+    UnreadyNote,
+    down_of,
+    has_ended,
+    read_notes,
+)
 from controller.pool.rollout.steps import is_updated
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
-from controller.replicas.unready_setting import replace_unready_after
 from controller.runtime.actions import Plan, Stage
 from informers.meta import annotations_of
 
 
-def plan_unready_note(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Plan:
+def plan_unready_note(situation: Situation) -> Plan:
     """Plan a patch of the annotation with the unready periods.
 
     A patch is needed if the annotation lacks an entry or has too many stale entries.
     """
-    meta = snapshot.owner.metadata
-    notes = read_notes(meta, snapshot.now)
-    if UNREADY not in annotations_of(meta) and not snapshot.members.some(lambda each: each.downtime is not None):
+    snapshot, pool, now = situation.snapshot, situation.pool, situation.now
+    has_note = UNREADY in annotations_of(pool)
+    if not has_note and not snapshot.members.some(lambda each: each.downtime is not None):
         return Plan()
-    periods = _read_periods(snapshot, notes) if _has_reader(snapshot, intent, revisions) else _Periods()
-    current = periods.by_ordinal
-    noted = {ordinal for ordinal, note in notes.items() if ordinal in current and _note_of(current[ordinal]) == note}
-    old_enough = [
-        ordinal for ordinal, period in current.items() if ordinal in noted or _is_old_enough(period, snapshot.now)
-    ]
-    listed = sorted(old_enough, key=lambda ordinal: (current[ordinal].since, ordinal))[:MAX_ENTRIES]
-    missing = [ordinal for ordinal in listed if ordinal not in noted]
-    is_short = any(snapshot.now - current[ordinal].since >= NOTE_AFTER for ordinal in missing)
-    is_stale = UNREADY in annotations_of(meta) and 2 * len(noted) <= len(notes)
+    notes = read_notes(pool, now)
+    entries = list(_entries(snapshot, notes)) if _has_reader(situation) else []
+    in_order = sorted(entries, key=lambda each: (down_of(each.period).since, each.ordinal))
+    listed = [each for each in in_order if each.is_noted or _is_old_enough(each.period, now)][:MAX_ENTRIES]
+    is_short = any(not each.is_noted and now - down_of(each.period).since >= NOTE_AFTER for each in listed)
+    is_stale = has_note and 2 * sum(each.is_noted for each in entries) <= len(notes)
     if is_short or is_stale:
-        entries = {ordinal: _note_of(current[ordinal]) for ordinal in listed}
-        patch = note_patch(snapshot.pools, meta, UNREADY, entries, "notes since when virtual machines are not ready")
+        text = encode_note({each.ordinal: each.note for each in listed})
+        patch = note_patch(snapshot.pools, pool, UNREADY, text, "notes since when virtual machines are not ready")
         return Plan(stages=(Stage((patch,), essential=False),))
-    unnoted = [*periods.young, *(current[ordinal] for ordinal in current.keys() - noted)]
-    return _wake(snapshot.now, unnoted, [current[ordinal] for ordinal in noted])
+    return wake_at((time for each in entries if (time := each.changes_at) is not None and time > now), now)
 
 
-def _has_reader(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> bool:
+def _has_reader(situation: Situation) -> bool:
     """Return True if a later plan can depend on the annotation with the unready periods."""
-    if intent.healing is not None or replace_unready_after(snapshot.owner.metadata) is not None:
-        return True
+    intent, members = situation.intent, situation.snapshot.members
     rolls_out = intent.update.strategy is Strategy.PROACTIVE
-    return rolls_out and snapshot.members.some(lambda each: not is_updated(revisions, each))
+    return intent.heals or (rolls_out and members.some(lambda each: not is_updated(situation.revisions, each)))
 
 
-class _Periods(Struct, frozen=True):
-    """The unready periods that have not ended.
+class _Entry(Struct, frozen=True):
+    """The unready period of a VM and its entry. `is_noted` is true if the annotation has the entry."""
 
-    `by_ordinal` has the periods that may be in the annotation. `young` has one period of each group of other VMs.
-    """
+    ordinal: int
+    period: Down | Recovering
+    note: UnreadyNote
+    is_noted: bool
 
-    by_ordinal: Mapping[int, UnreadyPeriod] = {}
-    young: tuple[UnreadyPeriod, ...] = ()
+    @property
+    def changes_at(self) -> datetime | None:
+        """The time at which the annotation needs this entry, or at which the entry becomes stale."""
+        match self.period:
+            case Down(since=since):
+                return None if self.is_noted else since + NOTE_AFTER
+            case Recovering(at=at):
+                return at + STEADY if self.is_noted else None
 
 
-def _read_periods(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> _Periods:
-    """Return the unready periods of the members.
+def _entries(snapshot: Snapshot, notes: Mapping[int, UnreadyNote]) -> Iterator[_Entry]:
+    """Yield the entries of the members whose unready period has not ended.
 
     A terminating VM needs no entry, because its successor has another UID. A restarted controller would remove the
-    entry.
+    entry. If the annotation has no entries, one member of each group of young periods is enough.
     """
-    by_ordinal, young = {}, []
     for group in snapshot.members.groups:
-        period = _present_period(group[0], snapshot.now)
-        if period is None:
+        first = group[0].downtime
+        if first is None or has_ended(first, snapshot.now) or is_deleting(group[0].vm):
             continue
-        if not notes and not _is_old_enough(period, snapshot.now):
-            young.append(period)
-            continue
-        for each in group:
-            period, ordinal = _present_period(each, snapshot.now), snapshot.ordinal_of(each)
-            if period is not None and ordinal is not None:
-                by_ordinal[ordinal] = period
-    return _Periods(by_ordinal, tuple(young))
+        is_young = not notes and not _is_old_enough(first, snapshot.now)
+        for each in (group[0],) if is_young else group:
+            ordinal, period = snapshot.ordinal_of(each), each.downtime
+            if ordinal is not None and period is not None:
+                down = down_of(period)
+                note = UnreadyNote(down.uid, down.since.astimezone(UTC).replace(microsecond=0))
+                yield _Entry(ordinal, period, note, notes.get(ordinal) == note)
 
 
-def _present_period(machine: Machine, now: datetime) -> UnreadyPeriod | None:
-    period = machine.downtime
-    return None if period is None or period.has_ended(now) or is_deleting(machine.vm) else period
-
-
-def _is_old_enough(period: UnreadyPeriod, now: datetime) -> bool:
-    """Return True if the period gets an entry when the annotation is written."""
-    return period.ready_at is None and now - period.since >= NOTE_AFTER / 2
-
-
-def _note_of(period: UnreadyPeriod) -> UnreadyNote:
-    return UnreadyNote(period.uid, period.since.astimezone(UTC).replace(microsecond=0))
-
-
-def _wake(now: datetime, unnoted: list[UnreadyPeriod], noted: list[UnreadyPeriod]) -> Plan:
-    """Return a plan that requests another reconciliation.
-
-    This reconciliation starts when the annotation needs a new entry, or when an entry becomes stale.
-    """
-    times = [period.since + NOTE_AFTER for period in unnoted if period.ready_at is None]
-    times += [period.ready_at + STEADY for period in noted if period.ready_at is not None]
-    waits = [(time - now).total_seconds() for time in times if time > now]
-    return Plan(requeue_after_s=min(waits, default=None))
+def _is_old_enough(period: Down | Recovering, now: datetime) -> bool:
+    """Return True if the annotation gets the entry of this period at its next write."""
+    return isinstance(period, Down) and now - period.since >= NOTE_AFTER / 2

@@ -25,11 +25,10 @@ from controller.kubevirt.vms import (
     start_failures_of,
 )
 from controller.pool.healing.records import announced_deletion, pause_end
-from controller.pool.members.downtime import open_period, unready_since
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.downtime import member_unready_since, open_period
+from controller.pool.members.machine import Machine
 from controller.pool.members.notes import Record
-from controller.pool.members.snapshot import Snapshot
-from controller.pool.spec.policies import Healing
+from controller.pool.members.situation import Situation
 
 
 class Failure(Struct, frozen=True):
@@ -60,38 +59,26 @@ class FailingVM(Struct, frozen=True):
     is_certain: bool
 
 
-def failing_vms(
-    snapshot: Snapshot,
-    members: Machines,
-    records: Mapping[int, Record],
-    *,
-    healing: Healing | None,
-    unready_limit: timedelta | None,
-) -> list[FailingVM]:
+def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[FailingVM]:
     """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
-    down = members.where(lambda each: not is_deleting(each.vm) and is_meant_to_run(each.vm) and not _is_up(each))
+    down = situation.members.where(_is_down)
     found = []
     for group in down.groups:
-        failures = _failures(snapshot, group[0], healing, unready_limit)
+        failures = _failures(situation, group[0])
         if failures:
-            found += [each for machine in group if (each := _failing(snapshot, machine, failures, records))]
+            found += [each for machine in group if (each := _failing(situation, machine, failures, records))]
     return sorted(found, key=lambda each: each.machine.metadata.name)
 
 
-def _failures(
-    snapshot: Snapshot, machine: Machine, healing: Healing | None, unready_limit: timedelta | None
-) -> list[Failure]:
+def _failures(situation: Situation, machine: Machine) -> list[Failure]:
     """Return the failures of a VM. VMs with equal traits have equal failures."""
-    return [
-        *(_start_failures(snapshot, machine, healing) if healing is not None else ()),
-        *(_unready_failure(snapshot, machine, unready_limit) if unready_limit is not None else ()),
-    ]
+    return [*_start_failures(situation, machine), *_unready_failure(situation, machine)]
 
 
 def _failing(
-    snapshot: Snapshot, machine: Machine, failures: list[Failure], records: Mapping[int, Record]
+    situation: Situation, machine: Machine, failures: list[Failure], records: Mapping[int, Record]
 ) -> FailingVM | None:
-    ordinal = snapshot.ordinal_of(machine)
+    ordinal = situation.snapshot.ordinal_of(machine)
     if ordinal is None:
         return None
     first = min(failures, key=lambda failure: failure.at)
@@ -102,40 +89,47 @@ def _failing(
         first.why,
         due=max(first.at, pause_end(machine.vm, record) or first.at),
         healed=record.count if record is not None else 0,
-        announced=announced_deletion(machine.vm, record, snapshot.now),
-        is_certain=any(each.is_certain or each.at <= snapshot.now for each in failures),
+        announced=announced_deletion(machine.vm, record, situation.now),
+        is_certain=any(each.is_certain or each.at <= situation.now for each in failures),
     )
 
 
-def _is_up(machine: Machine) -> bool:
-    """Return True if the VM or its VMI is ready.
+def _is_down(machine: Machine) -> bool:
+    """Return True if a VM should run, and neither the VM nor its VMI is ready.
 
     The function also checks the VMI, because the status of the VM may be older than the status of the VMI.
     """
-    return is_ready(machine.vm) or (machine.vmi is not None and vmis.is_ready(machine.vmi))
+    is_up = is_ready(machine.vm) or (machine.vmi is not None and vmis.is_ready(machine.vmi))
+    return is_meant_to_run(machine.vm) and not is_deleting(machine.vm) and not is_up
 
 
-def _start_failures(snapshot: Snapshot, machine: Machine, healing: Healing) -> Iterator[Failure]:
+def _start_failures(situation: Situation, machine: Machine) -> Iterator[Failure]:
+    healing = situation.intent.healing
+    if healing is None:
+        return
     failures, state = start_failures_of(machine.vm), printable_status_of(machine.vm)
-    since = unready_since(machine)
-    unready_s = (snapshot.now - since) // timedelta(seconds=1) if since is not None else 0
+    since = member_unready_since(machine)
+    unready_s = (situation.now - since) // timedelta(seconds=1) if since is not None else 0
     limit_s = int(healing.min_failing.total_seconds())
     number = f"it failed to start {failures} times in a row, the limit is {healing.threshold}"
     duration = f"it has not been ready for {unready_s} s, the limit is {limit_s} s"
     if failures >= healing.threshold:
-        yield Failure(snapshot.now, f"{number}; {duration}")
+        yield Failure(situation.now, f"{number}; {duration}")
     elif state in BROKEN_STATES and since is not None:
         yield Failure(since + healing.min_failing, f"{state}, and {duration}; {number}")
 
 
-def _unready_failure(snapshot: Snapshot, machine: Machine, limit: timedelta) -> Iterator[Failure]:
+def _unready_failure(situation: Situation, machine: Machine) -> Iterator[Failure]:
     """Yield the failure of a VM that runs and is not ready.
 
     A VM in a crash loop counts as running, although its VMI is often not in the phase Running.
     """
-    period, vmi, since = open_period(machine), machine.vmi, unready_since(machine)
-    if period is None or since is None or not (period.crashes or (vmi is not None and vmis.is_running(vmi))):
+    limit, period, vmi = situation.intent.replace_unready_after, open_period(machine), machine.vmi
+    since = member_unready_since(machine)
+    if limit is None or period is None or since is None:
         return
-    unready_s = (snapshot.now - since) // timedelta(seconds=1)
+    if not period.crashes and (vmi is None or not vmis.is_running(vmi)):
+        return
+    unready_s = (situation.now - since) // timedelta(seconds=1)
     text = f"it runs, but has not been ready for {unready_s} s; {REPLACE_UNREADY_AFTER} is {limit.total_seconds():.0f}"
     yield Failure(since + limit, text, is_certain=False)

@@ -14,12 +14,11 @@ reason. A VM is deleted only if the server would accept its successor (P20).
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.int_or_percent import Amount, parse_amount
+from controller.apimachinery.quantities import Amount, parse_amount
 from controller.kubevirt.annotations import MAX_UNHEALTHY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.failing import FailingVM, failing_vms
@@ -30,17 +29,15 @@ from controller.pool.healing.records import (
     read_records,
     record_patch,
 )
-from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
+from controller.pool.leaving.deletes import held_notices, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
-from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record
-from controller.pool.members.revisions import Revisions
+from controller.pool.members.situation import Situation, wake_at
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import successor_of
-from controller.pool.spec.intent import Intent
-from controller.replicas.unready_setting import replace_unready_after
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
 
@@ -56,16 +53,7 @@ class HealingPlan(Struct, frozen=True):
     uids: frozenset[str] = frozenset()
 
 
-class _Sorted(Struct, frozen=True):
-    """The failing VMs whose replacement is due. Only the VMs in `curable` may be deleted now. `obstacles` has the
-    Events that say why the other VMs must wait.
-    """
-
-    curable: list[FailingVM]
-    obstacles: Plan
-
-
-def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, members: Machines) -> HealingPlan:
+def plan_healing(situation: Situation) -> HealingPlan:
     """Plan the deletion of as many failing VMs as the limits allow.
 
     The plan requests another reconciliation for the time of the next change. A change is one of these: a VM is due for
@@ -75,20 +63,19 @@ def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, membe
     rollout restarts. A failing VM is already unavailable, so healing makes no further VM unavailable. The rollout
     counts healed VMs as unavailable.
     """
-    unready_limit = replace_unready_after(snapshot.owner.metadata)
-    if intent.healing is None and unready_limit is None:
+    snapshot, intent, members = situation.snapshot, situation.intent, situation.members
+    if not intent.heals:
         return HealingPlan()
-    records = read_records(snapshot, intent)
-    failing = failing_vms(snapshot, members, records, healing=intent.healing, unready_limit=unready_limit)
+    records = read_records(situation)
+    failing = failing_vms(situation, records)
     certain = [each for each in failing if each.is_certain]
-    recovering = count_recovering(snapshot, intent, members, records, {each.machine.metadata.uid for each in certain})
+    recovering = count_recovering(situation, records, {each.machine.metadata.uid for each in certain})
     next_times = [each.due for each in failing if each.due > snapshot.now]
     if recovering.until is not None:
         next_times.append(recovering.until)
-    wake = _wake(snapshot, next_times)
-    due = _sort_due(snapshot, intent, [each for each in failing if each.due <= snapshot.now])
-    parts = [due.obstacles, wake]
-    if not due.curable:
+    curable, obstacles = _split_due(situation, [each for each in failing if each.due <= snapshot.now])
+    parts = [obstacles, wake_at(next_times, snapshot.now)]
+    if not curable:
         return HealingPlan(join(parts))
     limit = _max_unhealthy(snapshot, len(members) + recovering.absent)
     unhealthy = len(certain) + recovering.number
@@ -97,33 +84,29 @@ def plan_healing(snapshot: Snapshot, intent: Intent, revisions: Revisions, membe
         return HealingPlan(join([*parts, Plan(held=TOO_MANY, notices=(notice,))]))
     max_healed = min(intent.most_unavailable, MAX_ENTRIES)
     slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
-    chosen = due.curable[:slots]
-    waiting = len(due.curable) - len(chosen)
+    chosen = curable[:slots]
+    waiting = len(curable) - len(chosen)
     held = f"healing: {waiting} virtual machines wait until others are available" if waiting else ""
-    parts += [_heal(snapshot, intent, revisions, chosen, records), Plan(held=held)]
+    parts += [_heal(situation, chosen, records), Plan(held=held)]
     return HealingPlan(join(parts), frozenset(each.machine.metadata.uid for each in chosen))
 
 
-def _wake(snapshot: Snapshot, times: Iterable[datetime]) -> Plan:
-    first = min(times, default=None)
-    return Plan(requeue_after_s=(first - snapshot.now).total_seconds() if first is not None else None)
-
-
-def _sort_due(snapshot: Snapshot, intent: Intent, due: list[FailingVM]) -> _Sorted:
-    """Separate the VMs that may be deleted now from the other VMs.
+def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[FailingVM], Plan]:
+    """Return the VMs that may be deleted now, and a plan with the Events that say why the other VMs must wait.
 
     VMs whose deletion was announced come first, then VMs with fewer healings.
     """
     curable, held = [], []
     for each in due:
-        reason = healing_obstacle(snapshot, intent, each.machine, _own_disks(each.machine.vm))
+        reason = healing_obstacle(situation, each.machine, _own_disks(each.machine.vm))
         if reason:
             held.append((each.machine.vm, reason))
         else:
             curable.append(each)
     curable.sort(key=lambda each: (each.announced is None, each.healed, each.due, each.ordinal))
     text = f"healing: {len(held)} virtual machines wait: {held[0][1]}" if held else ""
-    return _Sorted(curable, Plan(notices=tuple(_held_notice(*each) for each in held[:MAX_NOTICES]), held=text))
+    pattern = Notice(reason="HealingHeld", message="is not replaced", once="healing held")
+    return curable, Plan(notices=held_notices(pattern, held), held=text)
 
 
 def _own_disks(vm: VirtualMachine) -> list[str]:
@@ -132,26 +115,23 @@ def _own_disks(vm: VirtualMachine) -> list[str]:
     return [name for each in templates if each.metadata is not None and (name := each.metadata.name)]
 
 
-def _heal(
-    snapshot: Snapshot, intent: Intent, revisions: Revisions, chosen: list[FailingVM], records: Mapping[int, Record]
-) -> Plan:
+def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, Record]) -> Plan:
     """Plan the announcements and the deletions of the chosen VMs.
 
     If the controller crashes after an announcement, the next leader deletes the same VMs, and does not count the
     healing again. If the pool keeps disks, a VM without the pool finalizer gets the finalizer before the VM is deleted
     (P10).
     """
-    preserve = intent.scale_in.preserve
+    snapshot, preserve = situation.snapshot, situation.intent.scale_in.preserve
     unsafe = [each.machine.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.machine.vm)]
     announced = {each.ordinal: each.machine.vm for each in chosen if each.announced is None}
     deletes = tuple(
-        delete_of(
+        replacement_of(
             each.machine.vm,
             f"healing: {each.why}",
-            foreground=not preserve,
-            keep_disks=preserve,
             cause=Cause.HEALING,
-            successor=successor_of(snapshot, intent, revisions, each.machine.vm),
+            successor=successor_of(situation, each.machine.vm),
+            keep_disks=preserve,
         )
         for each in chosen
         if each.announced is not None and each.announced <= snapshot.now and each.machine.vm not in unsafe
@@ -166,7 +146,7 @@ def _heal(
         times.append(announcement_time(snapshot.now) + ANNOUNCEMENT)
     soon = len(chosen) - len(deletes)
     held = f"healing: {soon} virtual machines are replaced in a few seconds" if soon else ""
-    return join([Plan(stages=tuple(stages), held=held), _wake(snapshot, times)])
+    return join([Plan(stages=tuple(stages), held=held), wake_at(times, snapshot.now)])
 
 
 def _max_unhealthy(snapshot: Snapshot, members: int) -> int:
@@ -191,13 +171,4 @@ def _too_many_notice(snapshot: Snapshot, members: Iterable[Machine], failing: in
             "no virtual machine is replaced until fewer fail"
         ),
         once=f"healing held {snapshot.owner.metadata.generation} {first}",
-    )
-
-
-def _held_notice(vm: VirtualMachine, reason: str) -> Notice:
-    """Return an Event about a failing VM that must not be healed now. Each reason is reported once for a VM."""
-    return Notice(
-        reason="HealingHeld",
-        message=f"{vm.metadata.name} is not replaced: {reason}",
-        once=f"healing held {vm.metadata.uid} {reason}",
     )

@@ -18,12 +18,11 @@ from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
-from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, note_patch, read_note
+from controller.pool.members.machine import Machine
+from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, note_patch, read_note
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
-from controller.pool.spec.intent import Intent
-from controller.replicas.unready_setting import replace_unready_after
 from controller.runtime.actions import Patch
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
@@ -51,39 +50,35 @@ class Recovering(Struct, frozen=True):
     until: datetime | None = None
 
 
-def read_records(snapshot: Snapshot, intent: Intent) -> Mapping[int, Record]:
+def read_records(situation: Situation) -> Mapping[int, Record]:
     """Return the records of recent healings, by ordinal.
 
     Old records and malformed records are left out. Times in the near future are valid, because the clock of an earlier
     leader may have been ahead.
     """
-    after = replace_unready_after(snapshot.owner.metadata)
-    if intent.healing is None and after is None:
+    intent = situation.intent
+    if not intent.heals:
         return {}
-    slowest = max(intent.healing.min_failing if intent.healing is not None else timedelta(), after or timedelta())
+    longest_failing = intent.healing.min_failing if intent.healing is not None else timedelta()
+    slowest = max(longest_failing, intent.replace_unready_after or timedelta())
     lifetime = RECORD_LIFETIME + 2 * slowest
     return {
         ordinal: record
-        for ordinal, record in read_note(snapshot.owner.metadata, HEALED, Record).items()
+        for ordinal, record in read_note(situation.pool, HEALED, Record).items()
         if record.count in VALID_NUMBERS
         and record.at.tzinfo is not None
-        and -LONGEST_PAUSE <= snapshot.now - record.at < lifetime
+        and -LONGEST_PAUSE <= situation.now - record.at < lifetime
     }
 
 
-def count_recovering(
-    snapshot: Snapshot,
-    intent: Intent,
-    members: Machines,
-    records: Mapping[int, Record],
-    failing: Collection[str] = (),
-) -> Recovering:
+def count_recovering(situation: Situation, records: Mapping[int, Record], failing: Collection[str] = ()) -> Recovering:
     """Count the healed VMs that are not available: terminating, absent and starting VMs.
 
     VMs with a UID in `failing` are not counted.
     """
     if not records:
         return Recovering(0)
+    snapshot, members = situation.snapshot, situation.members
     by_ordinal = {snapshot.ordinal_of(each): each for each in members}
     min_ready = min_ready_of(snapshot)
     terminating, absent = 0, 0
@@ -98,7 +93,7 @@ def count_recovering(
             deadline := _start_deadline(snapshot, machine, record, min_ready)
         ):
             deadlines.append(deadline)
-    absent = min(absent, max(intent.wanted - len(members), 0))
+    absent = min(absent, max(situation.intent.wanted - len(members), 0))
     return Recovering(terminating + absent + len(deadlines), absent, min(deadlines, default=None))
 
 
@@ -161,7 +156,7 @@ def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: M
     newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MAX_ENTRIES:]
     entries = {ordinal: updated[ordinal] for ordinal in newest}
     why = "records the ordinals that are healed"
-    return note_patch(snapshot.pools, snapshot.owner.metadata, HEALED, entries, why)
+    return note_patch(snapshot.pools, snapshot.owner.metadata, HEALED, encode_note(entries), why)
 
 
 def announcement_time(now: datetime) -> datetime:

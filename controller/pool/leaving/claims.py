@@ -9,6 +9,11 @@ A *member* is a VM that the pool controls. There are three cases:
    reference to the VM. The finalizer keeps the VM until then, so that the garbage collector does not delete the disks.
 
 If the write for one VM fails, the plan continues with the other VMs.
+
+A member that stays needs the finalizer only if the pool keeps the VM's disks. The finalizer then gives the controller
+time to keep the disks of a deleted VM. Otherwise the VM has no finalizer, so one DELETE removes the VM. A new VM gets
+the right finalizers at its creation. If a user changes `statePreservation`, existing VMs have the wrong finalizers. So
+do the VMs of a pool that vmherd takes over from KubeVirt. Each reconciliation corrects at most `burst` VMs.
 """
 
 from __future__ import annotations
@@ -23,12 +28,18 @@ from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer, is_deleting
-from controller.pool.leaving.disks import hides_disks, owner_removals, owner_removals_by_spec
+from controller.pool.leaving.disks import (
+    add_finalizers,
+    hides_disks,
+    is_safe_to_delete,
+    owner_removals,
+    remove_needless_finalizers,
+)
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.replicas.release_delay import split_by_age
-from controller.runtime.actions import Patch, Plan, Stage
+from controller.runtime.actions import Create, Patch, Plan, RemoveOwnerReference, Stage
 from controller.runtime.members.groups import Member, grouped
 from informers.meta import labels_of
 from informers.objects import PatchType
@@ -39,13 +50,13 @@ T = TypeVar("T", bound=Member)
 class Claims(Struct, frozen=True):
     """The VMs of a pool in three groups.
 
-    `kept` VMs stay in the pool. `released` VMs leave the pool now. The release of `held` VMs waits, because these VMs
+    `kept` VMs stay in the pool. `released` VMs leave the pool now. The release of `young` VMs waits, because these VMs
     were created only a short time ago.
     """
 
     kept: Machines
     released: tuple[VirtualMachine, ...]
-    held: Machines = Machines()
+    young: Machines = Machines()
 
 
 def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
@@ -61,8 +72,8 @@ def choose_claims(snapshot: Snapshot, intent: Intent) -> Claims:
     kept = snapshot.members.where(stays)
     if len(kept) == len(snapshot.members):
         return Claims(kept, ())
-    released, held = split_by_age(snapshot.members.where(lambda each: not stays(each)), snapshot.now)
-    return Claims(kept, tuple(each.vm for each in released), grouped(held, lambda each: each.metadata.name))
+    released, young = split_by_age(snapshot.members.where(lambda each: not stays(each)), snapshot.now)
+    return Claims(kept, tuple(each.vm for each in released), grouped(young, lambda each: each.metadata.name))
 
 
 def plan_releases(
@@ -110,9 +121,7 @@ def remove_finalizers_of_leaving(
     `hides_disks` keeps its finalizer.
     """
     batch = [vm for vm in vms if not (preserve and hides_disks(vm))][: snapshot.limits.burst]
-    keep_disks = Stage(owner_removals(snapshot, batch) if preserve else (), essential=False)
-    removals = Stage(tuple(_removal(vm, why) for vm in batch), essential=False)
-    return tuple(stage for stage in (keep_disks, removals) if stage.actions)
+    return _removals(batch, owner_removals(batch, snapshot) if preserve else (), why)
 
 
 def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[Stage, ...]:
@@ -126,17 +135,52 @@ def remove_finalizers_of_strays(snapshot: Snapshot, *, preserve: bool) -> tuple[
     )
 
 
-def plan_orphaned(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
-    """Plan the removal of the pool finalizer from terminating VMs whose pool no longer exists. The disks are kept.
+def plan_strays(vms: Iterable[VirtualMachine], *, burst: int) -> Plan:
+    """Plan the removal of the pool finalizer from terminating strays whose pool no longer exists. The disks are kept.
 
     A pool disappears before its VMs if a user removes the pool's finalizer by force. The pool's `statePreservation` is
     then unknown. Kept disks are the safe choice, because a user can delete them later. One reconciliation changes at
     most `burst` VMs.
     """
     batch = [vm for vm in by_name(vms) if is_deleting(vm) and not hides_disks(vm)][:burst]
-    keep_disks = Stage(owner_removals_by_spec(batch), essential=False)
-    removals = Stage(tuple(_removal(vm, "its pool does not exist any more") for vm in batch), essential=False)
-    return Plan(stages=tuple(stage for stage in (keep_disks, removals) if stage.actions))
+    return Plan(stages=_removals(batch, owner_removals(batch), "its pool does not exist any more"))
+
+
+def plan_member_finalizers(
+    snapshot: Snapshot,
+    members: Machines,
+    *,
+    preserve: bool,
+    may_remove: bool = True,
+    others: Iterable[Plan] = (),
+) -> Plan:
+    """Plan the missing finalizers, or the removal of finalizers that are not needed.
+
+    `preserve` is True if the pool keeps the disks of deleted VMs. `others` are the other parts of the plan. VMs that
+    these parts change or delete are left to a later reconciliation. Without `may_remove`, no finalizer is removed.
+    """
+    if preserve:
+        wrong = members.where(lambda each: not is_deleting(each.vm) and not is_safe_to_delete(snapshot, each.vm))
+    else:
+        wrong = members.where(lambda each: may_remove and not is_deleting(each.vm) and has_pool_finalizer(each.vm))
+    if not wrong:
+        return Plan()
+    written = {
+        action.key
+        for part in others
+        for action in part.actions
+        if action.resource is VMS and not isinstance(action, Create)
+    }
+    free = by_name(each.vm for each in wrong if each.metadata.key not in written)
+    batch = free[: snapshot.limits.burst]
+    held = f"{len(free) - len(batch)} more finalizers wait for the next pass" if len(batch) < len(free) else ""
+    return Plan(stages=add_finalizers(batch) if preserve else remove_needless_finalizers(batch), held=held)
+
+
+def _removals(vms: Iterable[VirtualMachine], disks: tuple[RemoveOwnerReference, ...], why: str) -> tuple[Stage, ...]:
+    """Return a stage that keeps the disks, and a stage that removes the pool finalizer from the VMs."""
+    stages = (Stage(disks, essential=False), Stage(tuple(_removal(vm, why) for vm in vms), essential=False))
+    return tuple(stage for stage in stages if stage.actions)
 
 
 def by_name(members: Iterable[T]) -> list[T]:

@@ -1,34 +1,27 @@
-"""The action that deletes a VM of a pool."""
+"""The actions that delete VMs of a pool, and the Events about VMs that are not deleted now."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import islice
 from typing import Final
+
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer
-from controller.runtime.actions import Cause, Delete
+from controller.runtime.actions import Cause, Delete, Notice
 from informers.meta import controller_of
 
 MAX_NOTICES: Final = 10
 """The maximum number of Events about VMs that are not deleted, in one reconciliation."""
 
 
-def delete_of(
-    vm: VirtualMachine,
-    why: str,
-    *,
-    foreground: bool = False,
-    keep_disks: bool = False,
-    cause: Cause = Cause.UNSPECIFIED,
-    successor: bytes = b"",
-) -> Delete:
+def delete_of(vm: VirtualMachine, why: str, *, keep_disks: bool = False) -> Delete:
     """Return the action that deletes a VM. With `keep_disks`, the VM is deleted only while the VM has the pool
     finalizer (P10).
-
-    If `successor` is not empty, the VM is deleted to be replaced. The reason for that is in its status. So after any
-    change of the VM, the action gives up, and a new plan judges the VM again (P20).
 
     A VM without an ordinal in its name never gets the finalizer. The caller checks first that the VM has the finalizer
     or no ordinal.
@@ -39,10 +32,33 @@ def delete_of(
         key=meta.key,
         uid=meta.uid,
         version=meta.resource_version,
-        owner_uid=pool.uid if pool is not None and not successor else "",
+        owner_uid=pool.uid if pool is not None else "",
         why=why,
-        foreground=foreground,
         finalizer=POOL_FINALIZER if keep_disks and has_pool_finalizer(vm) else "",
-        cause=cause,
-        successor=successor,
+    )
+
+
+def replacement_of(vm: VirtualMachine, why: str, *, cause: Cause, successor: bytes, keep_disks: bool = False) -> Delete:
+    """Return the action that deletes a VM to replace it. Without `keep_disks`, its disks are deleted with it.
+
+    The reason for the replacement is in the status of the VM. So after any change of the VM, the action gives up, and a
+    new plan judges the VM again (P20).
+    """
+    delete = delete_of(vm, why, keep_disks=keep_disks)
+    return replace(delete, owner_uid="", foreground=not keep_disks, cause=cause, successor=successor)
+
+
+def held_notices(pattern: Notice, held: Iterable[tuple[VirtualMachine, str]]) -> tuple[Notice, ...]:
+    """Return an Event for each VM that the controller does not delete now, at most `MAX_NOTICES`.
+
+    `held` has the VMs, each with the reason why it waits. The message of `pattern` follows the name of the VM, and the
+    reason follows the message. Each reason is reported once for a VM.
+    """
+    return tuple(
+        replace(
+            pattern,
+            message=f"{vm.metadata.name} {pattern.message}: {why}",
+            once=f"{pattern.once} {vm.metadata.uid} {why}",
+        )
+        for vm, why in islice(held, MAX_NOTICES)
     )

@@ -25,10 +25,11 @@ from controller.pool.leaving.claims import (
     remove_finalizers_of_leaving,
     remove_finalizers_of_strays,
 )
-from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
-from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete, preserves_disks
-from controller.pool.members.revisions import delete_left_over
+from controller.pool.leaving.deletes import delete_of, held_notices
+from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete
+from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.policies import keeps_disks
 from controller.runtime.actions import Notice, Patch, Plan, Stage
 from informers.objects import PatchType
 
@@ -62,7 +63,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     (P20). With `--cascade=orphan`, the plan keeps the VMs and deletes the pool's revisions. The garbage collector does
     not delete these revisions. If the plan writes nothing else, the plan removes the finalizer from the pool.
     """
-    preserve = preserves_disks(snapshot)
+    preserve = keeps_disks(snapshot.owner.spec)
     machines = by_name(snapshot.members)
     members = [each.vm for each in machines]
     orphans = ORPHAN in (snapshot.owner.metadata.finalizers or ())
@@ -82,21 +83,13 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
         *plan_releases(snapshot, protected, why="it is protected, and its pool is being deleted").stages,
         *add_finalizers(vm for vm in to_delete if not is_safe_to_delete(snapshot, vm)),
         *_deletes([vm for vm in to_delete if is_safe_to_delete(snapshot, vm)]),
-        *(() if keeps_revisions else delete_left_over(snapshot, orphans=orphans)),
+        *(() if keeps_revisions else delete_orphaned(snapshot, orphans=orphans)),
     )
     # Without stages, no VM has the finalizer any more, and no orphaned revision exists.
     if has_finalizer(snapshot) and not stages and not held:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
-    notices = tuple(_held_notice(vm, reason) for vm, reason in held[:MAX_NOTICES])
-    return Plan(stages=stages, notices=notices, held="the pool is being deleted")
-
-
-def _held_notice(vm: VirtualMachine, reason: str) -> Notice:
-    return Notice(
-        reason="ScaleInHeld",
-        message=f"{vm.metadata.name} is not deleted with its pool now: {reason}",
-        once=f"deletion held {vm.metadata.uid} {reason}",
-    )
+    pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
+    return Plan(stages=stages, notices=held_notices(pattern, held), held="the pool is being deleted")
 
 
 def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:

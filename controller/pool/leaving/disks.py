@@ -14,7 +14,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 
-from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.finalizers import addition_patch, exact_removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
@@ -23,44 +22,26 @@ from controller.kubevirt.vms import disk_names_of, has_pool_finalizer, is_deleti
 from controller.pool.members.revisions import template_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.indexing import own_disks
-from controller.pool.spec.policies import parse_scale_in
-from controller.pool.spec.template import Template
 from controller.runtime.actions import Patch, RemoveOwnerReference, Stage
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import PatchType
 
 
-def preserves_disks(snapshot: Snapshot) -> bool:
-    """Return True if the pool keeps the disks of deleted VMs.
-
-    The result is also True if `scaleInStrategy` is invalid. Kept disks are the safe choice, because a user can delete
-    them later.
-    """
-    scale_in = parse_scale_in(snapshot.owner.spec)
-    return isinstance(scale_in, FieldError) or scale_in.preserve
-
-
-def owner_removals(snapshot: Snapshot, vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
+def owner_removals(vms: Iterable[VirtualMachine], snapshot: Snapshot | None = None) -> tuple[RemoveOwnerReference, ...]:
     """Return actions that keep the disks of these VMs. The actions remove the disks' owner references to the VMs.
 
     Only terminating VMs are considered. VMs in foreground deletion are skipped, because their disks are deleted in any
-    case.
+    case. With `snapshot`, the disks of earlier templates of the pool are kept too.
     """
     terminating = [vm for vm in vms if is_deleting(vm) and not is_deleting_with_disks(vm)]
-    if not terminating:
-        return ()
-    past = [template for revision in snapshot.revisions if (template := template_of(revision)) is not None]
-    return tuple(action for vm in terminating for action in _owner_removals(vm, _earlier_disks(snapshot, vm, past)))
-
-
-def owner_removals_by_spec(vms: Iterable[VirtualMachine]) -> tuple[RemoveOwnerReference, ...]:
-    """Return actions that remove the owner references to these VMs from their disks.
-
-    Only the disks in a VM's spec are kept, because the earlier templates of the pool may not exist any more. VMs in
-    foreground deletion are skipped, because their disks are deleted in any case. The caller passes only terminating
-    VMs.
-    """
-    return tuple(action for vm in vms if not is_deleting_with_disks(vm) for action in _owner_removals(vm, ()))
+    revisions = snapshot.revisions if snapshot is not None and terminating else ()
+    past = [template for revision in revisions if (template := template_of(revision)) is not None]
+    actions = []
+    for vm in terminating:
+        ordinal = snapshot.ordinal_of(vm) if snapshot is not None else None
+        earlier = [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
+        actions += _owner_removals(vm, earlier)
+    return tuple(actions)
 
 
 def hides_disks(vm: VirtualMachine) -> bool:
@@ -101,12 +82,6 @@ def _finalizer_patches(
         for vm in vms
     )
     return (Stage(patches, essential=False),) if patches else ()
-
-
-def _earlier_disks(snapshot: Snapshot, vm: VirtualMachine, past: Sequence[Template]) -> list[str]:
-    """Return the names that earlier templates give to the disks of this VM."""
-    ordinal = snapshot.ordinal_of(vm)
-    return [name for template in past for name in own_disks(template, ordinal)] if ordinal is not None else []
 
 
 def _owner_removals(vm: VirtualMachine, earlier: Sequence[str]) -> list[RemoveOwnerReference]:

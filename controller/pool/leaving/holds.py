@@ -10,6 +10,7 @@ from controller.kubevirt.delicate import PROTECTED, reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import printable_status_of, starts_after_creation
 from controller.pool.members.machine import Machine
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
@@ -34,38 +35,36 @@ def _limit_obstacle(snapshot: Snapshot) -> str:
     return ""
 
 
-def healing_obstacle(snapshot: Snapshot, intent: Intent, machine: Machine, own_disks: Collection[str]) -> str:
+def healing_obstacle(situation: Situation, machine: Machine, own_disks: Collection[str]) -> str:
     """Return the reason why a failing VM must not be healed now, or "". `own_disks` are the disks that are made for the
     VM alone.
     """
-    state, name = printable_status_of(machine.vm), machine.metadata.name
-    if intent.scale_in.preserve and state in DISK_STATES:
+    state, name, preserve = printable_status_of(machine.vm), machine.metadata.name, situation.intent.scale_in.preserve
+    if preserve and state in DISK_STATES:
         return (
             f"its disk fails ({state}), and statePreservation keeps the disk, so a new virtual machine would use the "
             f"same disk; repair or delete the disk, or delete {name}"
         )
-    if own_disks and not intent.scale_in.preserve and state in INCURABLE_STATES:
+    if own_disks and not preserve and state in INCURABLE_STATES:
         return (
             f"{state} is not cured by new disks, and its disks would be deleted ({_list(own_disks)}); "
             f"correct the cause, or delete {name}"
         )
-    refused = snapshot.refused.get(name)
+    refused = situation.snapshot.refused.get(name)
     if refused is not None:
         return f"the server refused its last change: {refused.message}"
-    return replacement_obstacle(snapshot, machine)
+    return replacement_obstacle(situation.snapshot, machine)
 
 
-def recreation_veto(
-    snapshot: Snapshot, intent: Intent, vm: VirtualMachine, change: DiskChange, disks: Collection[str]
-) -> str:
+def recreation_veto(situation: Situation, vm: VirtualMachine, change: DiskChange, disks: Collection[str]) -> str:
     """Return the reason why an update must not delete the VM with its disks unless its user acts, or "" (P21)."""
-    if intent.update.strategy is not Strategy.PROACTIVE:
+    if situation.intent.update.strategy is not Strategy.PROACTIVE:
         return "it needs new disks, and spec.updateStrategy deletes no virtual machine: delete it"
     if not starts_after_creation(vm):
         return "it needs new disks, and its run strategy does not start a new virtual machine: delete it"
-    why = _forbidden(intent, change)
+    why = _forbidden(situation.intent, change)
     if not why:
-        return PROTECTED if is_protected(vm.metadata) else _limit_obstacle(snapshot)
+        return PROTECTED if is_protected(vm.metadata) else _limit_obstacle(situation.snapshot)
     return (
         f"its disks would be deleted ({_list(disks)}), and {why}; "
         f"annotate the pool with {MOST_DISRUPTIVE}={RECREATE} to allow it"

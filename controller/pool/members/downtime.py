@@ -9,16 +9,16 @@ from controller.kubevirt import vmis, vms
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.members.machine import Machine
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.members.unready_periods import Down
 
 
-def open_period(machine: Machine) -> UnreadyPeriod | None:
+def open_period(machine: Machine) -> Down | None:
     """Return the VM's unready period. Return None if the VM is ready now or should not run."""
     period = machine.downtime
-    return None if period is None or period.ready_at is not None or is_deleting(machine.vm) else period
+    return period if isinstance(period, Down) and not is_deleting(machine.vm) else None
 
 
-def unready_since(machine: Machine) -> datetime | None:
+def member_unready_since(machine: Machine) -> datetime | None:
     """Return the time at which the VM became unready, or None if the VM is ready or stopped.
 
     The controller stores this time itself. If the conditions of the VM or its VMI show an earlier time, return the
@@ -32,7 +32,7 @@ def unready_since(machine: Machine) -> datetime | None:
     return min(time for time in times if time is not None)
 
 
-def stuck_since(snapshot: Snapshot, machine: Machine) -> datetime | None:
+def member_stuck_since(snapshot: Snapshot, machine: Machine) -> datetime | None:
     """Return the time since which the VM has been unready with its present revision.
 
     Return None if the VM is ready or stopped. The time before the creation of the revision does not count.

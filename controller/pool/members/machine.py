@@ -6,7 +6,7 @@ from msgspec import Struct
 
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.members.unready_periods import Down, Recovering
 from controller.runtime.members.groups import Members
 from informers.meta import ObjectMeta
 
@@ -19,7 +19,7 @@ class Machine(Struct, frozen=True, gc=False):
 
     vm: VirtualMachine
     vmi: VirtualMachineInstance | None = None
-    downtime: UnreadyPeriod | None = None
+    downtime: Down | Recovering | None = None
 
     @property
     def metadata(self) -> ObjectMeta:

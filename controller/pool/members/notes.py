@@ -52,10 +52,12 @@ def read_note(pool: ObjectMeta, annotation: str, entry: type[Entry]) -> Mapping[
     return {ordinal: each for ordinal, each in entries.items() if ordinal in VALID_NUMBERS}
 
 
-def note_patch(
-    pools: Resource[Pool], pool: ObjectMeta, annotation: str, entries: Mapping[int, Struct], why: str
-) -> Patch:
-    """Return a patch that writes the entries to the pool's annotation. Without entries, the annotation is removed."""
-    text = msgspec.json.encode({ordinal: entries[ordinal] for ordinal in sorted(entries)}).decode() if entries else None
+def encode_note(entries: Mapping[int, Struct]) -> str | None:
+    """Return the value of an annotation with these entries. Without entries, the annotation is not needed."""
+    return msgspec.json.encode({ordinal: entries[ordinal] for ordinal in sorted(entries)}).decode() if entries else None
+
+
+def note_patch(pools: Resource[Pool], pool: ObjectMeta, annotation: str, text: str | None, why: str) -> Patch:
+    """Return a patch that writes the annotation to the pool, or removes the annotation."""
     body = msgspec.json.encode({"metadata": {"uid": pool.uid, "annotations": {annotation: text}}})
     return Patch(resource=pools, key=pool.key, body=body, type=PatchType.MERGE, why=why, is_note=True)

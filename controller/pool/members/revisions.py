@@ -112,7 +112,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
     return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
 
 
-def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
+def delete_orphaned(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     """Return a stage that deletes at most `burst` revisions of a deleted pool.
 
     The stage deletes the revisions that no owner controls. The garbage collector does not delete such revisions.
@@ -120,11 +120,11 @@ def delete_left_over(snapshot: Snapshot, *, orphans: bool) -> tuple[Stage, ...]:
     deletes no revision, so the stage deletes all revisions of the pool.
     """
     kept = (*(snapshot.revisions if orphans else ()), *snapshot.orphaned_revisions)
-    left_over = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
-    return delete_revisions(left_over[: snapshot.limits.burst], "its pool is being deleted")
+    existing = [revision for revision in kept if revision.metadata.deletion_timestamp is None]
+    return delete_revisions(existing[: snapshot.limits.burst], "its pool is being deleted")
 
 
-def plan_left_behind(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
+def plan_orphaned_revisions(revisions: Iterable[ControllerRevision], *, burst: int) -> Plan:
     """Plan the deletion of at most `burst` revisions whose pool no longer exists."""
     batch = [revision for revision in revisions if revision.metadata.deletion_timestamp is None][:burst]
     return Plan(stages=delete_revisions(batch, "its pool does not exist any more"))

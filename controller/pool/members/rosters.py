@@ -12,10 +12,13 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.traits import traits_of
 from controller.pool.members.unready_periods import (
+    Gone,
+    Observation,
     UnreadyNote,
     UnreadyPeriod,
+    down_of,
+    due_at,
     next_period,
-    period_of_absent,
     read_notes,
 )
 from controller.pool.spec.naming import name_of
@@ -71,8 +74,9 @@ class Downtimes:
         self.due.pop(name, None)
         if period is not None:
             self.periods[name] = period
-            if period.due_at is not None and period.due_at > now:
-                self.due[name] = period.due_at
+            due = due_at(period)
+            if due is not None and due > now:
+                self.due[name] = due
 
 
 class PoolReader:
@@ -95,14 +99,14 @@ class PoolReader:
     def load(self) -> list[Machine]:
         machines = list(map(self._machine_of, self._caches.all_of(self._pool)))
         for name in self.downtimes.periods.keys() - {each.metadata.name for each in machines}:
-            self._note_absent(name)
+            self._observe(name, None)
         return machines
 
     def read(self, name: str) -> Machine | None:
         vm = self._caches.one_of(self._pool, name)
         if vm is not None:
             return self._machine_of(vm)
-        self._note_absent(name)
+        self._observe(name, None)
         return None
 
     def due_names(self) -> list[str]:
@@ -116,13 +120,18 @@ class PoolReader:
 
     def _machine_of(self, vm: VirtualMachine) -> Machine:
         name, vmi = vm.metadata.name, own_vmi(vm, self._caches.vmis)
-        period = next_period(self.downtimes.periods.get(name), vm, vmi, self._notes.get(name), self._now)
-        self.downtimes.put(name, period, self._now)
+        note = self._notes.get(name)
+        own_note = note if note is not None and note.uid == vm.metadata.uid else None
+        period = self._observe(name, Observation(vm, vmi, own_note))
         # A VM that is being deleted keeps the period of its name. That period may belong to an earlier VM.
-        return Machine(vm, vmi, period if period is not None and period.uid == vm.metadata.uid else None)
+        if period is None or isinstance(period, Gone) or down_of(period).uid != vm.metadata.uid:
+            return Machine(vm, vmi)
+        return Machine(vm, vmi, period)
 
-    def _note_absent(self, name: str) -> None:
-        self.downtimes.put(name, period_of_absent(self.downtimes.periods.get(name), self._now), self._now)
+    def _observe(self, name: str, seen: Observation | None) -> UnreadyPeriod | None:
+        period = next_period(self.downtimes.periods.get(name), seen, self._now)
+        self.downtimes.put(name, period, self._now)
+        return period
 
 
 class PoolRosters:

@@ -21,7 +21,7 @@ from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import Selection, Sort
-from controller.replicas.costs import deletion_cost
+from controller.replicas.settings import deletion_cost
 
 SortKey = Callable[[Machine], tuple[Any, ...]]
 

@@ -12,20 +12,19 @@ from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from controller.apimachinery.indexes import OWNER_UID, NamesInUse, by_owner_uid
+from controller.apimachinery.indexes import OWNER_UID, by_owner_uid
 from controller.kubevirt.annotations import POOL_UID
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.rosters import PoolRosters
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.revisions import by_former_pool_uid
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
-from controller.runtime.members.groups import Member
+from controller.runtime.members.groups import Group, Member
 from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of, labels_of
 from informers.resource import Resource
 from informers.store import StoreView
@@ -122,7 +121,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the pool, of its VMs and of their VMIs (P23)."""
 
-        def found() -> Iterator[tuple[str, tuple[Machine, ...], tuple[str, ...]]]:
+        def found() -> Iterator[tuple[str, Group[Machine], tuple[str, ...]]]:
             for group in self.members.groups:
                 vm, vmi = group[0].vm, group[0].vmi
                 if vm.metadata.annotations:
@@ -142,39 +141,6 @@ class Snapshot(Struct, frozen=True, kw_only=True):
         return (-1 if ordinal is None else ordinal, vm.metadata.name)
 
 
-def take_snapshot(
-    stores: Stores,
-    key: ObjectKey,
-    *,
-    now: datetime,
-    settled: bool,
-    limits: Limits,
-    pools: Resource[Pool],
-    rosters: PoolRosters,
-    refused: Mapping[str, Refusal] = {},
-) -> Snapshot | None:
-    """Return the snapshot of the pool with this key, or None if the cache has no such pool."""
-    owner = stores.pools.get(key)
-    if owner is None:
-        return None
-    uid = owner.metadata.uid
-    revisions, orphaned = (stores.revisions.by_index(index, uid) for index in (OWNER_UID, FORMER_POOL_UID))
-    return Snapshot(
-        owner=owner,
-        members=rosters.read(owner.metadata, now),
-        strays=strays_of(owner.metadata, stores.vms, pools),
-        revisions=tuple(revision for revision in revisions if revision.metadata.namespace == key.namespace),
-        orphaned_revisions=tuple(each for each in orphaned if each.metadata.namespace == key.namespace),
-        taken=NamesInUse(stores.vms, key.namespace),
-        revision_names=NamesInUse(stores.revisions, key.namespace),
-        now=now,
-        settled=settled,
-        limits=limits,
-        pools=pools,
-        refused=refused,
-    )
-
-
 def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[Pool]) -> tuple[VirtualMachine, ...]:
     """Return the VMs that have left the pool and still have the pool finalizer (P2).
 
@@ -184,7 +150,14 @@ def strays_of(pool: ObjectMeta, vms: StoreView[VirtualMachine], pools: Resource[
     return tuple(vm for vm in with_finalizer if _has_left(controller_of(vm.metadata), pool, pools))
 
 
-def revisions_left_behind(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
+def revisions_of(
+    pool: ObjectMeta, revisions: StoreView[ControllerRevision], index: str
+) -> tuple[ControllerRevision, ...]:
+    """Return the revisions of the pool's namespace that the index lists under the pool's UID."""
+    return tuple(each for each in revisions.by_index(index, pool.uid) if each.metadata.namespace == pool.namespace)
+
+
+def orphaned_revisions_of(pool: ObjectKey, stores: Stores) -> tuple[ControllerRevision, ...]:
     """Return the revisions of a pool that no longer exists, if no controller owns them.
 
     The garbage collector does not delete such revisions. They stay if the pool was deleted with `--cascade=orphan`, and

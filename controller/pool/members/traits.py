@@ -29,6 +29,7 @@ from controller.kubevirt.vms import (
     template_labels_of,
 )
 from controller.pool.members.machine import Machine
+from controller.pool.members.unready_periods import traits_of_period
 from controller.pool.spec.naming import parse_name
 from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import wrong_on
@@ -51,7 +52,7 @@ def traits_of(machine: Machine) -> Hashable:
         has_pool_finalizer(vm),
         labels_of(vmi.metadata).get(REVISION_NAME) if vmi is not None else None,
         wrong_on(vmi.metadata, Place.VMI_OF_VM) if vmi is not None else (),
-        downtime.traits if downtime is not None else None,
+        traits_of_period(downtime) if downtime is not None else None,
         None if is_steady(vm, vmi) else (vm.status, vm.metadata.creation_timestamp, _state_of(vmi)),
     )
 

@@ -12,9 +12,9 @@ restart of the controller.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -50,40 +50,94 @@ class UnreadyNote(Struct, frozen=True, array_like=True):
     since: datetime
 
 
-class UnreadyPeriod(Struct, frozen=True, gc=False):
-    """The unready period of the VM `uid`.
+class Down(Struct, frozen=True, gc=False):
+    """The VM `uid` is not ready.
 
     The field `since` is the start of the period. `template_since` is the time since which the VM has been unready with
-    the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `ready_at`
-    is None if the VM is not ready now. Otherwise `ready_at` is the time at which the VM became ready, or was stopped by
-    a user. `was_ready` is true if the VM was ready during the period. `crashes` is true if the VM was ready during the
-    period and then became unready again. `gone_at` is the time of the first snapshot without the VM, or None.
+    the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `crashes`
+    is true if the VM was ready during the period and then became unready again.
     """
 
     uid: str
     since: datetime
     revision: str
     template_since: datetime
-    ready_at: datetime | None = None
-    was_ready: bool = False
     crashes: bool = False
-    gone_at: datetime | None = None
 
-    def has_ended(self, now: datetime) -> bool:
-        """Return True if the VM has been ready for `STEADY`."""
-        return self.ready_at is not None and now - self.ready_at >= STEADY
+
+class Recovering(Struct, frozen=True, gc=False):
+    """The VM is ready, or was stopped by a user, since the time `at`. `down` is the state of the VM before.
+
+    `was_ready` is true if the VM was ready during the period.
+    """
+
+    down: Down
+    at: datetime
+    was_ready: bool
+
+
+class Gone(Struct, frozen=True, gc=False):
+    """The VM does not exist since the snapshot of the time `at`. `last` is the state of the VM before."""
+
+    last: Down | Recovering
+    at: datetime
+
+
+UnreadyPeriod: TypeAlias = Down | Recovering | Gone
+"""The state of the unready period of one name in the pool. None means that there is no period."""
+
+
+class Observation(Struct, frozen=True, gc=False):
+    """What a snapshot shows of a VM. `note` is the entry of this VM in the annotation, or None."""
+
+    vm: VirtualMachine
+    vmi: VirtualMachineInstance | None
+    note: UnreadyNote | None = None
 
     @property
-    def traits(self) -> tuple[object, ...]:
-        """All fields but the UID. The periods of many VMs can have equal traits."""
-        return (self.since, self.revision, self.template_since, self.ready_at, self.was_ready, self.crashes)
+    def uid(self) -> str:
+        return self.vm.metadata.uid
 
     @property
-    def due_at(self) -> datetime | None:
-        """The time at which the period ends if the VM does not change, or None."""
-        if self.gone_at is not None:
-            return self.gone_at + ABSENCE
-        return self.ready_at + STEADY if self.ready_at is not None else None
+    def is_up(self) -> bool:
+        return self.vmi is not None and vmis.is_ready(self.vmi) and vmis.is_active(self.vmi)
+
+    @property
+    def is_calm(self) -> bool:
+        """Return True if the unready period does not grow: the VM is ready, stopped, or its state is unknown."""
+        return self.is_up or not is_meant_to_run(self.vm) or (self.vmi is not None and bool(self.vmi.undecodable))
+
+    @property
+    def is_stopping(self) -> bool:
+        """Return True if the VMI is terminating before its guest has ended."""
+        return self.vmi is not None and vmis.is_deleting(self.vmi) and not vmis.is_final(self.vmi)
+
+
+def down_of(period: Down | Recovering) -> Down:
+    """Return the last state in which the VM was not ready."""
+    return period.down if isinstance(period, Recovering) else period
+
+
+def traits_of_period(period: Down | Recovering) -> Hashable:
+    """Return all facts but the UID. The periods of many VMs can have equal traits."""
+    anonymous = replace(down_of(period), uid="")
+    return replace(period, down=anonymous) if isinstance(period, Recovering) else anonymous
+
+
+def due_at(period: UnreadyPeriod) -> datetime | None:
+    """Return the time at which the period ends if the VM does not change, or None."""
+    match period:
+        case Down():
+            return None
+        case Recovering(at=at):
+            return at + STEADY
+        case Gone(at=at):
+            return at + ABSENCE
+
+
+def has_ended(period: Down | Recovering, now: datetime) -> bool:
+    """Return True if the VM has been ready for `STEADY`."""
+    return isinstance(period, Recovering) and now - period.at >= STEADY
 
 
 def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
@@ -96,89 +150,95 @@ def read_notes(pool: ObjectMeta, now: datetime) -> Mapping[int, UnreadyNote]:
     }
 
 
-def period_of_absent(previous: UnreadyPeriod | None, now: datetime) -> UnreadyPeriod | None:
-    """Return the unready period of a VM that does not exist. `previous` is its period in the last snapshot."""
-    if previous is None or previous.gone_at is None:
-        return replace(previous, gone_at=now) if previous is not None else None
-    return previous if now - previous.gone_at < ABSENCE else None
+def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: datetime) -> UnreadyPeriod | None:
+    """Return the unready period of a name in the pool.
 
-
-def next_period(
-    previous: UnreadyPeriod | None,
-    vm: VirtualMachine,
-    vmi: VirtualMachineInstance | None,
-    note: UnreadyNote | None,
-    now: datetime,
-) -> UnreadyPeriod | None:
-    """Return the unready period of a VM, or None if the VM has none.
-
-    `previous` is the period of this name in the last snapshot. `note` is the entry of the ordinal in the annotation. If
-    neither the VM nor its VMI nor the note has changed, the result is equal to `previous` until `previous.due_at`.
+    `previous` is the period of this name in the last snapshot. `seen` is None if the pool has no VM with this name. If
+    neither the VM nor its VMI nor the note has changed, the result is equal to `previous` until `due_at(previous)`.
 
     An ended period is kept until the VM's entry in the annotation is removed. The reason: if there is no period, an
     entry in the annotation starts a new period.
     """
-    is_up = vmi is not None and vmis.is_ready(vmi) and vmis.is_active(vmi)
-    if previous is None and note is None and is_up:
-        return None
-    if is_deleting(vm):
+    if seen is None:
+        return _absent(previous, now)
+    if is_deleting(seen.vm):
         return previous
-    uid, revision = vm.metadata.uid, revision_of(vm)
-    if note is not None and note.uid != uid:
-        note = None
-    same = previous if previous is not None and previous.uid == uid else None
-    # The state of an unreadable VM or VMI is unknown. It counts as stopped, so its unready period does not grow.
-    if is_up or not is_meant_to_run(vm) or (vmi is not None and vmi.undecodable):
-        if same is None and note is not None:
-            ready_at = (vmis.ready_since(vmi) if vmi is not None else None) or now
-            same = UnreadyPeriod(uid, _noted_since(vm, vmi, note, now), revision, now, min(ready_at, now))
-        if same is None:
+    last = previous.last if isinstance(previous, Gone) else previous
+    match last:
+        case Down(uid=seen.uid) if seen.is_calm:
+            return Recovering(last, now, was_ready=last.crashes or seen.is_up)
+        case Down(uid=seen.uid):
+            return _still_down(last, seen, now)
+        case Recovering(down=Down(uid=seen.uid)) if seen.is_calm:
+            is_over = has_ended(last, now) and seen.note is None
+            return None if is_over else replace(last, was_ready=last.was_ready or seen.is_up)
+        case Recovering(down=Down(uid=seen.uid)) if has_ended(last, now) or _is_restart(last, seen):
+            return Down(seen.uid, now, revision_of(seen.vm), template_since=now)
+        case Recovering(down=Down(uid=seen.uid)):
+            return replace(last.down, crashes=last.was_ready)
+        case _ if seen.is_calm:
+            return _noted_recovery(seen, seen.note, now) if seen.note is not None else None
+        case _:
+            return _first_down(last, seen, now)
+
+
+def _absent(previous: UnreadyPeriod | None, now: datetime) -> Gone | None:
+    match previous:
+        case Down() | Recovering():
+            return Gone(previous, now)
+        case Gone(at=at) if now - at < ABSENCE:
+            return previous
+        case _:
             return None
-        same = replace(same, ready_at=same.ready_at or now, was_ready=same.was_ready or is_up, gone_at=None)
-        return same if note is not None or not same.has_ended(now) else None
-    if same is not None and not same.has_ended(now) and not _is_restart(same, vm, vmi):
-        template_since = same.template_since if same.revision == revision else now
-        return replace(
-            same,
-            revision=revision,
-            template_since=template_since,
-            ready_at=None,
-            crashes=same.was_ready,
-            gone_at=None,
-        )
-    since = _noted_since(vm, vmi, note, now) if note is not None and same is None else now
+
+
+def _still_down(period: Down, seen: Observation, now: datetime) -> Down:
+    """Return the period of a VM that is still unready. A new revision begins another `template_since`."""
+    revision = revision_of(seen.vm)
+    return period if period.revision == revision else replace(period, revision=revision, template_since=now)
+
+
+def _first_down(predecessor: Down | Recovering | None, seen: Observation, now: datetime) -> Down:
+    """Return the period of a VM that was not unready before. A recreated VM with the same template continues
+    `template_since` of its predecessor.
+    """
+    revision = revision_of(seen.vm)
+    since = _noted_since(seen, seen.note, now) if seen.note is not None else now
     template_since = since
-    # A recreated VM with the same template continues the time of its predecessor.
-    if previous is not None and same is None and previous.revision == revision and not previous.has_ended(now):
-        template_since = min(previous.template_since, since)
-    return UnreadyPeriod(uid, since, revision, template_since)
+    if predecessor is not None and not has_ended(predecessor, now) and down_of(predecessor).revision == revision:
+        template_since = min(down_of(predecessor).template_since, since)
+    return Down(seen.uid, since, revision, template_since)
 
 
-def _is_restart(period: UnreadyPeriod, vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+def _noted_recovery(seen: Observation, note: UnreadyNote, now: datetime) -> Recovering:
+    """Return the period of a ready VM that was unready in the time of an earlier leader."""
+    down = Down(seen.uid, _noted_since(seen, note, now), revision_of(seen.vm), template_since=now)
+    ready_at = vmis.ready_since(seen.vmi) if seen.vmi is not None else None
+    return Recovering(down, min(ready_at or now, now), was_ready=seen.is_up)
+
+
+def _is_restart(period: Recovering, seen: Observation) -> bool:
     """Return True if a user or a rollout restarts a ready VM. A crash of the guest is not a restart."""
-    if period.ready_at is None:
-        return False
-    is_stopped = vmi is not None and vmis.is_deleting(vmi) and not vmis.is_final(vmi)
-    return is_stopped or period.revision != revision_of(vm)
+    return seen.is_stopping or period.down.revision != revision_of(seen.vm)
 
 
-def _noted_since(vm: VirtualMachine, vmi: VirtualMachineInstance | None, note: UnreadyNote, now: datetime) -> datetime:
+def _noted_since(seen: Observation, note: UnreadyNote, now: datetime) -> datetime:
     """Return the start of the VM's unready period from the annotation.
 
     If the time in the annotation is in the future, return `now`. If the time is before the creation of the VM, return
     the creation time. If the VM was restarted since the entry was written, the VM may have been ready in the meantime,
     because the annotation can have entries of ended periods. Then return `now`.
     """
-    created = with_timezone(vm.metadata.creation_timestamp)
+    created = with_timezone(seen.vm.metadata.creation_timestamp)
     since = min(note.since if created is None else max(note.since, created), now)
-    return now if _is_restarted(vm, vmi, since) else since
+    return now if _is_restarted(seen, since) else since
 
 
-def _is_restarted(vm: VirtualMachine, vmi: VirtualMachineInstance | None, since: datetime) -> bool:
+def _is_restarted(seen: Observation, since: datetime) -> bool:
     """Return True if the VM has another VMI than at the time of the entry, although KubeVirt counts no failed starts.
 
     KubeVirt sets the count to 0 when a VMI runs.
     """
-    started = with_timezone(vmi.metadata.creation_timestamp) if vmi is not None else None
+    started = with_timezone(seen.vmi.metadata.creation_timestamp) if seen.vmi is not None else None
     has_same_vmi = started is not None and started - since <= NOTE_AFTER
-    return not has_same_vmi and not start_failures_of(vm)
+    return not has_same_vmi and not start_failures_of(seen.vm)

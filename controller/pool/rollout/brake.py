@@ -21,13 +21,14 @@ import msgspec
 
 from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD
 from controller.kubevirt.vms import revision_of
+from controller.pool.members.notes import note_patch
 from controller.pool.members.revisions import Revisions
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
 from controller.pool.spec.template import DiskChange, Template, describe_difference, disk_change
-from controller.runtime.actions import Notice, Patch, Plan, Stage
+from controller.runtime.actions import Notice, Plan, Stage
 from informers.meta import annotations_of
-from informers.objects import PatchType
 
 PROCEED: Final = "proceed"
 DONE: Final = "done"
@@ -45,16 +46,17 @@ def is_taken_over(snapshot: Snapshot, template: Template) -> bool:
     if not snapshot.limits.takes_over:
         return True
     mark = _mark_of(snapshot)
-    held_for_another_template = mark.startswith(f"{TAKEOVER_HELD} {_DIGEST_VERSION} ") and mark != _held_mark(template)
-    return mark in (PROCEED, DONE) or held_for_another_template
+    is_blocked = mark.startswith(f"{TAKEOVER_HELD} {_DIGEST_VERSION} ")
+    return mark in (PROCEED, DONE) or (is_blocked and mark != _blocked_mark(template))
 
 
-def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pending: Iterable[PendingStep]) -> Plan:
+def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingStep]) -> Plan:
     """Return the given update, or a plan that blocks the update until the user allows it.
 
     `pending` are all update steps. `update` contains only the first of these steps. If the state of the takeover
     changes, the plan writes the new state to the pool.
     """
+    snapshot, revisions = situation.snapshot, situation.revisions
     if not snapshot.limits.takes_over:
         return update
     if is_taken_over(snapshot, revisions.template):
@@ -64,8 +66,8 @@ def plan_takeover(snapshot: Snapshot, revisions: Revisions, update: Plan, pendin
     changes = [each for each in pending if each.step is not Step.RELABEL]
     if not changes and not update.held:
         return _with_first_stage(update, _note(snapshot, DONE, "its virtual machines are on its template"))
-    message = _consequences(snapshot, changes, revisions)
-    mark = _held_mark(revisions.template)
+    message = _consequences(changes, revisions)
+    mark = _blocked_mark(revisions.template)
     stages = (_note(snapshot, mark, "its update waits"),) if _mark_of(snapshot) != mark else ()
     notice = Notice(
         reason="TakeoverHeld",
@@ -85,7 +87,7 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
     return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
 
 
-def _consequences(snapshot: Snapshot, changes: list[PendingStep], revisions: Revisions) -> str:
+def _consequences(changes: list[PendingStep], revisions: Revisions) -> str:
     """Return a message about the effect of the update on the VMs, and about the changed fields of the template."""
     if not changes:
         return "an update of its virtual machines is not finished"
@@ -123,16 +125,12 @@ def _mark_of(snapshot: Snapshot) -> str:
     return annotations_of(snapshot.owner.metadata).get(TAKEOVER, "")
 
 
-def _held_mark(template: Template) -> str:
+def _blocked_mark(template: Template) -> str:
     return f"{TAKEOVER_HELD} {_DIGEST_VERSION} {template.digest}"
 
 
 def _note(snapshot: Snapshot, mark: str, why: str) -> Stage:
-    meta = snapshot.owner.metadata
-    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {TAKEOVER: mark}}})
-    note = Patch(
-        resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=f"takeover: {why}", is_note=True
-    )
+    note = note_patch(snapshot.pools, snapshot.owner.metadata, TAKEOVER, mark, f"takeover: {why}")
     return Stage((note,), essential=False)
 
 

@@ -15,7 +15,6 @@ from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final
 
-import msgspec
 from msgspec import Struct
 
 from controller.kubevirt import vmis
@@ -23,17 +22,15 @@ from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVI
 from controller.kubevirt.pool_types import Pool, UpdateStrategy
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
 from controller.pool.members.machine import Machine
-from controller.pool.members.revisions import Revisions
+from controller.pool.members.notes import note_patch
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import STEADY
+from controller.pool.members.unready_periods import STEADY, down_of, has_ended
+from controller.pool.spec.intent import ALL_ORDINALS
 from controller.pool.spec.template import Template
 from controller.replicas.wrong_annotations import setting
-from controller.runtime.actions import Patch, Plan, Stage
+from controller.runtime.actions import Plan, Stage
 from informers.meta import annotations_of
-from informers.objects import PatchType
-
-ALL_ORDINALS: Final = 2**31
-"""A partition above every ordinal. With this partition, no VM is updated."""
 
 LONG_AGO: Final = timedelta(seconds=2**31)
 
@@ -60,59 +57,50 @@ def rolls_out(owner: Pool) -> bool:
     return policy is None or policy.selectors is None
 
 
-def partition_of(snapshot: Snapshot) -> int:
-    """Return the partition. VMs with an ordinal below the partition keep their revision.
-
-    If the value of the annotation is not valid, all VMs keep their revision.
-    """
-    meta = snapshot.owner.metadata
-    return int(setting(meta, PARTITION) or ALL_ORDINALS) if PARTITION in annotations_of(meta) else 0
-
-
 def min_ready_of(snapshot: Snapshot) -> int:
     """Return the minimum number of seconds that a VMI must be ready to count as available."""
     return int(setting(snapshot.owner.metadata, MIN_READY) or 0)
 
 
-def template_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> tuple[str, Template]:
+def template_below(situation: Situation) -> tuple[str, Template]:
     """Return the revision and the template for new VMs with an ordinal below the partition.
 
     They get the revision of the other VMs below the partition, or the current revision if that one is not known.
     """
-    owner = snapshot.owner
+    owner, revisions = situation.snapshot.owner, situation.revisions
     noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
     reported = owner.status.current_revision if owner.status is not None else None
-    name = _revision_below(snapshot, revisions, partition) or noted or reported or ""
+    name = _revision_below(situation) or noted or reported or ""
     past = revisions.templates.get(name)
     if past is not None and not revisions.is_current(name):
         return name, past
     return revisions.current, revisions.template
 
 
-def plan_partition_note(snapshot: Snapshot, revisions: Revisions) -> Plan:
+def plan_partition_note(situation: Situation) -> Plan:
     """Plan a patch that stores the revision of the VMs below the partition in an annotation of the pool.
 
     The stored revision is used for new VMs after all VMs below the partition were deleted.
     """
-    meta, partition = snapshot.owner.metadata, partition_of(snapshot)
-    name = _revision_below(snapshot, revisions, partition) if partition < ALL_ORDINALS else ""
+    meta = situation.pool
+    name = _revision_below(situation) if situation.intent.partition < ALL_ORDINALS else ""
     if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
         return Plan()
-    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {PARTITION_REVISION: name}}})
     why = "notes the revision of the VMs below the partition"
-    note = Patch(resource=snapshot.pools, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    note = note_patch(situation.snapshot.pools, meta, PARTITION_REVISION, name, why)
     return Plan(stages=(Stage((note,), essential=False),))
 
 
-def _revision_below(snapshot: Snapshot, revisions: Revisions, partition: int) -> str:
+def _revision_below(situation: Situation) -> str:
     """Return the oldest revision of the VMs below the partition.
 
     Revisions without a known template are ignored. If no revision is left, the result is "".
     """
+    snapshot, partition = situation.snapshot, situation.intent.partition
     if not partition:
         return ""
     numbers = {revision.metadata.name: revision.revision for revision in snapshot.revisions}
-    known = sorted(revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
+    known = sorted(situation.revisions.templates.keys() & numbers.keys(), key=lambda name: (numbers[name], name))
 
     def has_vm_below(name: str) -> bool:
         machines = snapshot.members.where(lambda each: revision_of(each.vm) == name)
@@ -153,7 +141,7 @@ def _crashes(machine: Machine, now: datetime) -> bool:
     The result is False again after the VM has been ready for `STEADY`.
     """
     period = machine.downtime
-    return period is not None and period.crashes and not period.has_ended(now)
+    return period is not None and down_of(period).crashes and not has_ended(period, now)
 
 
 def should_run(machine: Machine) -> bool:

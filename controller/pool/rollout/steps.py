@@ -30,10 +30,9 @@ from controller.kubevirt.vms import (
 from controller.pool.leaving.holds import recreation_veto, replacement_obstacle
 from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions
-from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import should_run
 from controller.pool.spec.indexing import own_disks
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
 from informers.meta import labels_of
@@ -72,6 +71,14 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     lost_disks: tuple[str, ...] = ()
     sizes: Mapping[str, tuple[str, str]] = {}
 
+    @property
+    def takes_turn(self) -> bool:
+        """Return True if the VM counts towards the limit of ready VMs. A VM that already has the new spec counts even
+        if its restart must wait.
+        """
+        may_keep_its_spec = bool(self.reason) and not self.begun
+        return self.costly and not may_keep_its_spec
+
 
 def is_updated(revisions: Revisions, machine: Machine) -> bool:
     """Return True if the VM and its VMI have the current template. If there is no VMI, only the VM is checked."""
@@ -83,30 +90,31 @@ def vmi_revision_of(vmi: VirtualMachineInstance) -> str:
     return labels_of(vmi.metadata).get(REVISION_NAME, "")
 
 
-def pending_step(snapshot: Snapshot, intent: Intent, revisions: Revisions, machine: Machine) -> PendingStep | None:
+def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
     """Return the next update step of a VM, or None if the VM needs no step or stays outdated.
 
     The strategy opportunistic updates only the specs of VMs.
     """
-    found = _step_of(snapshot, intent, revisions, machine)
+    found = _step_of(situation, machine)
     if found is None or found.reason or found.step is Step.RELABEL:
         return found
-    refused = snapshot.refused.get(machine.metadata.name)
+    refused = situation.snapshot.refused.get(machine.metadata.name)
     return replace(found, reason=f"the server refused its last change: {refused.message}") if refused else found
 
 
-def _step_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, machine: Machine) -> PendingStep | None:
-    vm, vmi, proactive = machine.vm, machine.vmi, intent.update.strategy is Strategy.PROACTIVE
+def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
+    vm, vmi, revisions = machine.vm, machine.vmi, situation.revisions
+    proactive = situation.intent.update.strategy is Strategy.PROACTIVE
     is_begun = revisions.is_current(revision_of(vm))
     if is_begun and (vmi is None or not proactive):
         return None
     names = [revision_of(vm), *([vmi_revision_of(vmi)] if vmi is not None and vmis.is_active(vmi) else [])]
     for past in filter(None, map(revisions.templates.get, names)):
         change = disk_change(past, revisions.template)
-        if _needs_new_vm(intent, machine, change):
-            return _recreation(snapshot, intent, machine, past, change, begun=is_begun)
+        if _needs_new_vm(situation, machine, change):
+            return _recreation(situation, machine, past, begun=is_begun)
     if not is_begun:
-        return _step_of_outdated(snapshot, revisions, machine, proactive=proactive)
+        return _step_of_outdated(situation, machine)
     return _step_of_vmi(machine, vmi, revisions) if vmi is not None else None
 
 
@@ -128,19 +136,19 @@ def _step_of_vmi(machine: Machine, vmi: VirtualMachineInstance, revisions: Revis
     return PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), begun=True, reason=reason)
 
 
-def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, machine: Machine, *, proactive: bool) -> PendingStep:
+def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     """Return the step of a VM whose spec is outdated, and that keeps its disks.
 
     While KubeVirt works on the VM or its disks, the step waits. But a step that changes only labels and annotations
     does not wait. Each step of a VM with an unreadable field waits, because its spec is unknown.
     """
-    vm, vmi = machine.vm, machine.vmi
+    vm, vmi, revisions = machine.vm, machine.vmi, situation.revisions
     current, past = revisions.template, revisions.templates.get(revision_of(vm))
-    sizes = _claim_sizes(snapshot, machine, past, current) if past is not None else {}
+    sizes = _claim_sizes(situation, machine, past) if past is not None else {}
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
     reason = delicate_reason(vm, vmi) if changes_vm or vm.undecodable else ""
     update = PendingStep(machine=machine, step=Step.UPDATE, reason=reason, sizes=sizes)
-    if not proactive or not should_run(machine):
+    if situation.intent.update.strategy is not Strategy.PROACTIVE or not should_run(machine):
         return update
     if vmi is None or not vmis.is_active(vmi):
         return replace(update, risky=changes_vm)
@@ -149,37 +157,35 @@ def _step_of_outdated(snapshot: Snapshot, revisions: Revisions, machine: Machine
     return replace(update, costly=vmis.is_ready(vmi), risky=not vmis.is_ready(vmi))
 
 
-def _needs_new_vm(intent: Intent, machine: Machine, change: DiskChange) -> bool:
+def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) -> bool:
     """Return True if the VM cannot keep its disks, or not all of them.
 
     If disks are only added or removed, a VM that is not restarted by the update gets the new spec. KubeVirt creates the
     added disks at its next start.
     """
     if change is DiskChange.NAMES:
-        return intent.update.strategy is Strategy.PROACTIVE and should_run(machine)
+        return situation.intent.update.strategy is Strategy.PROACTIVE and should_run(machine)
     return change in (DiskChange.SMALLER, DiskChange.OTHER)
 
 
-def _recreation(
-    snapshot: Snapshot, intent: Intent, machine: Machine, past: Template, change: DiskChange, *, begun: bool
-) -> PendingStep | None:
+def _recreation(situation: Situation, machine: Machine, past: Template, *, begun: bool) -> PendingStep | None:
     """Return the step of a VM that needs new disks.
 
     KubeVirt creates new disks as soon as the VM's spec has new dataVolumeTemplates. So the spec stays as it is.
     """
     if not should_run(machine):
         return None
-    vm, vmi, ordinal = machine.vm, machine.vmi, snapshot.ordinal_of(machine)
+    vm, vmi, ordinal = machine.vm, machine.vmi, situation.snapshot.ordinal_of(machine)
     disks = own_disks(past, ordinal) if ordinal is not None else ()
     ready = vmi is not None and vmis.is_active(vmi) and vmis.is_ready(vmi)
-    veto = recreation_veto(snapshot, intent, vm, change, disks)
+    veto = recreation_veto(situation, vm, disk_change(past, situation.revisions.template), disks)
     return PendingStep(
         machine=machine,
         step=Step.RECREATE,
         costly=ready,
         risky=not ready,
         begun=begun,
-        reason=veto or replacement_obstacle(snapshot, machine),
+        reason=veto or replacement_obstacle(situation.snapshot, machine),
         needs_user=bool(veto),
         lost_disks=disks,
     )
@@ -192,8 +198,6 @@ def _step_between(past: Template | None, current: Template) -> Step:
     return Step.RELABEL if past is not None and past.machine == current.machine else Step.RESTART
 
 
-def _claim_sizes(
-    snapshot: Snapshot, machine: Machine, past: Template, current: Template
-) -> Mapping[str, tuple[str, str]]:
-    ordinal = snapshot.ordinal_of(machine)
-    return {f"{name}-{ordinal}": (past.disk_sizes[name], size) for name, size in larger_disks(past, current).items()}
+def _claim_sizes(situation: Situation, machine: Machine, past: Template) -> Mapping[str, tuple[str, str]]:
+    ordinal, larger = situation.snapshot.ordinal_of(machine), larger_disks(past, situation.revisions.template)
+    return {f"{name}-{ordinal}": (past.disk_sizes[name], size) for name, size in larger.items()}

@@ -1,32 +1,73 @@
-"""The VM that takes the place of a deleted VM."""
+"""VMs that an update or healing has deleted, and the VMs that take their place (P20).
+
+A deleted VM without a successor counts as unavailable. The caches cannot show it, and a restarted controller does not
+remember it. So the controller writes the ordinals to the pool's annotation `vmherd.dev/recreated` before an update
+deletes the VMs. Healing writes its own records.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
+from msgspec import Struct
+
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import POOL_FINALIZER
-from controller.kubevirt.resources import VMS
+from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.pool.members.revisions import Revisions
+from controller.pool.members.machine import Machine
+from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, note_patch, read_note
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.limits import partition_of, template_below
+from controller.pool.rollout.limits import template_below
 from controller.pool.spec.indexing import encode_vm
-from controller.pool.spec.intent import Intent
 from controller.pool.spec.template import Template
+from controller.runtime.actions import Stage
 
 
-def body_of(snapshot: Snapshot, intent: Intent, ordinal: int, revision: str, template: Template) -> bytes:
-    """Return the request body that creates the VM of this ordinal."""
-    owner = snapshot.owner.metadata
+class Recreation(Struct, frozen=True, array_like=True):
+    """The UID of the VM that an update has deleted."""
+
+    uid: str
+
+
+def count_missing(situation: Situation) -> int:
+    """Return the number of wanted VMs that do not exist because the controller has deleted their predecessors."""
+    short = situation.intent.wanted - len(situation.members)
+    if short <= 0:
+        return 0
+    meta = situation.pool
+    deleted = read_note(meta, RECREATED, Recreation).keys() | read_note(meta, HEALED, Record).keys()
+    present = {situation.snapshot.ordinal_of(each) for each in situation.members} if deleted else set()
+    return min(len(deleted - present), short)
+
+
+def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[Stage, ...]:
+    """Return a stage that notes the VMs before they are deleted. Notes of ordinals with a new VM are
+    removed.
+    """
+    meta = snapshot.owner.metadata
+    noted = read_note(meta, RECREATED, Recreation)
+    present = {snapshot.ordinal_of(each): each.metadata.uid for each in snapshot.members}
+    entries = {ordinal: each for ordinal, each in noted.items() if present.get(ordinal, each.uid) == each.uid}
+    ordinals = ((snapshot.ordinal_of(each), each.metadata.uid) for each in machines)
+    entries |= {ordinal: Recreation(uid) for ordinal, uid in ordinals if ordinal is not None}
+    newest = {ordinal: entries[ordinal] for ordinal in list(entries)[-MAX_ENTRIES:]}
+    if newest == noted:
+        return ()
+    why = "notes the VMs that it recreates"
+    return (Stage((note_patch(snapshot.pools, meta, RECREATED, encode_note(newest), why),)),)
+
+
+def body_of(situation: Situation, ordinal: int, revision: str, template: Template) -> bytes:
+    """Return the request body that creates the VM of this ordinal with a template and the name of its revision."""
     # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
-    finalizers = (POOL_FINALIZER,) if intent.scale_in.preserve else ()
-    reference = controller_reference(snapshot.pools, owner)
-    return encode_vm(template, ordinal, revision, resource=VMS, pool=owner, owner=reference, finalizers=finalizers)
+    finalizers = {"finalizers": (POOL_FINALIZER,)} if situation.intent.scale_in.preserve else {}
+    owner = controller_reference(situation.snapshot.pools, situation.pool)
+    return encode_vm(template, ordinal, revision, situation.pool, {"ownerReferences": (owner,), **finalizers})
 
 
-def successor_of(snapshot: Snapshot, intent: Intent, revisions: Revisions, vm: VirtualMachine) -> bytes:
+def successor_of(situation: Situation, vm: VirtualMachine) -> bytes:
     """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal."""
-    ordinal = snapshot.ordinal_of(vm) or 0
-    partition = partition_of(snapshot)
+    ordinal, revisions = situation.snapshot.ordinal_of(vm) or 0, situation.revisions
     newest = revisions.current, revisions.template
-    chosen = template_below(snapshot, revisions, partition) if ordinal < partition else newest
-    return body_of(snapshot, intent, ordinal, *chosen)
+    return body_of(situation, ordinal, *(template_below(situation) if ordinal < situation.intent.partition else newest))

@@ -8,7 +8,7 @@ until its VMI runs with the new template and is available.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from datetime import datetime
 
 import msgspec
@@ -21,20 +21,18 @@ from controller.kubevirt.delicate import needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
-from controller.pool.leaving.deletes import MAX_NOTICES, delete_of
-from controller.pool.members.downtime import stuck_since
-from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.revisions import Revisions, plan_revision
-from controller.pool.members.select import allows, in_order
-from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.limits import count_unavailable, min_ready_of, partition_of
-from controller.pool.rollout.recreations import note_recreations
+from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
+from controller.pool.members.downtime import member_stuck_since
+from controller.pool.members.machine import Machine
+from controller.pool.members.revisions import plan_revision
+from controller.pool.members.select import in_order
+from controller.pool.members.situation import Situation
+from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
-from controller.pool.rollout.successors import successor_of
+from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape
-from controller.pool.spec.intent import Intent
-from controller.pool.spec.policies import Strategy
-from controller.replicas.progress import parse_deadline, watch_progress
+from controller.replicas.progress import watch_progress
+from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import (
     Cause,
     Delete,
@@ -76,86 +74,56 @@ class Choice(Struct, frozen=True):
     held: list[PendingStep]
 
 
-def pending_steps(
-    snapshot: Snapshot,
-    intent: Intent,
-    revisions: Revisions,
-    members: Machines,
-    *,
-    deleted_uids: Collection[str] = (),
-) -> list[PendingStep]:
+def pending_steps(situation: Situation) -> list[PendingStep]:
     """Return the next step of each VM that needs an update step, in the order of the sort policy.
 
-    `deleted_uids` are the UIDs of the VMs that healing deletes in the same plan. These VMs are not updated.
+    The VMs that healing deletes in the same plan are not updated.
     """
-    if intent.update.strategy is Strategy.UNMANAGED:
-        return []
-    partition = partition_of(snapshot)
 
     def needs_step(machine: Machine) -> bool:
-        if is_deleting(machine.vm) or not allows(intent.update.selection, machine.vm):
-            return False
-        return pending_step(snapshot, intent, revisions, machine) is not None
+        return situation.may_update(machine) and pending_step(situation, machine) is not None
 
-    eligible = [
-        each
-        for each in members.where(needs_step)
-        if each.metadata.uid not in deleted_uids
-        and (ordinal := snapshot.ordinal_of(each)) is not None
-        and ordinal >= partition
-    ]
-    ordered = in_order(snapshot, intent.update.selection, eligible)
-    steps = (pending_step(snapshot, intent, revisions, each) for each in ordered)
+    needy = situation.members.where(needs_step).without(situation.doomed)
+    eligible = filter(situation.is_above_partition, needy)
+    ordered = in_order(situation.snapshot, situation.intent.update.selection, eligible)
+    steps = (pending_step(situation, each) for each in ordered)
     return [step for step in steps if step is not None]
 
 
-def plan_update(
-    snapshot: Snapshot,
-    intent: Intent,
-    revisions: Revisions,
-    members: Machines,
-    pending: list[PendingStep],
-    *,
-    deleted_uids: Collection[str] = (),
-    missing: int = 0,
-) -> Plan:
+def plan_update(situation: Situation, pending: list[PendingStep], *, missing: int = 0) -> Plan:
     """Plan the pending update steps that come next, within the limits of one reconciliation.
 
-    The caller checks first that no VM has to be created or deleted. `deleted_uids` are the UIDs of the VMs that healing
-    deletes in the same plan. `missing` is the number of VMs that the controller has deleted and that the server does
-    not let it create again. They count as unavailable (P20).
+    The caller checks first that no VM has to be created or deleted. `missing` is the number of VMs that the controller
+    has deleted and that the server does not let it create again. They count as unavailable (P20).
     """
-    if not pending or intent.update.strategy is Strategy.UNMANAGED:
+    if not pending:
         return Plan()
-    min_ready, deadline = min_ready_of(snapshot), parse_deadline(snapshot.owner.metadata)
-    staying = tuple(each for each in members if each.metadata.uid not in deleted_uids)
-    begun = sum(each.begun and each.costly for each in pending)
-    leaving = len(members) - len(staying) + missing
-    allowance = _allowance(snapshot, intent, revisions, staying, min_ready, begun=begun, leaving=leaving)
-    choice = _choose(pending, allowance, burst=snapshot.limits.burst)
+    allowance = _allowance(situation, pending, missing)
+    choice = _choose(pending, allowance, burst=situation.snapshot.limits.burst)
     progress = Plan(
-        stages=_stages(snapshot, intent, revisions, choice.steps),
+        stages=_stages(situation, choice.steps),
         notices=_held_notices(choice.held),
         held=_held_text(choice),
         requeue_after_s=allowance.waits_s if choice.waiting else None,
     )
     if choice.steps or not choice.waiting:
         return progress
-    stuck = [
-        (since, each.metadata.name)
-        for each in members
-        if is_updated(revisions, each) and (since := stuck_since(snapshot, each)) is not None
-    ]
-    stuck += _blocking(snapshot, members, choice.held)
-    return watch_progress(progress, stuck, deadline, now=snapshot.now, template=revisions.template.digest)
+    stuck = list(_blocking(situation, choice.held))
+    deadline, template = parse_deadline(situation.pool), situation.revisions.template
+    return watch_progress(progress, stuck, deadline, now=situation.now, template=template.digest)
 
 
-def _blocking(snapshot: Snapshot, members: Machines, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
-    """Yield the VMs that take a turn without being updated: VMs that are terminating or whose VMI is terminating, and
-    unready VMs whose step is held (P22).
+def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
+    """Yield the VMs that block the update of other VMs. Each entry has the time since when, and the name of the VM.
 
-    Each entry has the time since when the VM blocks the others, and its name.
+    A VM blocks the others if it is updated and not ready, if it or its VMI is terminating, or if it is not ready and
+    its step is held (P22).
     """
+    members = situation.members
+    for machine in members:
+        is_new = is_updated(situation.revisions, machine)
+        if is_new and (since := member_stuck_since(situation.snapshot, machine)) is not None:
+            yield since, machine.metadata.name
     for machine in members.where(lambda each: is_deleting(each.vm)):
         if (since := with_timezone(machine.metadata.deletion_timestamp)) is not None:
             yield since, machine.metadata.name
@@ -163,29 +131,20 @@ def _blocking(snapshot: Snapshot, members: Machines, held: Iterable[PendingStep]
         if machine.vmi is not None and (since := vmis.terminating_since(machine.vmi)) is not None:
             yield since, machine.metadata.name
     for step in held:
-        if (since := stuck_since(snapshot, step.machine)) is not None:
+        if (since := member_stuck_since(situation.snapshot, step.machine)) is not None:
             yield since, step.machine.metadata.name
 
 
-def _allowance(
-    snapshot: Snapshot,
-    intent: Intent,
-    revisions: Revisions,
-    staying: tuple[Machine, ...],
-    min_ready: int,
-    *,
-    begun: int,
-    leaving: int,
-) -> Allowance:
-    """Return the limits of this reconciliation.
-
-    `begun` is the number of ready VMs that have the current spec and must restart. `leaving` is the number of VMs that
-    the same plan heals, and of missing VMs.
-    """
-    most = intent.most_unavailable
-    availability = count_unavailable(snapshot, staying, min_ready)
-    on_current = [each for each in staying if revisions.is_current(revision_of(each.vm))]
-    unproven = count_unavailable(snapshot, on_current, min_ready).unavailable
+def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: int) -> Allowance:
+    """Return the limits of this reconciliation. The VMs that the same plan heals, and missing VMs, are unavailable."""
+    snapshot, most = situation.snapshot, situation.intent.most_unavailable
+    min_ready_s = min_ready_of(snapshot)
+    staying = situation.members.without(situation.doomed)
+    availability = count_unavailable(snapshot, staying, min_ready_s)
+    on_current = staying.where(lambda each: situation.revisions.is_current(revision_of(each.vm)))
+    unproven = count_unavailable(snapshot, on_current, min_ready_s).unavailable
+    begun = sum(each.begun and each.costly for each in pending)
+    leaving = len(situation.members) - len(staying) + missing
     next_at = availability.next_at
     return Allowance(
         ready=most - availability.unavailable - leaving,
@@ -197,8 +156,7 @@ def _allowance(
 def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
     """Return the update steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
 
-    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs. A ready
-    VM with the current spec uses a part of `allowance.ready`, even if its restart must wait.
+    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs.
     """
     ready, waiting = allowance.ready, 0
     chosen: list[PendingStep] = []
@@ -206,8 +164,7 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
     left = {True: burst, False: burst}
     for each in sorted(pending, key=lambda each: (each.costly, not each.begun)):
         may_start = (ready > 0) if each.costly else not (each.risky and allowance.is_unproven)
-        if each.costly and (each.begun or not each.reason):
-            ready -= 1
+        ready -= each.takes_turn
         if each.reason:
             held.append(each)
         elif not may_start or not left[each.step is Step.UPDATE]:
@@ -218,19 +175,19 @@ def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> 
     return Choice(chosen, waiting, held)
 
 
-def _stages(snapshot: Snapshot, intent: Intent, revisions: Revisions, steps: list[PendingStep]) -> tuple[Stage, ...]:
+def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]:
     """Return the stages of these steps. No stage is essential but the note of the recreations: a VM that cannot be
     patched or deleted must not delay other VMs.
     """
-    merges = tuple(_spec_update(snapshot, revisions, each.machine.vm) for each in steps if each.step is Step.UPDATE)
+    merges = tuple(_spec_update(situation, each.machine.vm) for each in steps if each.step is Step.UPDATE)
     expansions = tuple(expansion for each in steps for expansion in _expansions(each))
-    changes = tuple(_change_of_vmi(each, revisions) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
+    changes = tuple(_change_of_vmi(each) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
     recreated = [each for each in steps if each.step is Step.RECREATE]
-    deletes = tuple(_recreation(snapshot, intent, revisions, each) for each in recreated)
+    deletes = tuple(_recreation(situation, each) for each in recreated)
     return (
-        *(plan_revision(snapshot, revisions) if merges else ()),
+        *(plan_revision(situation.snapshot, situation.revisions) if merges else ()),
         *(Stage(actions, essential=False) for actions in (expansions, merges, changes) if actions),
-        *(note_recreations(snapshot, [each.machine for each in recreated]) if recreated else ()),
+        *(note_recreations(situation.snapshot, [each.machine for each in recreated]) if recreated else ()),
         *((Stage(deletes, essential=False),) if deletes else ()),
     )
 
@@ -250,14 +207,13 @@ def _expansions(pending: PendingStep) -> Iterator[ExpandClaim]:
         )
 
 
-def _recreation(snapshot: Snapshot, intent: Intent, revisions: Revisions, pending: PendingStep) -> Delete:
-    disks = ", ".join(pending.lost_disks) or "none"
-    return delete_of(
+def _recreation(situation: Situation, pending: PendingStep) -> Delete:
+    disks, current = ", ".join(pending.lost_disks) or "none", situation.revisions.current
+    return replacement_of(
         pending.machine.vm,
-        f"its dataVolumeTemplates differ from revision {revisions.current}; its disks are deleted with it: {disks}",
-        foreground=True,
+        f"its dataVolumeTemplates differ from revision {current}; its disks are deleted with it: {disks}",
         cause=Cause.UPDATE,
-        successor=successor_of(snapshot, intent, revisions, pending.machine.vm),
+        successor=successor_of(situation, pending.machine.vm),
     )
 
 
@@ -283,8 +239,8 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
     )
 
 
-def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -> ThreeWayMerge:
-    ordinal, name = snapshot.ordinal_of(vm) or 0, revision_of(vm)
+def _spec_update(situation: Situation, vm: VirtualMachine) -> ThreeWayMerge:
+    ordinal, name, revisions = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm), situation.revisions
     past = revisions.templates.get(name)
     return ThreeWayMerge(
         resource=VMS,
@@ -294,11 +250,11 @@ def _spec_update(snapshot: Snapshot, revisions: Revisions, vm: VirtualMachine) -
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
         why=f"its revision is {name or 'not known'}, the current revision is {revisions.current}",
-        owner_uid=snapshot.owner.metadata.uid,
+        owner_uid=situation.pool.uid,
     )
 
 
-def _change_of_vmi(pending: PendingStep, revisions: Revisions) -> Delete | Patch | Restart:
+def _change_of_vmi(pending: PendingStep) -> Delete | Patch | Restart:
     machine = pending.machine
     vm, revision = machine.metadata, revision_of(machine.vm)
     assert machine.vmi is not None, "only a VM with a VMI needs such a step"

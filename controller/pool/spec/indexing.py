@@ -24,11 +24,11 @@ from controller.apimachinery.raw_json import (
     value_at,
 )
 from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.resources import VMS
 from controller.pool.spec.naming import name_of
 from controller.pool.spec.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, Path
 from controller.pool.spec.template import Template
-from informers.meta import ObjectMeta, OwnerReference
-from informers.resource import Resource, T
+from informers.meta import ObjectMeta
 
 Change: TypeAlias = Callable[[bytes], bytes]
 
@@ -47,26 +47,18 @@ def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
 
 
 def encode_vm(
-    template: Template,
-    ordinal: int,
-    revision: str,
-    *,
-    resource: Resource[T],
-    pool: ObjectMeta,
-    owner: OwnerReference,
-    finalizers: tuple[str, ...] = (),
+    template: Template, ordinal: int, revision: str, pool: ObjectMeta, ownership: Mapping[str, object]
 ) -> bytes:
-    """Return the request body that creates a VM with the pool's namespace and owner reference."""
+    """Return the request body that creates a VM of this pool. `ownership` are its ownerReferences and finalizers."""
     metadata: dict[str, object] = {
         "name": name_of(pool.name, ordinal),
         "namespace": pool.namespace,
         "labels": {**template.labels, REVISION_NAME: revision},
         "annotations": template.annotations,
-        "ownerReferences": (owner,),
-        **({"finalizers": finalizers} if finalizers else {}),
+        **ownership,
     }
     spec = Raw(_indexed_spec(template, ordinal, revision))
-    body = {"apiVersion": resource.api_version, "kind": resource.kind, "metadata": metadata, "spec": spec}
+    body = {"apiVersion": VMS.api_version, "kind": VMS.kind, "metadata": metadata, "spec": spec}
     return msgspec.json.encode(body)
 
 

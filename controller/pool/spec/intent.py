@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
+from typing import Final
+
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError, quoted
-from controller.apimachinery.int_or_percent import Amount, parse_amount
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
-from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, is_marked
+from controller.apimachinery.quantities import Amount, parse_amount
+from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, PARTITION, is_marked
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.policies import (
     Healing,
@@ -18,13 +21,19 @@ from controller.pool.spec.policies import (
     parse_update,
 )
 from controller.pool.spec.template import Template, parse_template
-from informers.meta import annotations_of
+from controller.replicas.settings import replace_unready_after
+from controller.replicas.wrong_annotations import setting
+from informers.meta import ObjectMeta, annotations_of
+
+ALL_ORDINALS: Final = 2**31
+"""A partition above every ordinal. With this partition, no VM is updated."""
 
 
 class Intent(Struct, frozen=True, kw_only=True):
     """A valid pool spec. The selector is not empty and matches the template's labels.
 
-    `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
+    VMs with an ordinal below `partition` keep their revision. `replace_unready_after` is the time limit for a running
+    VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
     """
 
     wanted: int
@@ -34,7 +43,14 @@ class Intent(Struct, frozen=True, kw_only=True):
     scale_in: ScaleIn
     update: Update
     healing: Healing | None
+    partition: int = 0
+    replace_unready_after: timedelta | None = None
     most_disruptive: str | None = None
+
+    @property
+    def heals(self) -> bool:
+        """Return True if the controller replaces VMs that fail (P15)."""
+        return self.healing is not None or self.replace_unready_after is not None
 
     @property
     def most_unavailable(self) -> int:
@@ -88,6 +104,8 @@ def _with_policies(
         scale_in=scale_in,
         update=update,
         healing=healing,
+        partition=_parse_partition(owner.metadata),
+        replace_unready_after=replace_unready_after(owner.metadata),
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
     )
 
@@ -97,6 +115,11 @@ def max_unavailable(owner: Pool) -> int | None:
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
     amount = _parse_max_unavailable(owner.spec.max_unavailable)
     return None if isinstance(amount, FieldError) else amount.of(wanted)
+
+
+def _parse_partition(pool: ObjectMeta) -> int:
+    """Return the partition. If the value of the annotation is not valid, all VMs keep their revision."""
+    return int(setting(pool, PARTITION) or ALL_ORDINALS) if PARTITION in annotations_of(pool) else 0
 
 
 def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:

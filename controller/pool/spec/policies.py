@@ -9,10 +9,10 @@ from typing import Final, TypeVar
 
 from msgspec import Struct
 
-from controller.apimachinery.durations import parse_duration
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import Selector, parse_selector
 from controller.apimachinery.node_requirements import NodeMatcher, parse_node_matcher
+from controller.apimachinery.quantities import parse_duration
 from controller.kubevirt.pool_types import (
     Autohealing,
     PoolSpec,
@@ -102,6 +102,16 @@ def parse_scale_in(spec: PoolSpec) -> ScaleIn | FieldError:
     return ScaleIn(strategy, selection, preserve)
 
 
+def keeps_disks(spec: PoolSpec) -> bool:
+    """Return True if the pool keeps the disks of deleted VMs (P10).
+
+    The result is also True if `scaleInStrategy` is invalid. Kept disks are the safe choice, because a user can delete
+    them later.
+    """
+    scale_in = parse_scale_in(spec)
+    return isinstance(scale_in, FieldError) or scale_in.preserve
+
+
 def parse_update(spec: PoolSpec) -> Update | FieldError:
     """Parse `updateStrategy` and return an Update, or the first error. The default strategy is proactive (P13)."""
     field = "spec.updateStrategy"
@@ -148,18 +158,10 @@ def _parse_selection(wire: SelectionPolicy | None, field: str) -> Selection | Fi
     if policy.base_policy and policy.sort_policy not in (None, "", policy.base_policy):
         ignored = f"{field}.basePolicy is {quoted(policy.base_policy)}, but {field}.sortPolicy takes precedence"
     selectors = policy.selectors or Selectors()
-    labels = _parse_labels(selectors, f"{field}.selectors.labelSelector")
-    nodes = _parse_nodes(selectors, f"{field}.selectors.nodeSelectorRequirementMatcher")
+    wire_labels, wire_nodes = selectors.label_selector, selectors.node_selector_requirement_matcher
+    labels = parse_selector(wire_labels, field=f"{field}.selectors.labelSelector") if wire_labels is not None else None
+    at_nodes = f"{field}.selectors.nodeSelectorRequirementMatcher"
+    nodes = parse_node_matcher(wire_nodes, field=at_nodes) if wire_nodes is not None else None
     if isinstance(labels, FieldError):
         return labels
     return nodes if isinstance(nodes, FieldError) else Selection(Sort(sort), labels, nodes, ignored)
-
-
-def _parse_labels(selectors: Selectors, field: str) -> Selector | FieldError | None:
-    wire = selectors.label_selector
-    return None if wire is None else parse_selector(wire, field=field)
-
-
-def _parse_nodes(selectors: Selectors, field: str) -> NodeMatcher | FieldError | None:
-    wire = selectors.node_selector_requirement_matcher
-    return None if wire is None else parse_node_matcher(wire, field=field)

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 from controller.runtime.actions import AnyResource, Delete, Done, Missing, Outcome, Rejected, Restart, SuccessorRefused
 from controller.runtime.execute.successors import successor_error
 from informers.errors import ApiError, Conflict, NotFound
-from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
 ATTEMPTS: Final = 4
@@ -99,8 +99,7 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
         return Conflict(f"{member.key} was deleted", code=409)
     except ApiError as error:
         return error
-    owner = controller_of(meta)
-    if meta.uid != member.uid or owner is None or owner.uid != member.owner_uid:
+    if meta.uid != member.uid or not is_controlled_by(meta, member.owner_uid):
         return Conflict(f"{member.key} has left its pool", code=409)
     if obstacle := judge.obstacle(action, {**found, member.resource: answer}):
         return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
@@ -139,8 +138,7 @@ async def _delete(client: ObjectClient, action: Delete, version: str) -> Outcome
 
 def _is_deletable(found: ObjectMeta, action: Delete) -> bool:
     """Return True if the object still has the UID and the owner in `action`, and is not being deleted."""
-    owner = controller_of(found)
-    is_owned = owner is not None and owner.uid == action.owner_uid
+    is_owned = is_controlled_by(found, action.owner_uid)
     return is_owned and found.uid == action.uid and found.deletion_timestamp is None
 
 

@@ -58,7 +58,7 @@ from controller.runtime.result import is_outage
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
 from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
-from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.meta import ObjectKey, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
 PARALLEL = 50
@@ -166,7 +166,7 @@ class Executor:
             return None if isinstance(write, Create) else Missing(write)
         match write:
             case Create(owner_uid=owner_uid):
-                return AlreadyThere(write, found.resource_version) if _is_owned_by(found, owner_uid) else None
+                return AlreadyThere(write, found.resource_version) if is_controlled_by(found, owner_uid) else None
             case Delete(uid=uid):
                 return None if found.uid == uid and found.deletion_timestamp is None else Missing(write)
             case Patch():
@@ -300,7 +300,7 @@ class Executor:
             found = read_meta(await self._client.get(action.resource, action.key))
         except NotFound:
             return Rejected(action, error)
-        if _is_owned_by(found, action.owner_uid):
+        if is_controlled_by(found, action.owner_uid):
             return AlreadyThere(action, found.resource_version)
         return Rejected(action, error)
 
@@ -354,8 +354,3 @@ def _waits(action: Action, blocked: frozenset[str]) -> bool:
     if isinstance(action, ThreeWayMerge):
         return action.uid in blocked
     return isinstance(action, Patch) and action.after_owner in blocked
-
-
-def _is_owned_by(meta: ObjectMeta, uid: str) -> bool:
-    owner = controller_of(meta)
-    return owner is not None and owner.uid == uid

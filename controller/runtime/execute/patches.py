@@ -23,7 +23,7 @@ from controller.runtime.actions import (
     ThreeWayMerge,
 )
 from informers.errors import ApiError
-from informers.meta import ObjectMeta, controller_of
+from informers.meta import ObjectMeta, is_controlled_by
 
 Merge: TypeAlias = Callable[[bytes, bytes, bytes], bytes | None]
 """A function that computes a merge patch, or returns None if nothing must change.
@@ -45,7 +45,8 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
     The outcome is `Missing` if the object was replaced, is being deleted or has left its owner. It is `Rejected` if the
     object or one of the templates cannot be read. It is `Done` if the object needs no change.
     """
-    if meta.uid != action.uid or meta.deletion_timestamp is not None or _has_left(meta, action.owner_uid):
+    has_left = action.owner_uid != "" and not is_controlled_by(meta, action.owner_uid)
+    if meta.uid != action.uid or meta.deletion_timestamp is not None or has_left:
         return Missing(action)
     try:
         patch = merge(current, action.old, action.new)
@@ -64,12 +65,3 @@ def without_content(action: Action, error: ApiError) -> ApiError:
         case _:
             pass
     return error
-
-
-def _has_left(meta: ObjectMeta, owner_uid: str) -> bool:
-    """Return True if the object's controller is not the owner with the UID `owner_uid`.
-
-    If `owner_uid` is empty, the result is False.
-    """
-    controller = controller_of(meta)
-    return owner_uid != "" and (controller is None or controller.uid != owner_uid)

@@ -14,7 +14,7 @@ from controller.runtime.actions import AnyResource, Done, Missing, Outcome, Reje
 from controller.runtime.execute.deletes import NO_JUDGE, Judge, member_error
 from controller.runtime.result import UNSERVED_S
 from informers.errors import ApiError, NotFound, ServerError
-from informers.meta import controller_of
+from informers.meta import is_controlled_by
 from informers.objects import ObjectClient, read_meta
 
 REMEMBERED_S: Final = UNSERVED_S - 10
@@ -48,8 +48,7 @@ class Restarts:
         except ApiError as error:
             # Only the read failed, so no restart was requested.
             return Rejected(action, error)
-        owner = controller_of(instance)
-        is_same = instance.uid == action.instance_uid and owner is not None and owner.uid == action.uid
+        is_same = instance.uid == action.instance_uid and is_controlled_by(instance, action.uid)
         if not is_same or instance.deletion_timestamp is not None:
             return Missing(action)
         found = {action.instance: answer}

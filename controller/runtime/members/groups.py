@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from itertools import chain
-from typing import Generic, Protocol, TypeVar
+from threading import Lock
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -24,13 +25,48 @@ class Member(Protocol):
 T = TypeVar("T", bound=Member)
 
 
-class Members(Struct, Generic[T], frozen=True):
-    """The members of a set or pool, or a part of them. This value is immutable.
+_TAKING: Final = Lock()
 
-    Each group is a tuple of members with equal traits. No group is empty.
+
+class Group(Generic[T]):
+    """Members with equal traits. A group is never empty, and its members never change.
+
+    Most decisions need only the size of a group and one member. So a group of a roster copies the members of the roster
+    only if somebody iterates the group, or before the roster changes. From then on, the group has its own tuple.
+
+    Two threads may use a group: a plan in the side thread iterates it, and the event loop changes the roster. The
+    roster calls `take` before each change. `take` copies under a lock. So either the plan has copied the members before
+    the change, or the roster has, and the plan gets this copy. No other code reads the roster during its change.
     """
 
-    groups: tuple[tuple[T, ...], ...] = ()
+    __slots__ = ("__weakref__", "_first", "_members", "_size")
+
+    def __init__(self, members: Collection[T]) -> None:
+        """Create the group. If `members` can change, its owner must call `take` before."""
+        self._members = members
+        self._size = len(members)
+        self._first = next(iter(members))
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __iter__(self) -> Iterator[T]:
+        return iter(self.take())
+
+    def __getitem__(self, index: int) -> T:
+        return self._first if index == 0 else self.take()[index]
+
+    def take(self) -> tuple[T, ...]:
+        """Return the members as a tuple, and keep the tuple."""
+        with _TAKING:
+            self._members = taken = tuple(self._members)
+        return taken
+
+
+class Members(Struct, Generic[T], frozen=True):
+    """The members of a set or pool, or a part of them, in groups. This value is immutable."""
+
+    groups: tuple[Group[T], ...] = ()
 
     def __len__(self) -> int:
         return sum(map(len, self.groups))
@@ -57,7 +93,7 @@ class Members(Struct, Generic[T], frozen=True):
         if not uids:
             return self
         kept = (tuple([each for each in group if each.metadata.uid not in uids]) for group in self.groups)
-        return Members(tuple(filter(None, kept)))
+        return Members(tuple(map(Group, filter(None, kept))))
 
     def some(self, holds: Callable[[T], bool]) -> bool:
         """Return True if `holds` is true for a member. The function `holds` must depend only on the traits."""
@@ -73,4 +109,4 @@ def grouped(members: Iterable[T], traits_of: Callable[[T], Hashable]) -> Members
     groups: dict[Hashable, list[T]] = {}
     for member in members:
         groups.setdefault(traits_of(member), []).append(member)
-    return Members(tuple(map(tuple, groups.values())))
+    return Members(tuple(map(Group, groups.values())))

@@ -1,8 +1,7 @@
 """A roster keeps the groups of the members of one set or pool, and changes them when a member changes.
 
 Without a roster, each reconciliation would read all members. A roster reads only the members that have changed since
-the last reconciliation, and copies the groups in which a member has changed. A copy of 10,000 members takes less
-than 0.1 ms.
+the last reconciliation. It copies a group only if a plan iterates the group (see `Group`).
 
 The store says which members have changed. The roster reads them from the store when the next snapshot is taken. So a
 snapshot always shows the contents of the store at one moment.
@@ -12,8 +11,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
+from weakref import ref
 
-from controller.runtime.members.groups import Member, Members, grouped
+from controller.runtime.members.groups import Group, Member, Members, grouped
 from informers.meta import ObjectKey, ObjectMeta
 
 T = TypeVar("T", bound=Member)
@@ -42,20 +42,46 @@ class Reader(Protocol[T_co]):
         """Return the member with this name, or None."""
 
 
-class _Group(Generic[T]):
-    """A group that changes. `cached` are its members, or None if the group has changed since the last snapshot."""
+class _LiveGroup(Generic[T]):
+    """The present members with these traits, by their names. `shown` returns the group of the last snapshot, or None
+    if no snapshot has this group now.
+    """
 
-    __slots__ = ("cached", "members", "traits")
+    __slots__ = ("members", "shown", "traits")
 
     def __init__(self, traits: Hashable) -> None:
         self.traits = traits
         self.members: dict[str, T] = {}
-        self.cached: tuple[T, ...] | None = None
+        self.shown: Callable[[], Group[T] | None] = _nothing
 
-    def all_members(self) -> tuple[T, ...]:
-        if self.cached is None:
-            self.cached = tuple(self.members.values())
-        return self.cached
+    def show(self) -> Group[T]:
+        """Return the members as a group. The group is the same as in the last snapshot if that snapshot still exists
+        and no member has changed.
+        """
+        shown = self.shown()
+        if shown is None:
+            shown = Group(self.members.values())
+            self.shown = ref(shown)
+        return shown
+
+    def put(self, name: str, member: T) -> None:
+        self._keep_shown()
+        self.members[name] = member
+
+    def remove(self, name: str) -> None:
+        self._keep_shown()
+        del self.members[name]
+
+    def _keep_shown(self) -> None:
+        """Let the last snapshot keep the present members. This must be called before each change."""
+        shown = self.shown()
+        if shown is not None:
+            shown.take()
+        self.shown = _nothing
+
+
+def _nothing() -> None:
+    return None
 
 
 class Roster(Generic[T]):
@@ -64,14 +90,14 @@ class Roster(Generic[T]):
     def __init__(self, traits_of: Callable[[T], Hashable]) -> None:
         self.changed: set[str] = set()
         self._traits_of = traits_of
-        self._groups: dict[Hashable, _Group[T]] = {}
+        self._groups: dict[Hashable, _LiveGroup[T]] = {}
         """The groups, by their traits."""
-        self._group_of: dict[str, _Group[T]] = {}
+        self._group_of: dict[str, _LiveGroup[T]] = {}
         """The group of each member, by its name."""
 
     def members(self) -> Members[T]:
-        """Return the members. A group that has not changed is the same tuple as in the last result."""
-        return Members(tuple([group.all_members() for group in self._groups.values()]))
+        """Return the present members."""
+        return Members(tuple([group.show() for group in self._groups.values()]))
 
     def read(self, names: Iterable[str], reader: Reader[T]) -> None:
         """Read the members with these names again."""
@@ -88,15 +114,13 @@ class Roster(Generic[T]):
         group = self._group_of.get(name)
         if group is None or group.traits != traits:
             self._remove(name)
-            group = self._group_of[name] = self._groups.setdefault(traits, _Group(traits))
-        group.members[name] = member
-        group.cached = None
+            group = self._group_of[name] = self._groups.setdefault(traits, _LiveGroup(traits))
+        group.put(name, member)
 
     def _remove(self, name: str) -> None:
         group = self._group_of.pop(name, None)
         if group is not None:
-            del group.members[name]
-            group.cached = None
+            group.remove(name)
             if not group.members:
                 del self._groups[group.traits]
 

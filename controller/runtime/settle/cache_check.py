@@ -24,7 +24,7 @@ import structlog
 
 from controller.runtime.actions import AlreadyThere, AnyResource, Create, Missing, Outcome, Patch, Rejected
 from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
-from informers.meta import ObjectKey, ObjectMeta, version_number
+from informers.meta import ObjectKey, ObjectMeta, is_older
 from informers.objects import ObjectClient, PatchType, read_meta
 from informers.store import StoreView
 
@@ -122,7 +122,7 @@ class CacheCheck:
         The argument `before` is the newest version in the cache before the create request. An older version proves that
         the server was restored from a backup.
         """
-        if _is_older(version, before):
+        if is_older(version, before):
             self.restored(f"the new object {create.key} has version {version}, but the cache already had {before}")
 
     def restored(self, why: str) -> None:
@@ -193,7 +193,7 @@ def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str
     """
     if found is None:
         return f"the server does not have {name}, but the cache does" if cached is not None else ""
-    if cached == (found.uid, found.resource_version) or _is_older(seen, found.resource_version):
+    if cached == (found.uid, found.resource_version) or is_older(seen, found.resource_version):
         return ""
     has = "does not" if cached is None else f"has version {cached[1]}"
     return f"the server has {name} in version {found.resource_version}, but the cache {has}, although it shows {seen}"
@@ -202,11 +202,6 @@ def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str
 def _cached(informer: CheckedCache, key: ObjectKey) -> State:
     obj = informer.store.get(key)
     return None if obj is None else (obj.metadata.uid, obj.metadata.resource_version)
-
-
-def _is_older(version: str, other: str) -> bool:
-    one, two = version_number(version), version_number(other)
-    return one is not None and two is not None and one < two
 
 
 def _now() -> float:

@@ -140,6 +140,14 @@ class Expectations:
             if outcome is not None:
                 self._add(awaited, outcome)
 
+    def unsettled(self) -> list[ObjectKey]:
+        """Return the keys with writes that the cache does not show yet, and that are less than five minutes old."""
+        for awaited in self._awaited.values():
+            self._remove_confirmed(awaited)
+        rewinds = self._rewinds()
+        awaited_keys = [(key, awaited) for key, awaited in self._awaited.items() if not self._is_overdue(awaited)]
+        return [key for key, awaited in awaited_keys if awaited and awaited.rewinds == rewinds]
+
     def forget(self, key: ObjectKey) -> None:
         """Remove all expectations of a key after its set or pool was deleted."""
         self._awaited.pop(key, None)

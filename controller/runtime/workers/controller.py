@@ -23,7 +23,7 @@ from controller.runtime.workers.outage import Outage
 from informers.errors import ApiError
 from informers.http.fairness import FLOW
 from informers.meta import ObjectKey
-from informers.workqueue import WorkQueue
+from informers.workqueue import QueueKeys, WorkQueue
 
 log = structlog.get_logger()
 
@@ -66,6 +66,11 @@ class Controller:
         self._instruments = instruments
         self._passes = 0
         instruments.workers(name, most=workers)
+
+    def keys(self, now: float) -> QueueKeys[ObjectKey]:
+        """Return the keys of the queue. The delayed keys include the keys that wait for the end of an outage."""
+        keys = self.queue.keys(now)
+        return keys._replace(delayed={**self._outage.delayed(now), **keys.delayed})
 
     async def run(self) -> None:
         """Reconcile keys until the queue is shut down. Then wait until the running reconciliations have finished."""

@@ -83,6 +83,10 @@ class Outage:
         self._schedule_probe()
         return delay_s
 
+    def delayed(self, now: float) -> dict[ObjectKey, float]:
+        """Return the keys that wait for their next probe, with the seconds until the probe is due."""
+        return {key: max(0.0, at - now) for key, at in self._waiting.items() if at != PROBED}
+
     def end(self, key: ObjectKey, *, served: bool) -> None:
         """Report that a reconciliation of the key had no server-side failure.
 

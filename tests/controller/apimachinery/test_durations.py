@@ -1,14 +1,12 @@
 """Durations in the format of Go."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.apimachinery.durations import parse_duration
+from controller.apimachinery.quantities import parse_duration
 
 
 @pytest.mark.parametrize(

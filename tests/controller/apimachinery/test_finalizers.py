@@ -1,7 +1,5 @@
 """Patches of finalizers and owner references. A patch removes only the controller's entries (P2, P6)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

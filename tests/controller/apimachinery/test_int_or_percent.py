@@ -1,12 +1,10 @@
 """Amounts: numbers and percentages (P14)."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.apimachinery.int_or_percent import Amount, parse_amount
+from controller.apimachinery.quantities import Amount, parse_amount
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Node selector requirements match as in Kubernetes' scheduler (P8)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 
 import msgspec

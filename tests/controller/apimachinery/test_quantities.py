@@ -1,7 +1,5 @@
 """Quantities are compared by value, as in Kubernetes."""
 
-from __future__ import annotations
-
 from fractions import Fraction
 
 import pytest

@@ -1,7 +1,5 @@
 """Error messages do not quote the confidential parts of an object."""
 
-from __future__ import annotations
-
 import json
 
 import pytest

@@ -1,10 +1,8 @@
 """JSON in the encoding of the API server: the order of the fields, and the escaped characters."""
 
-from __future__ import annotations
-
 from msgspec import Raw, Struct
 
-from controller.apimachinery.server_json import encode_as_server
+from controller.apimachinery.raw_json import encode_as_server
 
 
 class Thing(Struct, omit_defaults=True, rename="camel"):

@@ -1,7 +1,5 @@
 """A three-way merge without merge rules for a kind: values are compared as JSON, and a list is replaced as a whole."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

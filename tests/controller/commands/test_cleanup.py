@@ -1,7 +1,5 @@
 """The plan of a cleanup: the finalizers that it removes, their order, and the pools that stay unchanged."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

@@ -1,7 +1,5 @@
 """`vmherd conformance`: its flags, its list of cases, and the clusters that it cannot check."""
 
-from __future__ import annotations
-
 import asyncio
 import signal
 

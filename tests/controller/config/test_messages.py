@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from controller.config.messages import unknown_variables
+from controller.config.options import unknown_variables
 from controller.config.settings import OPTIONS
 
 

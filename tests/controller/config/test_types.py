@@ -1,7 +1,5 @@
 """The types of options that click does not have."""
 
-from __future__ import annotations
-
 import re
 
 import click

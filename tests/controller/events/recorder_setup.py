@@ -1,7 +1,5 @@
 """A recorder of Events on the fake API server, in virtual time."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator

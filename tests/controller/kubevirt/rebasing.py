@@ -1,7 +1,5 @@
 """VMs and their templates, and the VM on the server after a three-way merge."""
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 import msgspec

@@ -8,7 +8,7 @@ from controller.kubevirt.annotations import (
     is_protected,
     without_foreign_annotations,
 )
-from controller.replicas.costs import deletion_cost
+from controller.replicas.settings import deletion_cost
 from tests.builders import vmi
 
 

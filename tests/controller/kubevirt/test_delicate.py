@@ -1,7 +1,5 @@
 """Moments in which a VM must not be restarted, deleted or healed."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """P12: a template change reaches the VMs, and the values that users set on a VM stay."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Properties of a three-way merge for any VM and any templates (P12)."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The normal form of a VM spec: two specs have the same form only if Go decodes them to equal values."""
 
-from __future__ import annotations
-
 import json
 import re
 

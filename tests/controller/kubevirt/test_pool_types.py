@@ -1,7 +1,5 @@
 """Decoding and encoding of pools: a decoded spec can be encoded again, and no field of a template is lost."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 
@@ -39,27 +37,6 @@ def without_nulls(value: Any) -> Any:
     if isinstance(value, dict):
         return {name: without_nulls(inner) for name, inner in value.items() if inner is not None}
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
-
-
-def test_every_field_of_a_pool_is_read():
-    spec = POOLS.decode(WIRE).spec
-    assert (spec.replicas, spec.paused, spec.max_unavailable) == (3, True, "25%")
-    assert spec.name_generation is not None
-    assert spec.name_generation.append_index_to_config_map_refs is True
-    assert spec.name_generation.append_index_to_secret_refs is False
-    assert spec.append_postfix_to_secret_references is True
-    assert spec.scale_in_strategy is not None
-    block = spec.scale_in_strategy.proactive
-    assert block is not None
-    assert block.state_preservation == "Offline"
-    assert block.selection_policy is not None
-    assert block.selection_policy.sort_policy == "Oldest"
-    assert spec.update_strategy is not None
-    assert spec.update_strategy.opportunistic is not None
-    assert spec.update_strategy.proactive is None
-    assert spec.autohealing is not None
-    assert spec.autohealing.start_up_failure_threshold == 5
-    assert spec.autohealing.min_failing_to_start_duration == "10m"
 
 
 def test_p11_a_decoded_and_encoded_spec_is_the_same():

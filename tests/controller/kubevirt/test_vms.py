@@ -1,7 +1,5 @@
 """Functions that read one VM, and the bytes that a cached VM needs."""
 
-from __future__ import annotations
-
 import gc
 import sys
 import tracemalloc

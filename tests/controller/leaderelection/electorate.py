@@ -1,7 +1,5 @@
 """Processes that compete for a lease on a fake API server. The time is the clock of the event loop."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

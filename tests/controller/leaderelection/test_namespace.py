@@ -2,15 +2,13 @@
 controller never lead at the same time.
 """
 
-from __future__ import annotations
-
 import pytest
 from msgspec import structs
 from structlog.testing import capture_logs
 
 from controller.config.settings import Config
 from controller.leaderelection.lease import LEASES
-from controller.leaderelection.namespace import SeveralLeases, with_lease_namespace
+from controller.leaderelection.other_leader import SeveralLeases, with_lease_namespace
 from informers.errors import Forbidden
 from tests.fakes.apiserver import FakeApiServer
 

@@ -1,7 +1,5 @@
 """A vmherd outside the cluster does not start beside a vmherd that leads with another lease."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import AsyncIterator
@@ -129,26 +127,6 @@ async def test_a_lease_that_appears_while_this_process_looks_has_a_live_holder()
         assert await found(cluster) == OtherLeader("new", "b", "vmherd")
 
 
-@pytest.mark.parametrize(
-    "argv",
-    [
-        ("--leader-election-namespace", HERE, "--observe"),
-        ("--leader-election-namespace", HERE, "--no-leader-elect"),
-    ],
-)
-async def test_a_process_without_a_lease_does_not_look(argv):
-    cluster = Cluster(vmherd_system="pod-1")
-    assert await found(cluster, *argv) is None
-    assert cluster.asked == []
-
-
-async def test_in_a_pod_nothing_is_looked_for():
-    cluster = Cluster(vmherd_system="pod-1")
-    assert await found(cluster, pod_namespace="team") is None
-    assert await found(cluster, "--leader-election-namespace", HERE, pod_namespace="team") is None
-    assert cluster.asked == []
-
-
 async def test_a_lease_of_another_name_is_not_of_interest():
     cluster = Cluster(vmherd_system="pod-1")
     async with live(cluster, THERE):
@@ -234,10 +212,12 @@ async def test_a_lease_that_stays_the_same_costs_one_request_in_each_look_after_
 @pytest.mark.parametrize(
     ("argv", "more"), [((), {"pod_namespace": "team"}), (("--no-leader-elect",), {}), (("--observe",), {})]
 )
-async def test_a_leader_in_a_pod_and_a_process_without_a_lease_do_not_look(argv, more):
+async def test_in_a_pod_and_without_a_lease_a_process_does_not_look_before_and_while_it_leads(argv, more):
     cluster = Cluster(vmherd_system="pod-1")
+    argv = ("--leader-election-namespace", HERE, *argv)
     async with live(cluster, THERE):
-        assert await leading(cluster, "--leader-election-namespace", HERE, *argv, **more).find() is None
+        assert await found(cluster, *argv, **more) is None
+        assert await leading(cluster, *argv, **more).find() is None
     assert cluster.asked == []
 
 

@@ -1,7 +1,5 @@
 """The sets and pools in a bad state have series, and others have none."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest
@@ -9,8 +7,7 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 from controller.kubevirt.annotations import ROLLING_UPDATE
-from controller.metrics.figures import figures_of
-from controller.metrics.objects import SetFigures
+from controller.metrics.objects import SetFigures, figures_of
 from controller.metrics.registry import Metrics
 from controller.pool.spec.intent import max_unavailable as pool_limit
 from controller.replicaset.rollout import max_unavailable as set_limit

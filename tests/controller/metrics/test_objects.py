@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable
 from datetime import UTC, datetime
@@ -15,8 +13,7 @@ from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, TAKEOVER
 from controller.kubevirt.pool_types import POOL_KIND as POOL
 from controller.kubevirt.pool_types import PoolSpec, PoolStatus, SelectionPolicy, Selectors, UpdateBlock, UpdateStrategy
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
-from controller.metrics.figures import figures_of
-from controller.metrics.objects import MachineTally, SetFigures, families_of, render
+from controller.metrics.objects import MachineTally, SetFigures, families_of, figures_of, render
 from controller.metrics.registry import Metrics
 from controller.pool.rollout.limits import rolls_out as pool_rolls_out
 from controller.replicaset.rollout import rolls_out as set_rolls_out
@@ -78,7 +75,8 @@ def test_an_object_has_the_series_of_its_kind(kind: str, prefix: str):
 
 def test_both_kinds_share_the_gauges_of_replicas():
     page = shown(make(), make(SET, ready=1))
-    assert page[f"vmherd_replicas_ready{{kind={POOL},name=web,namespace=shop}}"] == 3
+    words = ("desired", "current", "ready", "updated")
+    assert [page[f"vmherd_replicas_{word}{{kind={POOL},name=web,namespace=shop}}"] for word in words] == [5, 4, 3, 2]
     assert page[f"vmherd_replicas_ready{{kind={SET},name=web,namespace=shop}}"] == 1
 
 
@@ -164,16 +162,20 @@ def test_names_are_the_same_with_every_escaping_scheme(accept: str, scheme: str)
 
 def test_the_page_shows_objects_unless_another_process_is_the_leader():
     metrics = Metrics(CollectorRegistry())
-    metrics.show_replicas(lambda: (make(),))
 
     def is_shown() -> bool:
-        return b"vmherd_replicas_ready{" in metrics.page().render()[0]
+        return b"vmherd_replicas" in metrics.page().render()[0]
 
+    assert not is_shown(), "there is no source"
+    sets = [make()]
+    metrics.show_replicas(lambda: tuple(sets))
     assert is_shown(), "no lease is wanted"
     metrics.leading("vmherd", master=False)
     assert not is_shown()
     metrics.leading("vmherd", master=True)
     assert is_shown()
+    sets.clear()
+    assert not is_shown()
 
 
 def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():

@@ -1,8 +1,7 @@
 """The time from create to ready counts once for each member, and only if the change was observed."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -55,35 +54,40 @@ def ready(**changes: Any) -> Any:
     return young("Running", **{"ready": True, "ready_for_s": 40, **changes})
 
 
-def test_the_time_between_creation_and_the_condition_is_measured():
-    setup, scheduled = of_sets(), young("Scheduled")
-    assert setup.see(Added(young()), Updated(young(), scheduled), Updated(scheduled, ready())) == [60]
+def vm_of_pool(**changes: Any) -> Any:
+    return vm(**{"owner": POOL, "age_s": 100, "ready": False, "printable": "Starting", **changes})
 
 
-def test_a_guest_that_runs_after_its_pod_is_ready_counts_from_the_phase():
-    late = ready(entered_s={"Running": 30})
-    assert of_sets().see(Added(young()), Updated(young(), late)) == [70]
+NEW_VM = vm_of_pool(ready=None, printable=None)
+READY_VM = vm_of_pool(ready=True, printable="Running", ready_for_s=40)
+STRANGER = {"owner": replicaset(uid="another")}
+LOST, AGAIN = young("Running", ready_for_s=20), ready(ready_for_s=5)
+
+MEMBERS: dict[str, tuple[TimerSetup, list[Any], list[float]]] = {
+    # name: (timer, states of one member, measured times)
+    "from the creation to the condition": (of_sets(), [young(), young("Scheduled"), ready()], [60]),
+    "a guest that runs after its pod is ready": (of_sets(), [young(), ready(entered_s={"Running": 30})], [70]),
+    "ready twice": (of_sets(), [young(), ready(), LOST, AGAIN], [60]),
+    "ready before a restart of the controller": (of_sets(), [ready(), LOST, AGAIN], []),
+    "of another owner": (of_sets(), [young(**STRANGER), ready(**STRANGER)], []),
+    "without an owner": (of_sets(), [young(owner=None), ready(owner=None)], []),
+    "left before it was ready": (of_sets(), [young(), ready(owner=None)], []),
+    "a clock that is behind": (of_sets(), [young(), ready(age_s=10)], [0]),
+    "a new VM": (of_pools(), [NEW_VM, vm_of_pool(), READY_VM], [60]),
+    "a VM whose pod was ready first": (of_pools(vmi(entered_s={"Running": 30})), [NEW_VM, READY_VM], [70]),
+    "a VM that may restart": (of_pools(), [vm_of_pool(), READY_VM], []),
+    "a VM that restarts": (of_pools(), [NEW_VM, READY_VM, vm_of_pool(), READY_VM], [60]),
+}
 
 
-def test_a_member_that_loses_its_readiness_and_gets_it_back_counts_once():
-    setup, lost = of_sets(), young("Running", ready_for_s=20)
-    setup.see(Added(young()), Updated(young(), ready()), Updated(ready(), lost))
-    assert setup.see(Updated(lost, ready(ready_for_s=5))) == [60]
+@pytest.mark.parametrize(("setup", "states", "seconds"), MEMBERS.values(), ids=MEMBERS)
+def test_a_member_is_measured_once_from_its_creation(setup: TimerSetup, states: list[Any], seconds: list[float]):
+    assert setup.see(Added(states[0]), *(Updated(*pair) for pair in pairwise(states))) == seconds
 
 
-@pytest.mark.parametrize("phase", ["Running", "Failed", "Unknown"])
-def test_after_a_restart_a_member_that_may_have_been_ready_does_not_count(phase: str):
-    assert of_sets().see(Added(young(phase)), Updated(young(phase), ready())) == []
-
-
-def test_after_a_restart_a_ready_member_does_not_count():
-    lost = young("Running", ready_for_s=20)
-    assert of_sets().see(Added(ready()), Updated(ready(), lost), Updated(lost, ready(ready_for_s=5))) == []
-
-
-@pytest.mark.parametrize("phase", NEVER_READY)
-def test_after_a_restart_a_member_that_was_never_ready_counts(phase: str):
-    assert of_sets().see(Added(young(phase)), Updated(young(phase), ready())) == [60]
+@pytest.mark.parametrize("phase", ["Running", "Failed", "Unknown", *NEVER_READY])
+def test_after_a_restart_only_a_member_that_was_never_ready_counts(phase: str):
+    assert of_sets().see(Added(young(phase)), Updated(young(phase), ready())) == ([60] if phase in NEVER_READY else [])
 
 
 def test_a_change_that_a_new_list_shows_late_has_the_time_of_the_condition():
@@ -117,50 +121,9 @@ def test_another_member_with_the_same_name_counts_for_itself():
     assert setup.seconds == [60, 60]
 
 
-def test_a_member_of_another_owner_does_not_count():
-    stranger = replicaset(uid="another")
-    assert of_sets().see(Added(young(owner=stranger)), Updated(young(owner=stranger), ready(owner=stranger))) == []
-    assert of_sets().see(Added(young(owner=None)), Updated(young(owner=None), ready(owner=None))) == []
-
-
-def test_a_member_that_left_before_it_was_ready_does_not_count():
-    assert of_sets().see(Added(young()), Updated(young(), ready(owner=None))) == []
-
-
 def test_a_removed_member_is_forgotten():
     setup = of_sets()
     setup.see(Added(young()))
     assert len(setup.timer) == 1
     setup.see(Removed(young()))
     assert len(setup.timer) == 0
-
-
-def test_a_clock_that_is_behind_gives_no_negative_time():
-    assert of_sets().see(Added(young()), Updated(young(), ready(age_s=10))) == [0]
-
-
-def vm_of_pool(**changes: Any) -> Any:
-    return vm(**{"owner": POOL, "age_s": 100, "ready": False, "printable": "Starting", **changes})
-
-
-NEW_VM = vm_of_pool(ready=None, printable=None)
-READY_VM = vm_of_pool(ready=True, printable="Running", ready_for_s=40)
-
-
-def test_a_new_vm_of_a_pool_counts_when_it_becomes_ready():
-    assert of_pools().see(Added(NEW_VM), Updated(NEW_VM, vm_of_pool()), Updated(vm_of_pool(), READY_VM)) == [60]
-
-
-def test_a_vm_counts_from_the_phase_of_its_vmi_if_the_pod_was_ready_first():
-    assert of_pools(vmi(entered_s={"Running": 30})).see(Added(NEW_VM), Updated(NEW_VM, READY_VM)) == [70]
-
-
-def test_after_a_restart_a_vm_that_may_have_been_ready_does_not_count():
-    """A VM that restarts goes through the same states as a new VM."""
-    assert of_pools().see(Added(vm_of_pool()), Updated(vm_of_pool(), READY_VM)) == []
-
-
-def test_a_vm_that_restarts_counts_once():
-    setup = of_pools()
-    setup.see(Added(NEW_VM), Updated(NEW_VM, READY_VM), Updated(READY_VM, vm_of_pool()))
-    assert setup.see(Updated(vm_of_pool(), READY_VM)) == [60]

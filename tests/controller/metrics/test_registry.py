@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import subprocess
 from pathlib import Path
 from typing import get_args
@@ -175,22 +173,6 @@ def test_the_worst_lag_counts_from_the_last_scrape():
     assert setup.scrape()["vmherd_event_loop_lag_max_seconds"] == 0
 
 
-def test_replicas_of_an_object_are_shown_only_while_it_exists():
-    setup = RegistrySetup()
-    kind = "VirtualMachineInstanceReplicaSet"
-    sets = [
-        SetFigures(kind=kind, namespace="shop", name="web", desired=5, current=4, ready=3, updated=2),
-        SetFigures(kind=kind, namespace="shop", name='odd "name"\n', desired=1, current=1, ready=1, updated=1),
-    ]
-    setup.metrics.show_replicas(lambda: tuple(sets))
-    page = setup.scrape()
-    labels = f'kind="{kind}",name="web",namespace="shop"'
-    figures = [page[f"vmherd_replicas_{which}{{{labels}}}"] for which in ("desired", "current", "ready", "updated")]
-    assert figures == [5, 4, 3, 2]
-    sets.clear()
-    assert not [name for name in setup.scrape() if name.startswith("vmherd_replicas")]
-
-
 def test_the_page_shows_the_objects_of_the_moment_it_was_taken():
     setup = RegistrySetup()
     sets = [SetFigures(kind="Pool", namespace="n", name="a", desired=1, current=1, ready=1, updated=1)]
@@ -198,11 +180,6 @@ def test_the_page_shows_the_objects_of_the_moment_it_was_taken():
     page = setup.metrics.page()
     sets.clear()
     assert b'vmherd_replicas_desired{kind="Pool",name="a",namespace="n"} 1\n' in page.render()[0]
-
-
-def test_without_a_source_of_replicas_there_are_no_series_for_objects():
-    setup = RegistrySetup()
-    assert not [name for name in setup.scrape() if name.startswith("vmherd_replicas")]
 
 
 def test_the_page_has_the_build_info_and_the_process_metrics():

@@ -1,7 +1,5 @@
 """The Events about settings that have no effect."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.pool.plan import plan

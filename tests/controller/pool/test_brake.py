@@ -1,13 +1,11 @@
 """Takeover mode: if the VMs of a pool do not match its template, the first update waits for the user's consent."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import POOL_FINALIZER, TAKEOVER
+from controller.kubevirt.annotations import TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.members.snapshot import Limits
 from controller.pool.plan import plan
@@ -90,13 +88,6 @@ def test_the_restart_of_an_outdated_vmi_is_held_too():
     assert restarted == [(VMIS.plural, "web-0"), (VMIS.plural, "web-1"), (VMIS.plural, "web-2")]
 
 
-def test_vms_of_an_unknown_revision_are_held():
-    owner = outdated()
-    todo = plan(seen(owner, vms(owner, 0, 1, 2, revision="gone-9")))
-    assert changes(todo) == []
-    assert "their revision gone-9 is not known" in todo.notices[0].message
-
-
 def test_an_update_whose_restarts_wait_for_other_vms_is_held():
     """`web-2` is not ready, so the first reconciliation restarts no VMI. A later reconciliation restarts the VMIs."""
     owner = outdated(maxUnavailable=1)
@@ -107,11 +98,30 @@ def test_an_update_whose_restarts_wait_for_other_vms_is_held():
     assert [mark.split()[0] for mark in marks(plan(found))] == ["held"]
 
 
-def test_the_annotation_allows_the_update():
-    owner = outdated("proceed")
-    todo = plan(seen(owner, vms(owner, 0, 1, 2)))
-    assert len(changes(todo)) == 3
-    assert marks(todo) == []
+ALLOWED = {
+    "the annotation allows it": ({"mark": "proceed"}, {}, 3, []),
+    "another mode": ({}, {"takes_over": False}, 3, []),
+    "nothing to update": ({"updateStrategy": {"unmanaged": {}}}, {}, 0, ["done"]),
+    "an opportunistic pool": ({"updateStrategy": {"opportunistic": {}}}, {}, 0, ["held"]),
+    **{
+        f"the annotation {mark!r}": ({"mark": mark}, {}, 0, ["held"])
+        for mark in ("", "yes", "Proceed", "held", "held 0 x")
+    },
+}
+
+
+@pytest.mark.parametrize(("fields", "mode", "number", "expected"), ALLOWED.values(), ids=ALLOWED)
+def test_which_updates_are_allowed(fields, mode, number, expected):
+    owner = outdated(**fields)
+    todo = plan(seen(owner, vms(owner, 0, 1, 2), **mode))
+    assert (len(changes(todo)), [mark.split()[0] for mark in marks(todo)]) == (number, expected)
+
+
+def test_vms_of_an_unknown_revision_are_held():
+    owner = outdated()
+    todo = plan(seen(owner, vms(owner, 0, 1, 2, revision="gone-9")))
+    assert changes(todo) == []
+    assert "their revision gone-9 is not known" in todo.notices[0].message
 
 
 def test_the_next_change_of_the_template_allows_the_update():
@@ -121,12 +131,6 @@ def test_the_next_change_of_the_template_allows_the_update():
     assert len(changes(todo)) == 3
     assert marks(todo) == ["done"]
     assert isinstance(todo.actions[0], Patch)
-
-
-@pytest.mark.parametrize("mark", ["", "yes", "Proceed", "held", "held 0 something"])
-def test_the_update_is_held_for_every_other_annotation_value(mark):
-    owner = outdated(mark)
-    assert changes(plan(seen(owner, vms(owner, 0, 1, 2)))) == []
 
 
 def test_a_pool_without_vms_is_marked_as_taken_over_before_its_first_vm():
@@ -156,16 +160,6 @@ def test_scaling_healing_and_finalizer_removal_are_not_held():
     assert "web-0" in patched
 
 
-def test_the_update_of_an_opportunistic_pool_is_held_too():
-    owner = outdated(updateStrategy={"opportunistic": {}})
-    assert changes(plan(seen(owner, vms(owner, 0, 1, 2)))) == []
-
-
-def test_an_unmanaged_pool_is_taken_over_at_once():
-    owner = outdated(updateStrategy={"unmanaged": {}})
-    assert marks(plan(seen(owner, vms(owner, 0, 1, 2)))) == ["done"]
-
-
 def test_a_held_update_may_patch_the_label_of_a_vmi():
     """A new label does not restart a VMI."""
     owner = outdated(spec=OLD, labels={**LABELS, "new": "label"})
@@ -176,11 +170,3 @@ def test_a_held_update_may_patch_the_label_of_a_vmi():
     todo = plan(found)
     assert marks(todo) == ["done"]
     assert {each.resource for each in todo.actions if isinstance(each, Patch) and not each.is_note} == {VMIS}
-
-
-def test_updates_are_not_held_in_other_modes():
-    owner = outdated()
-    todo = plan(seen(owner, vms(owner, 0, 1, 2), takes_over=False))
-    assert len(changes(todo)) == 3
-    assert marks(todo) == []
-    assert POOL_FINALIZER in (owner.metadata.finalizers or ())

@@ -10,17 +10,7 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Patch, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.fakes.rules import finalizers_of
-from tests.pool_builders import (
-    ANOTHER_CONTROLLER,
-    LABELS,
-    OTHER_FINALIZER,
-    pool,
-    revision,
-    snapshot,
-    vm,
-    vm_spec,
-    vms,
-)
+from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -82,11 +72,6 @@ def test_p2_the_replacement_of_a_released_vm_does_not_wait_for_the_release():
     assert not todo.stages[0].essential
 
 
-def test_p2_at_most_burst_members_are_released_in_a_pass():
-    owner = pool(replicas=0)
-    assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
-
-
 def test_p2_a_terminating_member_is_not_released_but_loses_the_finalizer():
     owner = pool(replicas=1, scaleInStrategy=OFFLINE, spec=vm_spec(disks=["data"]))
     terminating = vms(owner, 0, labels={"app": "debug"}, deleting=True, spec=vm_spec(disks=["data-0"]))
@@ -113,8 +98,9 @@ def test_p2_a_detached_vm_loses_our_finalizer_and_keeps_its_disks():
     assert "data-1" not in simulation.claims
 
 
-def test_p2_a_vm_of_another_controller_loses_only_the_pool_finalizer():
+def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_loses_only_the_finalizer():
     owner = pool(replicas=0)
+    assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
     foreign = vm("web-0", owners=(ANOTHER_CONTROLLER,), finalizers=(POOL_FINALIZER, OTHER_FINALIZER))
     [patch] = patched(plan(snapshot(owner, (foreign,)))).values()
     assert json.loads(patch.body)[1:] == [
@@ -166,14 +152,6 @@ def test_p10_disks_lose_their_owner_before_the_vm_loses_the_finalizer():
     assert (keep_disks.essential, removals.essential) == (False, False)
 
 
-def test_p10_with_disabled_only_the_finalizer_is_removed():
-    owner = pool(scaleInStrategy=DISABLED)
-    terminating = vms(owner, 2, deleting=True, spec=vm_spec(disks=["data-2"]))
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *terminating)))
-    assert owner_removals(todo) == []
-    assert list(patched(todo)) == ["web-2"]
-
-
 def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
     """An update renames the disk in the VM's spec at once. The VM still owns the old disk."""
     now, before = (pool(scaleInStrategy=OFFLINE, spec=vm_spec(disks=[name])) for name in ("new", "old"))
@@ -183,19 +161,26 @@ def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
     assert [name for resource, name, _ in owner_removals(todo) if resource is PVCS] == ["new-1", "old-1"]
 
 
-def test_p10_disks_of_a_vm_in_foreground_deletion_are_not_kept():
-    owner = pool(scaleInStrategy=OFFLINE)
-    todo = plan(snapshot(owner, vms(owner, 0, foreground=True, spec=vm_spec(disks=["data-0"]))))
-    assert owner_removals(todo) == []
-    assert list(patched(todo)) == ["web-0"]
+INVALID = {"proactive": {}, "unmanaged": {}}
+
+TERMINATING = {
+    "disks are not kept": (DISABLED, [{"deleting": True}], []),
+    "an invalid strategy keeps disks": (INVALID, [{"deleting": True}], ["web-0"]),
+    "a foreground deletion": (OFFLINE, [{"foreground": True}], []),
+    "at most burst": (OFFLINE, [{"deleting": True}] * 9, ["web-0", "web-1", "web-2", "web-3"]),
+}
 
 
-def test_p10_at_most_burst_vms_lose_the_finalizer_in_a_pass():
-    owner = pool(replicas=0, scaleInStrategy=OFFLINE)
-    terminating = vms(owner, *range(9), deleting=True, spec=vm_spec(disks=["x"]))
+@pytest.mark.parametrize(("strategy", "changes", "keeping"), TERMINATING.values(), ids=TERMINATING)
+def test_p10_terminating_vms_lose_the_finalizer_and_perhaps_keep_their_disks(strategy, changes, keeping):
+    owner = pool(replicas=0, scaleInStrategy=strategy)
+    spec = vm_spec(disks=["data"])
+    terminating = [each for n, of_vm in enumerate(changes) for each in vms(owner, n, spec=spec, **of_vm)]
     todo = plan(snapshot(owner, terminating, burst=4))
-    assert len(patched(todo)) == 4
-    assert {uid for _, _, uid in owner_removals(todo)} == {f"uid-web-{ordinal}" for ordinal in range(4)}
+    assert sorted(patched(todo)) == [f"web-{n}" for n in range(min(len(changes), 4))]
+    assert [(resource, uid) for resource, _, uid in owner_removals(todo)] == [
+        (resource, f"uid-{name}") for name in keeping for resource in (DATA_VOLUMES, PVCS)
+    ]
 
 
 @pytest.mark.parametrize("cdi", [True, False], ids=["with CDI", "without CDI"])
@@ -213,20 +198,11 @@ def test_p10_a_recreated_vm_uses_the_disks_of_its_ordinal(state, cdi):
     assert {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()} == before
 
 
-def test_p10_with_disabled_the_disks_are_deleted_with_their_vm():
-    simulation = simulation_of(scaleInStrategy=DISABLED)
-    simulation.change(replicas=1)
-    simulation.come_to_rest()
-    assert list(simulation.claims) == ["data-0"]
-
-
 def test_p10_a_vm_keeps_the_finalizer_while_its_disk_cannot_be_patched_and_other_vms_do_not_wait():
     simulation = simulation_of(scaleInStrategy=OFFLINE)
     simulation.refuses = lambda request: request.is_write and request.key.name == "data-1"
     simulation.change(replicas=1)
-    for _ in range(6):
-        simulation.run_pass()
-        simulation.live_on()
+    simulation.run_passes(6)
     assert sorted(simulation.vms) == ["web-0", "web-1"]
     assert POOL_FINALIZER in finalizers_of(simulation.vms["web-1"])
     assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
@@ -248,10 +224,3 @@ def test_a_paused_or_invalid_pool_still_removes_the_finalizer_from_deleted_vms(s
     assert POOL_FINALIZER not in finalizers_of(simulation.vms["web-2"])
     assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
     assert simulation.members() == ["web-0"]
-
-
-def test_p10_a_pool_with_an_invalid_scale_in_strategy_keeps_disks():
-    owner = pool(scaleInStrategy={"proactive": {}, "unmanaged": {}})
-    todo = plan(snapshot(owner, vms(owner, 0, deleting=True, spec=vm_spec(disks=["data-0"]))))
-    assert len(owner_removals(todo)) == 2
-    assert list(patched(todo)) == ["web-0"]

@@ -1,7 +1,5 @@
 """The wall clock of the controller jumps while the clock of the API server is right (P15)."""
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 import pytest

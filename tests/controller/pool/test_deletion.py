@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
 from controller.pool.plan import plan
-from controller.runtime.actions import Create, Delete, RemoveOwnerReference
+from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.fakes.rules import finalizers_of
 from tests.fakes.virtual_time import run
@@ -42,6 +42,8 @@ def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
         "finalizers": [OTHER_FINALIZER, THIRD, POOL_FINALIZER],
     }
     assert all(isinstance(each, Create) for stage in others for each in stage.actions)
+    owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
+    assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
 
 
 def test_p6_no_vm_is_created_while_the_finalizer_cannot_be_added():
@@ -51,16 +53,29 @@ def test_p6_no_vm_is_created_while_the_finalizer_cannot_be_added():
     assert simulation.vms == {}
 
 
-def test_p6_a_pool_that_has_the_finalizer_is_not_patched():
-    owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
-    assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
+MINE = (POOL_FINALIZER,)
+HEALS = {"autohealing": {"startUpFailureThreshold": 1}}
+FAILING = {"ready": False, "failures": 9, "printable": "CrashLoopBackOff"}
+
+PATCHED = {
+    "VMs with the finalizer": ({}, vms(pool(), 0, 1, finalizers=MINE), ["web-0", "web-1"]),
+    "members that no longer match": ({}, vms(pool(), 0, labels={}, finalizers=MINE), ["web-0"]),
+    "strays": ({}, (vm("web-0"),), ["web-0"]),
+    "at most burst": ({}, vms(pool(), *range(9), finalizers=MINE), ["web-0", "web-1", "web-2", "web-3"]),
+    "the pool, if no VM has the finalizer": ({}, vms(pool(), 0, 1, 2), ["web"]),
+    "a pool without the finalizer": ({"finalizers": (OTHER_FINALIZER,)}, (), []),
+    "a failing VM is not healed": (HEALS, vms(pool(), 0, finalizers=MINE, **FAILING), ["web-0"]),
+    "before the cache shows earlier writes": ({"settled": False}, vms(pool(), 0, finalizers=MINE), []),
+}
 
 
-def test_p6_a_terminating_pool_gets_no_finalizer_and_creates_no_vm():
-    owner = pool(deleting=True, finalizers=(OTHER_FINALIZER,))
-    todo = plan(snapshot(owner))
-    assert todo.actions == ()
-    assert todo.held == "the pool is being deleted"
+@pytest.mark.parametrize(("facts", "machines", "expected"), PATCHED.values(), ids=PATCHED)
+def test_p6_what_loses_the_finalizer_in_the_next_pass(facts, machines, expected):
+    fields = {"finalizers": MINE, "settled": True, **facts}
+    settled = fields.pop("settled")
+    todo = plan(snapshot(pool(deleting=True, **fields), machines, burst=4, settled=settled))
+    assert [(type(each), each.key.name) for each in todo.actions] == [(Patch, name) for name in expected]
+    assert todo.held
 
 
 def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
@@ -77,29 +92,6 @@ def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
         {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
-
-
-def test_p6_the_pool_waits_for_strays_too():
-    owner = leaving()
-    [patch] = plan(snapshot(owner, (vm("web-0"),))).actions
-    assert patch.key.name == "web-0"
-
-
-def test_p6_at_most_burst_vms_lose_the_finalizer_in_a_pass():
-    owner = leaving()
-    machines = vms(owner, *range(9), finalizers=(POOL_FINALIZER,))
-    assert len(plan(snapshot(owner, machines, burst=4)).actions) == 4
-
-
-def test_p6_members_that_no_longer_match_lose_the_finalizer_too():
-    owner = leaving()
-    assert len(plan(snapshot(owner, vms(owner, 0, 1, labels={}, finalizers=(POOL_FINALIZER,)))).actions) == 2
-
-
-def test_p6_a_pool_whose_vms_have_no_finalizer_loses_its_own_at_once():
-    owner = leaving()
-    [patch] = plan(snapshot(owner, vms(owner, 0, 1, 2))).actions
-    assert (patch.resource, patch.key.name) == (POOLS, "web")
 
 
 def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
@@ -171,11 +163,7 @@ def test_p11_with_cascade_orphan_only_revisions_of_the_pool_are_deleted():
         revision(owner, "web-6", number=6, deleting=True),
     ]
     assert pruned(plan(snapshot(owner, revisions=[mine, orphaned, *others]))) == ["web-1", "web-2"]
-
-
-def test_p11_the_garbage_collector_deletes_the_revisions_of_a_deleted_pool():
-    owner = leaving()
-    assert pruned(plan(snapshot(owner, revisions=[revision(owner, "web-1", number=1)]))) == []
+    assert pruned(plan(snapshot(leaving(), revisions=[mine]))) == [], "the garbage collector deletes them"
 
 
 def test_p10_with_cascade_orphan_the_revisions_stay_while_they_name_disks_that_must_be_kept():
@@ -201,6 +189,16 @@ def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
     todo = plan(snapshot(owner, members))
     assert {each.owner_uid for each in todo.actions if isinstance(each, RemoveOwnerReference)} == {"uid-web-1"}
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0"]
+
+
+@pytest.mark.parametrize(("without", "expected"), [((), ["web-0", "web-1", "web-2", "web-3"]), ((0,), ["web-1"])])
+def test_p6_p10_vms_with_the_finalizer_are_deleted_with_their_pool_at_most_burst_in_a_pass(without, expected):
+    owner = leaving(scaleInStrategy=OFFLINE)
+    others = vms(owner, *(range(1, 2) if without else range(9)))
+    todo = plan(snapshot(owner, (*vms(owner, *without, finalizers=()), *others), burst=4))
+    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == expected
+    assert [each.key.name for each in todo.actions if isinstance(each, Patch)] == [f"web-{n}" for n in without]
+    assert not without or isinstance(todo.actions[0], Patch)
 
 
 def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_owner():
@@ -241,23 +239,3 @@ def test_p6_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_with_its
     simulation.come_to_rest()
     assert simulation.is_gone
     assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
-
-
-def test_p6_p10_a_vm_without_the_finalizer_is_not_deleted_in_the_same_pass():
-    owner = leaving(scaleInStrategy=OFFLINE)
-    todo = plan(snapshot(owner, (*vms(owner, 0, finalizers=()), *vms(owner, 1))))
-    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-1"]
-    assert [each.key.name for each in todo.stages[0].actions] == ["web-0"]
-
-
-def test_p6_p10_at_most_burst_vms_are_deleted_with_their_pool_in_a_pass():
-    owner = leaving(scaleInStrategy=OFFLINE)
-    todo = plan(snapshot(owner, vms(owner, *range(9)), burst=4))
-    assert len([each for each in todo.actions if isinstance(each, Delete)]) == 4
-
-
-def test_p6_a_terminating_pool_waits_until_the_cache_shows_its_writes():
-    owner = leaving()
-    todo = plan(snapshot(owner, vms(owner, 0), settled=False))
-    assert todo.stages == ()
-    assert todo.held

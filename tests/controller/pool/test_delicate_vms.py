@@ -1,7 +1,5 @@
 """P8, P15: a VM is neither deleted nor healed while KubeVirt works on the VM or its disks."""
 
-from __future__ import annotations
-
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan

@@ -1,7 +1,5 @@
 """P15: the annotation with the unready periods of a pool's VMs, and how often the controller writes the annotation."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 
@@ -9,14 +7,13 @@ import pytest
 
 from controller.kubevirt.annotations import PARTITION, REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.healing.downtime_note import plan_unready_note
-from controller.pool.members.downtime import unready_since
+from controller.pool.members.downtime import member_unready_since
 from controller.pool.members.notes import MAX_ENTRIES
-from controller.pool.spec.intent import parse_intent
 from controller.runtime.actions import Patch, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import POOLS, periods_after, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, periods_after, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import SOON, annotated, at, break_one, healing_pool
 from tests.pool_simulation import PoolSimulation
 
@@ -32,7 +29,7 @@ def periods(machines, seconds):
 
 def note_plan(owner, machines, before) -> Plan:
     seen = snapshot(owner, machines, unready_before=before)
-    return plan_unready_note(seen, parse_intent(owner), revisions_of(seen))
+    return plan_unready_note(situation_of(seen))
 
 
 def written(todo: Plan):
@@ -53,10 +50,12 @@ def test_p15_a_period_of_thirty_seconds_is_noted():
     assert json.loads(patch.body)["metadata"]["uid"] == owner.metadata.uid
 
 
-def test_p15_a_noted_period_is_not_written_again():
-    owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
-    down = vms(owner, 0, **DOWN)
-    assert note_plan(owner, (*down, *vms(owner, 1)), periods(down, 500)) == Plan()
+def test_p15_a_note_is_not_written_again_and_is_removed_when_no_vm_is_unready_or_it_cannot_be_parsed():
+    noted = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
+    down = vms(noted, 0, **DOWN)
+    assert note_plan(noted, (*down, *vms(noted, 1)), periods(down, 500)) == Plan()
+    for owner in (noted, healing_pool(annotations={UNREADY: "rubbish"})):
+        assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
 
 
 def test_p15_a_terminating_vm_has_no_entry_before_and_after_a_restart():
@@ -83,16 +82,6 @@ def test_p15_stale_entries_are_removed_when_half_of_the_entries_are_stale():
     assert note_plan(owner, (*vms(owner, 0), *down), periods(down, 500)).actions == ()
     todo = note_plan(owner, (*vms(owner, 0, 1), *down[1:]), periods(down[1:], 500))
     assert written(todo) == {"2": ["uid-web-2", at(500)], "3": ["uid-web-3", at(500)]}
-
-
-def test_p15_the_note_is_removed_when_no_vm_is_unready():
-    owner = annotated(healing_pool(), UNREADY, {"0": ["uid-web-0", at(500)]})
-    assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
-
-
-def test_p15_a_note_that_cannot_be_parsed_is_removed():
-    owner = healing_pool(annotations={UNREADY: "rubbish"})
-    assert written(note_plan(owner, vms(owner, 0, 1), {})) is None
 
 
 def test_p15_the_entry_of_a_vm_stays_until_the_vm_has_been_ready_for_thirty_seconds():
@@ -132,7 +121,7 @@ def test_p14_a_pool_has_a_note_during_a_rollout():
         revisions=[revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)],
         unready_before=periods(down, 500),
     )
-    assert written(plan_unready_note(seen, parse_intent(owner), revisions_of(seen)))
+    assert written(plan_unready_note(situation_of(seen)))
 
 
 def let_pass(simulation: PoolSimulation, *, seconds: int) -> None:
@@ -149,8 +138,7 @@ def test_p14_p15_a_healthy_life_of_a_pool_writes_no_note():
     simulation = PoolSimulation(pool(replicas=4, maxUnavailable=1, autohealing={}))
     simulation.come_to_rest()
     for image in ("v2", "v3"):
-        template = simulation.pool["spec"]["virtualMachineTemplate"]
-        simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image=image)})
+        simulation.change_template(vm_spec(image=image))
         simulation.come_to_rest()
     simulation.change(replicas=6)
     simulation.come_to_rest()
@@ -162,9 +150,7 @@ def test_p15_a_vm_that_fails_and_recovers_costs_two_writes():
     simulation = PoolSimulation(pool(replicas=3, autohealing=PATIENT))
     simulation.come_to_rest()
     break_one(simulation, "web-1")
-    for _ in range(100):
-        simulation.run_pass()
-        simulation.live_on()
+    simulation.run_passes(100)
     assert note_writes(simulation) == 1
     assert json.loads(simulation.pool["metadata"]["annotations"][UNREADY]).keys() == {"1"}
     volumes = simulation.vms["web-0"]["spec"]["template"]["spec"]["volumes"]
@@ -196,8 +182,7 @@ def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the
     """VMs with the new template never become ready. A new process reads their unready times from the pool."""
     simulation = PoolSimulation(pool(replicas=2, maxUnavailable=1, annotations={PARTITION: "0"}))
     simulation.come_to_rest()
-    template = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image=BROKEN)})
+    simulation.change_template(vm_spec(image=BROKEN))
     began, told = simulation.now, None
     for number in range(1, 201):
         simulation.run_pass()
@@ -228,7 +213,7 @@ def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_
     simulation.restart()
     let_pass(simulation, seconds=20)
     seen = simulation.snapshot()
-    ages = {each.metadata.name: seen.now - (unready_since(each) or seen.now) for each in seen.members}
+    ages = {each.metadata.name: seen.now - (member_unready_since(each) or seen.now) for each in seen.members}
     assert ages["web-1"] <= timedelta(seconds=25)
     assert min(ages["web-2"], ages["web-3"]) >= timedelta(seconds=600)
 

@@ -1,7 +1,5 @@
 """P8, R9: a leader that dies during a scale-in, and a new leader whose cache of VMs lags."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.kubevirt.resources import VMS

@@ -3,8 +3,6 @@
 A missing trait lets VMs with different states be in one group. So each VM here differs from another VM in one fact.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any
@@ -25,15 +23,14 @@ from controller.kubevirt.annotations import (
     UNREADY,
 )
 from controller.pool.healing.heal import plan_healing
-from controller.pool.members.revisions import read_revisions
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.members.unready_periods import Down, Recovering
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.runtime.members.groups import Members
 from tests.builders import LABELS, NOW, seconds_ago
 from tests.controller.pool.test_properties import lived
-from tests.pool_builders import intent_of, pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi, vms
 from tests.pool_healing import healing_pool
 
 BOTH = st.booleans()
@@ -111,6 +108,13 @@ def facts(draw: st.DrawFn) -> list[Facts]:
     return found
 
 
+def period_of(machine, *, uid="", ready_at=None, was_ready=False, crashes=False, **facts):
+    """The unready period of a VM. Without `ready_at`, the VM is not ready."""
+    known = {"since": seconds_ago(900), "revision": "web-2", "template_since": seconds_ago(900), **facts}
+    down = Down(uid or machine.metadata.uid, **known, crashes=crashes if ready_at else was_ready)
+    return Recovering(down, ready_at, was_ready) if ready_at else down
+
+
 @st.composite
 def situations(draw: st.DrawFn) -> Snapshot:
     annotations = {name: value for name, values in ANNOTATIONS.items() if (value := draw(values)) is not None}
@@ -136,9 +140,7 @@ def situations(draw: st.DrawFn) -> Snapshot:
         if has_vmi:
             instances.append(vmi(machine, **of_vmi))
         if has_period:
-            known = {"uid": "", "since": seconds_ago(900), "revision": "web-2", "template_since": seconds_ago(900)}
-            known.update(of_period)
-            unready[machine.metadata.name] = UnreadyPeriod(**{**known, "uid": known["uid"] or machine.metadata.uid})
+            unready[machine.metadata.name] = period_of(machine, **of_period)
     old = revision(pool(spec=vm_spec(disks=["data"])), "web-1", number=1)
     revisions = [old, revision(owner, "web-2", number=2)]
     return snapshot(owner, machines, vmis=instances, revisions=revisions, unready_before=unready)
@@ -193,9 +195,7 @@ def test_all_failing_vms_of_a_group_are_healed():
     failing = vms(owner, 4, 1, 3, ready=False, failures=3)
     seen = snapshot(owner, [*vms(owner, 0, 2, 5, 6, 7, 8, 9), *failing])
     assert len(seen.members.groups) == 2
-    assert set(
-        plan_healing(seen, intent_of(owner), read_revisions(seen, intent_of(owner).template), seen.members).uids
-    ) == {f"uid-web-{ordinal}" for ordinal in (1, 3, 4)}
+    assert set(plan_healing(situation_of(seen)).uids) == {f"uid-web-{ordinal}" for ordinal in (1, 3, 4)}
 
 
 def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():

@@ -1,7 +1,5 @@
 """P21: a disk that only becomes larger is expanded, and neither the VM nor the disk is deleted."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 
 import pytest
@@ -69,8 +67,7 @@ def test_p21_a_growing_disk_takes_no_turn():
 
 
 def grow(simulation: PoolSimulation) -> None:
-    wanted = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**wanted, "spec": LARGE})
+    simulation.change_template(LARGE)
 
 
 def sizes(simulation: PoolSimulation) -> set[str]:
@@ -107,9 +104,7 @@ def test_p21_a_refused_expansion_holds_the_update_of_this_vm_and_deletes_nothing
     simulation.refuses = refuses
     simulation.actions.clear()
     grow(simulation)
-    for _ in range(60):
-        simulation.run_pass()
-        simulation.live_on(15)
+    simulation.run_passes(60, 15)
     assert [each for each in simulation.actions if isinstance(each, Delete)] == []
     status = simulation.pool["status"]
     assert status["updatedReplicas"] == 2

@@ -1,7 +1,5 @@
 """P15: VMs that fail to start are replaced, and healing is recorded."""
 
-from __future__ import annotations
-
 import json
 from datetime import timedelta
 from itertools import pairwise
@@ -65,11 +63,6 @@ def test_p15_a_vm_is_healed_if_its_start_failures_reach_the_threshold(failures, 
     assert healed(heal(owner, *machines)) == expected
 
 
-def test_p15_start_failures_count_without_a_ready_condition():
-    owner = healing_pool()
-    assert healed(heal(owner, *vms(owner, 0, ready=None, failures=3), *vms(owner, 1, 2))) == ["web-0"]
-
-
 @pytest.mark.parametrize("state", sorted(BROKEN_STATES))
 def test_p15_a_vm_in_a_broken_state_is_healed_after_the_minimum_failing_time(state):
     owner = healing_pool()
@@ -86,16 +79,12 @@ def test_p15_a_vm_in_a_broken_state_is_healed_after_the_minimum_failing_time(sta
     )
 
 
-@pytest.mark.parametrize("state", ["Starting", "Provisioning", "Stopped", "Running", "Unschedulable", None])
-def test_p15_a_vm_in_another_state_is_not_healed(state):
-    owner = healing_pool()
-    assert heal(owner, *vms(owner, 0, ready=False, printable=state, ready_for_s=9000), *vms(owner, 1, 2)) == Plan()
-
-
+OTHER_STATES = ("Starting", "Provisioning", "Stopped", "Running", "Unschedulable", None)
 NOT_FAILING = {
     "ready": {"ready": True, "failures": 9, "printable": "CrashLoopBackOff"},
     "halted by its user": {**FAILING, "spec": vm_spec(run_strategy="Halted")},
     "deleted by its user": {**FAILING, "deleting": True},
+    **{f"in the state {state}": {"ready": False, "printable": state, "ready_for_s": 9000} for state in OTHER_STATES},
 }
 
 
@@ -105,32 +94,36 @@ def test_p15_a_vm_that_does_not_fail_is_not_healed(changes):
     assert heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, 2)) == Plan()
 
 
-def test_p15_a_ready_vm_without_a_vmi_is_not_healed():
-    owner = healing_pool()
-    assert healed(heal(owner, *vms(owner, 0, failures=9), *vms(owner, 1, 2), vmis=[])) == []
-
-
 def test_p15_a_pool_without_autohealing_heals_no_vm():
     owner = healing_pool(autohealing=None)
     assert heal(owner, *vms(owner, 0, 1, **FAILING)) == Plan()
 
 
-def test_p15_the_next_pass_runs_when_the_first_failing_vm_is_due():
-    owner = healing_pool()
-    machines = (*vms(owner, 0, ready_for_s=100, **STUCK), *vms(owner, 1, ready_for_s=250, **STUCK))
-    assert heal(owner, *machines, *vms(owner, 2, 3)).requeue_after_s == 50
+IN_9999 = NOW - NOW.replace(year=9999, month=12, day=31)
+DUE = {
+    "the first failing VM": ([{**STUCK, "ready_for_s": 100}, {**STUCK, "ready_for_s": 250}], {}, [], 50),
+    "a clock ahead of ours": ([{**STUCK, "ready_for_s": -7200}], {}, [], 300),
+    "a date in the year 9999": (
+        [{**STUCK, "ready_for_s": IN_9999.total_seconds()}],
+        {"autohealing": {"minFailingToStartDuration": "876000h"}},
+        [],
+        876000 * 3600,
+    ),
+    "no Ready condition": ([{"ready": None, "failures": 3}], {}, ["web-0"], None),
+    "a ready VM without a VMI": ([{"failures": 9, "vmi": None}], {}, [], None),
+    "a pause of another ordinal": ([FAILING, FAILING], {"healed": {0: entry(count=9)}}, ["web-1"], 240),
+    "a record from the near future": ([FAILING], {"healed": {0: entry(count=1, seconds=-30)}}, [], 40),
+}
 
 
-def test_a_clock_ahead_of_ours_delays_healing_by_at_most_the_minimum_failing_time():
-    owner = healing_pool()
-    todo = heal(owner, *vms(owner, 0, ready_for_s=-7200, **STUCK), *vms(owner, 1, 2))
-    assert (healed(todo), todo.requeue_after_s) == ([], 300)
-
-
-def test_a_date_in_the_year_9999_gives_a_plan():
-    owner = healing_pool(autohealing={"minFailingToStartDuration": "876000h"})
-    until_9999 = (NOW.replace(year=9999, month=12, day=31) - NOW).total_seconds()
-    assert healed(heal(owner, *vms(owner, 0, ready_for_s=-until_9999, **STUCK), *vms(owner, 1, 2))) == []
+@pytest.mark.parametrize(("failing", "fields", "expected", "wake_s"), DUE.values(), ids=DUE)
+def test_p15_which_vms_are_due_and_when_the_next_vm_is_due(failing, fields, expected, wake_s):
+    owner = healing_pool(**fields)
+    more = {"vmis": []} if "vmi" in failing[0] else {}
+    changes = [{name: value for name, value in each.items() if name != "vmi"} for each in failing]
+    machines = [each for ordinal, of_vm in enumerate(changes) for each in vms(owner, ordinal, **of_vm)]
+    todo = heal(owner, *machines, *vms(owner, *range(2, 10)), **more)
+    assert (healed(todo), todo.requeue_after_s) == (expected, wake_s)
 
 
 def test_p15_a_vm_whose_vmi_is_ready_is_not_healed():
@@ -218,18 +211,6 @@ def test_p15_the_pause_before_the_next_healing_of_an_ordinal_doubles(count, paus
         todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
         assert healed(todo) == expected
         assert todo.requeue_after_s == (None if expected else 1)
-
-
-def test_p15_the_pause_of_an_ordinal_does_not_delay_other_ordinals():
-    owner = healing_pool(healed={0: entry(count=9)})
-    todo = heal(owner, *vms(owner, 0, 1, **FAILING), *vms(owner, *range(2, 10)))
-    assert (healed(todo), todo.requeue_after_s) == (["web-1"], 240)
-
-
-def test_p15_a_record_from_the_near_future_counts():
-    owner = healing_pool(healed={0: entry(count=1, seconds=-30)})
-    todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
-    assert (healed(todo), todo.requeue_after_s) == ([], 40)
 
 
 UNREADABLE = {

@@ -1,7 +1,5 @@
 """P15: the limits of healing: `maxUnavailable`, `vmherd.dev/max-unhealthy`, and the VMs per reconciliation."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -15,17 +13,7 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Plan
 from tests.builders import NOW
 from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import (
-    FAILING,
-    STUCK,
-    announced_for,
-    break_one,
-    entry,
-    heal,
-    healed,
-    healing_pool,
-    reasons,
-)
+from tests.pool_healing import FAILING, STUCK, announced_for, break_one, entry, heal, healed, healing_pool, reasons
 from tests.pool_simulation import PoolSimulation
 
 
@@ -41,23 +29,27 @@ def test_p15_no_more_than_max_unavailable_are_healed_at_once():
     assert todo.held == "healing: 1 virtual machines wait until others are available"
 
 
-def test_p15_the_vm_that_fails_for_the_longest_time_is_healed_first():
-    owner = healing_pool(maxUnavailable=1)
-    machines = (*vms(owner, 0, ready_for_s=400, **STUCK), *vms(owner, 1, ready_for_s=500, **STUCK))
-    assert healed(heal(owner, *machines, *vms(owner, *range(2, 10)))) == ["web-1"]
+FIRST = {
+    "the VM that fails for the longest time": (
+        {"maxUnavailable": 1},
+        [{**STUCK, "ready_for_s": 400}, {**STUCK, "ready_for_s": 500}],
+        ["web-1"],
+    ),
+    "a VM that was never healed": (
+        {"maxUnavailable": 1, "healed": {0: entry(count=2, seconds=600)}},
+        [FAILING, FAILING],
+        ["web-1"],
+    ),
+    "at most burst": ({}, [FAILING] * 3, ["web-0", "web-1"]),
+}
 
 
-def test_p15_vms_that_were_never_healed_come_before_vms_that_failed_again():
-    owner = healing_pool(maxUnavailable=1, healed={0: entry(count=2, seconds=600)})
-    assert healed(heal(owner, *vms(owner, 0, 1, **FAILING), *vms(owner, *range(2, 10)))) == ["web-1"]
-
-
-def test_p15_at_most_burst_vms_are_healed_in_a_pass():
-    owner = healing_pool()
-    assert healed(heal(owner, *vms(owner, 0, 1, 2, **FAILING), *vms(owner, *range(3, 10)), burst=2)) == [
-        "web-0",
-        "web-1",
-    ]
+@pytest.mark.parametrize(("fields", "failing", "expected"), FIRST.values(), ids=FIRST)
+def test_p15_which_vms_are_healed_first(fields, failing, expected):
+    owner = healing_pool(**fields)
+    machines = [each for ordinal, changes in enumerate(failing) for each in vms(owner, ordinal, **changes)]
+    todo = heal(owner, *machines, *vms(owner, *range(len(failing), 10)), burst=2)
+    assert healed(todo) == expected
 
 
 RECOVERING = {
@@ -82,21 +74,22 @@ def test_p15_a_healed_vm_that_is_terminating_or_starting_counts_towards_the_limi
     assert (healed(todo), todo.held) == ([], "healing: 1 virtual machines wait until others are available")
 
 
-@pytest.mark.parametrize("changes", NOT_RECOVERING.values(), ids=NOT_RECOVERING)
-def test_p15_a_healed_vm_that_is_not_starting_does_not_count_towards_the_limit(changes):
-    owner = healing_pool(maxUnavailable=1, healed={0: entry("healed", seconds=60)})
-    todo = heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))
-    assert healed(todo) == ["web-1"]
+HEALED_0 = {"healed": {0: entry("healed", seconds=60)}}
+BESIDE_HEALING = {
+    **{name: (HEALED_0, changes, ["web-1"]) for name, changes in NOT_RECOVERING.items()},
+    "not recreated": ({"healed": {0: entry()}}, None, []),
+    "scaled in": ({"replicas": 9, "healed": {9: entry()}}, {}, ["web-1"]),
+    # A failing VM is already unavailable, so its healing makes no other VM unavailable.
+    "restarted by a rollout": ({}, {"ready": False, "printable": "Starting"}, ["web-1"]),
+}
 
 
-def test_p15_a_healed_vm_that_is_not_recreated_counts_towards_the_limit():
-    owner = healing_pool(replicas=10, maxUnavailable=1, healed={0: entry()})
-    assert healed(heal(owner, *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))) == []
-
-
-def test_p15_a_healed_vm_that_was_scaled_in_does_not_count_towards_the_limit():
-    owner = healing_pool(replicas=9, maxUnavailable=1, healed={9: entry()})
-    assert healed(heal(owner, *vms(owner, 1, **FAILING), *vms(owner, 0, *range(2, 9)))) == ["web-1"]
+@pytest.mark.parametrize(("fields", "changes", "expected"), BESIDE_HEALING.values(), ids=BESIDE_HEALING)
+def test_p14_p15_which_other_vms_count_towards_the_limit(fields, changes, expected):
+    owner = healing_pool(maxUnavailable=1, **fields)
+    first = () if changes is None else vms(owner, 0, **changes)
+    others = vms(owner, *range(2, 9 if "replicas" in fields else 10))
+    assert healed(heal(owner, *first, *vms(owner, 1, **FAILING), *others)) == expected
 
 
 def test_p15_a_recreated_vm_counts_towards_the_limit_for_at_most_five_minutes():
@@ -118,13 +111,6 @@ def test_p14_p15_a_recreated_vm_is_available_after_min_ready_seconds():
         todo = heal(owner, *recreated, *failing, *vms(owner, *range(2, 10)), vmis=running)
         assert healed(todo) == expected
         assert todo.requeue_after_s == (None if expected else 1)
-
-
-def test_p14_p15_a_vm_that_a_rollout_restarts_does_not_count_towards_the_limit_of_healing():
-    """A failing VM is already unavailable, so its healing makes no other VM unavailable."""
-    owner = healing_pool(maxUnavailable=1)
-    restarting = vms(owner, 0, ready=False, printable="Starting")
-    assert healed(heal(owner, *restarting, *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))) == ["web-1"]
 
 
 def test_p14_p15_a_healed_vm_counts_towards_the_limit_of_a_rollout():

@@ -1,7 +1,5 @@
 """P15: healing keeps preserved disks. A VM is not healed if a preserved disk fails."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -19,12 +17,14 @@ def pool_that_preserves(**fields):
     return healing_pool(scaleInStrategy=PRESERVING, spec=vm_spec(disks=["data"]), **fields)
 
 
-def test_p15_a_vm_whose_disks_are_kept_is_not_deleted_in_the_foreground():
+@pytest.mark.parametrize("strategy", [PRESERVING, None], ids=["kept", "not kept"])
+def test_p15_a_vm_is_deleted_in_the_foreground_only_if_its_disks_are_not_kept(strategy):
     """A foreground deletion deletes the disks before the VM (P10)."""
-    owner = pool_that_preserves()
-    todo = heal(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
-    [delete] = [each for each in todo.actions if isinstance(each, Delete)]
-    assert not delete.foreground
+    owner = healing_pool(scaleInStrategy=strategy, spec=vm_spec(disks=["data"]))
+    for changes in (FAILING, *([] if strategy else [DISK_FAILS])):
+        todo = heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, 2))
+        [delete] = [each for each in todo.actions if isinstance(each, Delete)]
+        assert delete.foreground is (strategy is None)
 
 
 def test_p15_a_vm_without_our_finalizer_gets_it_before_it_is_healed():
@@ -52,10 +52,3 @@ def test_p15_a_failing_disk_does_not_delay_other_vms():
     todo = heal(owner, *vms(owner, 0, **DISK_FAILS), *vms(owner, 1, **FAILING), *vms(owner, 2, 3, 4, 5))
     assert healed(todo) == ["web-1"]
     assert reasons(todo) == ["HealingHeld"]
-
-
-def test_p15_a_failing_disk_that_is_not_preserved_is_deleted_with_its_vm():
-    owner = healing_pool(spec=vm_spec(disks=["data"]))
-    todo = heal(owner, *vms(owner, 0, **DISK_FAILS), *vms(owner, 1, 2))
-    [delete] = [each for each in todo.actions if isinstance(each, Delete)]
-    assert delete.foreground

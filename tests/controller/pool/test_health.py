@@ -1,7 +1,5 @@
 """P17: the conditions of kstatus, the first problem of a pool, and the progress deadline."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -9,7 +7,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt.annotations import PARTITION, POOL_FINALIZER, PROGRESS_DEADLINE, PROTECT, TAKEOVER
 from controller.pool.members.snapshot import Limits
-from controller.pool.members.unready_periods import UnreadyPeriod
+from controller.pool.members.unready_periods import Down, Recovering
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.pool.triggers import pools_of_vmi
@@ -143,9 +141,8 @@ CRASH_LOOP = {
 @pytest.mark.parametrize(("changes", "crashes"), CRASH_LOOP.values(), ids=CRASH_LOOP)
 def test_p17_a_crash_loop_is_one_problem_while_its_vm_starts_again(changes, crashes):
     owner = pool()
-    period = UnreadyPeriod(
-        "uid-web-2", seconds_ago(60), "web-1", seconds_ago(60), NOW, was_ready=crashes, crashes=crashes
-    )
+    down = Down("uid-web-2", seconds_ago(60), "web-1", seconds_ago(60), crashes=crashes)
+    period = Recovering(down, NOW, was_ready=crashes)
     machines = (*vms(owner, 0, 1), *vms(owner, 2, **changes))
     status = status_of(owner, *machines, unready_before={"web-2": period})
     assert (status.problem, status.printable_status) == ("web-2: CrashLoopBackOff", "Degraded")
@@ -159,31 +156,41 @@ def test_p17_a_vm_that_cannot_start_is_named_with_the_reason():
     assert status.problem == "web-0: FailedCreate, no such instancetype"
 
 
-def booting_pool(**changes):
-    owner = pool(spec=vm_spec(image="v2"), generation=2, **changes)
+def changed_pool(**fields):
+    """A pool with a new template, and its two revisions."""
+    owner = pool(spec=vm_spec(image="v2"), generation=2, **fields)
+    return owner, [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
+
+
+RECONCILING = {"type": "Reconciling", "status": "True", "reason": "Updating", "message": ""}
+LAST_VM = {
+    "it boots": ({"printableStatus": "Updating"}, 58, 60, ("Updating", None)),
+    # KubeVirt's CRD has no field for the word.
+    "it boots, and the status has only conditions": ({"conditions": [RECONCILING]}, 58, 60, ("Updating", None)),
+    "it lost its readiness": (None, 60, 300, ("Degraded", "web-2: Running, not ready")),
+}
+
+
+@pytest.mark.parametrize(("status", "unready_s", "running_s", "expected"), LAST_VM.values(), ids=LAST_VM)
+def test_p17_the_last_vm_of_an_update_is_not_ready(status, unready_s, running_s, expected):
+    owner, kept = changed_pool(status=status)
     machines = (*vms(owner, 0, 1, revision="web-2"), *vms(owner, 2, revision="web-2", **BOOTING))
-    return owner, machines, [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
+    last = vmi(machines[2], ready=False, ready_for_s=unready_s, entered_s={"Running": running_s})
+    found = status_of(owner, *machines, vmis=[*map(vmi, machines[:2]), last], revisions=kept)
+    assert (found.printable_status, found.problem) == expected
 
 
-def test_p17_a_booting_vm_at_the_end_of_an_update_is_not_degraded():
-    owner, machines, kept = booting_pool(status={"printableStatus": "Updating"})
-    running = [*map(vmi, machines[:2]), vmi(machines[2], ready=False, ready_for_s=58, entered_s={"Running": 60})]
-    status = status_of(owner, *machines, vmis=running, revisions=kept)
-    assert (status.printable_status, status.problem) == ("Updating", None)
-
-
-def test_p17_a_running_vm_that_lost_its_readiness_is_degraded():
-    owner, machines, kept = booting_pool()
-    running = [*map(vmi, machines[:2]), vmi(machines[2], ready=False, ready_for_s=60, entered_s={"Running": 300})]
-    status = status_of(owner, *machines, vmis=running, revisions=kept)
-    assert (status.printable_status, status.problem) == ("Degraded", "web-2: Running, not ready")
-
-
-def test_p17_kubevirts_crd_has_no_word_so_the_condition_shows_that_an_update_goes_on():
-    reconciling = {"type": "Reconciling", "status": "True", "reason": "Updating", "message": ""}
-    owner, machines, kept = booting_pool(status={"conditions": [reconciling]})
-    running = [*map(vmi, machines[:2]), vmi(machines[2], ready=False, ready_for_s=58, entered_s={"Running": 60})]
-    assert status_of(owner, *machines, vmis=running, revisions=kept).printable_status == "Updating"
+@pytest.mark.parametrize(
+    ("annotations", "expected", "shown"), [(None, "InProgress", "Updating"), ({PARTITION: "3"}, "Failed", "Degraded")]
+)
+def test_p17_a_stalled_pool_with_a_new_template_is_in_progress_unless_the_vm_keeps_its_template(
+    annotations, expected, shown
+):
+    """Otherwise `helm upgrade --wait` would fail before the update has begun."""
+    owner, kept = changed_pool(annotations=annotations)
+    machines = (*vms(owner, 0, 1), *vms(owner, 2, **{**BROKEN, "ready_for_s": 9000}))
+    status = status_of(owner, *machines, revisions=kept)
+    assert (seen(owner, status).status, status.printable_status) == (expected, shown)
 
 
 def unready_for(seconds, **fields):
@@ -211,22 +218,6 @@ def test_p17_the_pool_is_reconciled_again_at_the_progress_deadline():
     assert plan(snapshot(owner, machines)).requeue_after_s == 40
     owner, machines = unready_for(600)
     assert plan(snapshot(owner, machines)).requeue_after_s is None
-
-
-def test_p17_a_stalled_pool_with_a_new_template_is_in_progress_again():
-    """Otherwise `helm upgrade --wait` would fail before the update has begun."""
-    owner = pool(spec=vm_spec(image="v2"), generation=2)
-    machines = (*vms(owner, 0, 1), *vms(owner, 2, **{**BROKEN, "ready_for_s": 9000}))
-    kept = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
-    status = status_of(owner, *machines, revisions=kept)
-    assert (seen(owner, status).status, status.printable_status) == ("InProgress", "Updating")
-
-
-def test_p17_a_vm_that_keeps_its_old_template_can_stall_the_pool():
-    owner = pool(spec=vm_spec(image="v2"), generation=2, annotations={PARTITION: "3"})
-    machines = (*vms(owner, 0, 1), *vms(owner, 2, **{**BROKEN, "ready_for_s": 9000}))
-    kept = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
-    assert seen(owner, status_of(owner, *machines, revisions=kept)).status == "Failed"
 
 
 def test_p17_refused_writes_stall_the_pool_after_the_progress_deadline():
@@ -276,8 +267,7 @@ LEFT_OUT = {
 
 @pytest.mark.parametrize(("fields", "revision_of_vms"), LEFT_OUT.values(), ids=LEFT_OUT)
 def test_p17_a_pool_is_current_if_its_outdated_vms_wait_for_a_user(fields, revision_of_vms):
-    owner = pool(spec=vm_spec(image="v2"), generation=2, **fields)
-    kept = [revision(pool(), "web-1", number=1), revision(owner, "web-2", number=2)]
+    owner, kept = changed_pool(**fields)
     machines = vms(owner, 0, 1, 2, revision=revision_of_vms)
     status = status_of(owner, *machines, vmis=[vmi(each, revision="web-1") for each in machines], revisions=kept)
     assert (status.updated_replicas, status.printable_status, status.conditions) == (0, "Running", None)

@@ -28,8 +28,9 @@ def template_of(owner):
 
 def made_of(owner, ordinal=7):
     reference = controller_reference(POOLS, owner.metadata)
-    body = encode_vm(template_of(owner), ordinal, "web-1", resource=VMS, pool=owner.metadata, owner=reference)
-    return json.loads(body)
+    return json.loads(
+        encode_vm(template_of(owner), ordinal, "web-1", owner.metadata, {"ownerReferences": (reference,)})
+    )
 
 
 def volume_of(volume, **fields):
@@ -140,7 +141,10 @@ def test_p5_other_references_stay_as_written(volume):
 CONFIG_MAPS = {
     "a ConfigMap": ({"configMap": {"name": "c", "optional": True}}, {"configMap": {"name": "c-7", "optional": True}}),
 }
+BOTH_REFERENCES = {"secretRef": {"name": "a"}, "networkDataSecretRef": {"name": "b"}, "userData": "#"}
+BOTH_INDEXED = {"secretRef": {"name": "a-7"}, "networkDataSecretRef": {"name": "b-7"}, "userData": "#"}
 SECRETS = {
+    "two references": ({"cloudInitNoCloud": BOTH_REFERENCES}, {"cloudInitNoCloud": BOTH_INDEXED}),
     "a Secret": ({"secret": {"secretName": "s", "x": 1}}, {"secret": {"secretName": "s-7", "x": 1}}),
     **{
         f"{source}, {field}": ({source: {field: {"name": "s"}, "x": 1}}, {source: {field: {"name": "s-7"}, "x": 1}})
@@ -150,17 +154,17 @@ SECRETS = {
 }
 
 
-@pytest.mark.parametrize(("volume", "indexed"), CONFIG_MAPS.values(), ids=CONFIG_MAPS)
-def test_p5_config_maps_get_the_ordinal_when_the_pool_asks_for_it(volume, indexed):
-    assert volume_of(volume, nameGeneration={"appendIndexToConfigMapRefs": True}) == {"name": "x", **indexed}
-    assert volume_of(volume, nameGeneration={"appendIndexToSecretRefs": True}) == {"name": "x", **volume}
-    assert volume_of(volume) == {"name": "x", **volume}
+TO_CONFIG_MAPS, TO_SECRETS = ({f"appendIndexTo{kind}Refs": True} for kind in ("ConfigMap", "Secret"))
+INDEXED = {
+    **{name: (TO_CONFIG_MAPS, TO_SECRETS, *volumes) for name, volumes in CONFIG_MAPS.items()},
+    **{name: (TO_SECRETS, TO_CONFIG_MAPS, *volumes) for name, volumes in SECRETS.items()},
+}
 
 
-@pytest.mark.parametrize(("volume", "indexed"), SECRETS.values(), ids=SECRETS)
-def test_p5_secrets_get_the_ordinal_when_the_pool_asks_for_it(volume, indexed):
-    assert volume_of(volume, nameGeneration={"appendIndexToSecretRefs": True}) == {"name": "x", **indexed}
-    assert volume_of(volume, nameGeneration={"appendIndexToConfigMapRefs": True}) == {"name": "x", **volume}
+@pytest.mark.parametrize(("asked", "other", "volume", "indexed"), INDEXED.values(), ids=INDEXED)
+def test_p5_references_get_the_ordinal_when_the_pool_asks_for_it(asked, other, volume, indexed):
+    assert volume_of(volume, nameGeneration=asked) == {"name": "x", **indexed}
+    assert volume_of(volume, nameGeneration=other) == {"name": "x", **volume}
     assert volume_of(volume) == {"name": "x", **volume}
 
 
@@ -177,15 +181,6 @@ def test_p5_references_of_sysprep_get_the_ordinal_only_with_the_annotation(sourc
     assert volume_of(volume, nameGeneration=BOTH, annotations={INDEX_SYSPREP: "True"}) == {"name": "x", **volume}
     assert volume_of(volume, annotations=asked) == {"name": "x", **volume}
     assert volume_of(volume, nameGeneration={setting: True}, annotations=asked) == {"name": "x", "sysprep": indexed}
-
-
-def test_p5_both_references_of_one_volume_get_the_ordinal():
-    volume = {"cloudInitNoCloud": {"secretRef": {"name": "a"}, "networkDataSecretRef": {"name": "b"}, "userData": "#"}}
-    assert volume_of(volume, nameGeneration=BOTH)["cloudInitNoCloud"] == {
-        "secretRef": {"name": "a-7"},
-        "networkDataSecretRef": {"name": "b-7"},
-        "userData": "#",
-    }
 
 
 OLDER = {

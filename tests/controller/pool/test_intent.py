@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from controller.apimachinery.field_error import FieldError
-from controller.apimachinery.int_or_percent import Amount
+from controller.apimachinery.quantities import Amount
 from controller.pool.spec.intent import parse_intent
 from controller.pool.spec.policies import Healing, ScaleIn, Selection, Sort, Strategy, Update
 from controller.pool.spec.template import REMEMBERED_SIZE

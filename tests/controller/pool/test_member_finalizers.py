@@ -1,7 +1,5 @@
 """P6 and P10: only VMs whose disks must be kept have the pool finalizer, also after `statePreservation` changes."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -74,15 +72,35 @@ def test_p10_a_changed_finalizer_applies_only_to_the_vm_that_the_cache_shows(str
     assert (meta["uid"], meta["resourceVersion"]) == ("uid-web-0", "7")
 
 
-@pytest.mark.parametrize("strategy", [DISABLED, OFFLINE])
-def test_members_with_the_right_finalizers_are_not_patched(strategy):
-    owner = pool(replicas=3, scaleInStrategy=strategy)
-    assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
+UNCHANGED = {
+    "no finalizer is needed": ({"scaleInStrategy": DISABLED}, {}),
+    "the finalizer is needed": ({"scaleInStrategy": OFFLINE}, {}),
+    "a VM without an ordinal never gets it": ({"scaleInStrategy": OFFLINE}, {"name": "mine", "finalizers": ()}),
+    "the pool is invalid": ({"replicas": -1}, {"finalizers": WITH}),
+}
 
 
-def test_a_member_without_an_ordinal_never_gets_the_finalizer():
-    owner = pool(replicas=1, scaleInStrategy=OFFLINE)
-    assert plan(snapshot(owner, (vm("mine", owner=owner, finalizers=()),))).actions == ()
+@pytest.mark.parametrize(("fields", "changes"), UNCHANGED.values(), ids=UNCHANGED)
+def test_members_with_the_right_finalizers_are_not_patched(fields, changes):
+    owner = pool(**{"replicas": 1, **fields})
+    assert plan(snapshot(owner, (vm(**{"name": "web-0", "owner": owner, **changes}),))).actions == ()
+
+
+DELETES = {
+    "scale-in": ({"replicas": 0, "scaleInStrategy": OFFLINE}, {}, POOL_FINALIZER),
+    "healing": ({"scaleInStrategy": OFFLINE, "autohealing": {"startUpFailureThreshold": 1}}, FAILING, POOL_FINALIZER),
+    "with the pool": ({"deleting": True, "scaleInStrategy": OFFLINE}, {}, POOL_FINALIZER),
+    "no disks are kept": ({"replicas": 0}, {}, ""),
+}
+
+
+@pytest.mark.parametrize(("fields", "changes", "finalizer"), DELETES.values(), ids=DELETES)
+def test_p10_a_delete_that_keeps_disks_requires_the_finalizer(fields, changes, finalizer):
+    owner = pool(**{"replicas": 1, **fields})
+    [machine] = vms(owner, 0, **changes)
+    announced = announced_for(owner, machine) if changes else owner
+    [delete] = [each for each in plan(snapshot(announced, [machine])).actions if isinstance(each, Delete)]
+    assert delete.finalizer == finalizer
 
 
 def test_p6_a_vm_that_is_deleted_in_the_same_pass_is_not_patched_before():
@@ -99,23 +117,6 @@ def test_p10_a_surplus_vm_gets_the_finalizer_once_and_is_deleted_in_a_later_pass
     assert sorted(each.key.name for each in todo.actions) == ["web-0", "web-1", "web-2"]
 
 
-def test_p10_a_delete_that_keeps_disks_requires_the_finalizer():
-    surplus = pool(replicas=0, scaleInStrategy=OFFLINE)
-    [delete] = plan(snapshot(surplus, vms(surplus, 0))).actions
-    assert delete.finalizer == POOL_FINALIZER
-    failing = pool(scaleInStrategy=OFFLINE, autohealing={"startUpFailureThreshold": 1})
-    machines = (*vms(failing, 0, **FAILING), *vms(failing, 1, 2))
-    announced = announced_for(failing, machines[0])
-    [delete] = [each for each in plan(snapshot(announced, machines)).actions if isinstance(each, Delete)]
-    assert delete.finalizer == POOL_FINALIZER
-    leaving = pool(deleting=True, scaleInStrategy=OFFLINE)
-    [delete] = [each for each in plan(snapshot(leaving, vms(leaving, 0))).actions if isinstance(each, Delete)]
-    assert delete.finalizer == POOL_FINALIZER
-    disabled = pool(replicas=0)
-    [delete] = plan(snapshot(disabled, vms(disabled, 0))).actions
-    assert delete.finalizer == ""
-
-
 def test_a_failed_create_does_not_delay_the_finalizers():
     owner = pool(replicas=4, scaleInStrategy=OFFLINE)
     stages = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITHOUT))).stages
@@ -130,11 +131,6 @@ def test_p17_a_paused_pool_corrects_the_finalizers_of_its_members(strategy, fina
     todo = plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers)))
     assert set(patches_of(todo)) == {"web-0", "web-1"} == {each.key.name for each in todo.actions}
     assert plan(snapshot(owner, vms(owner, 0, 1, finalizers=finalizers), settled=False)).actions == ()
-
-
-def test_an_invalid_pool_leaves_the_finalizers_of_its_members():
-    owner = pool(replicas=-1)
-    assert plan(snapshot(owner, vms(owner, 0, 1, finalizers=WITH))).actions == ()
 
 
 @pytest.mark.parametrize(("annotations", "patched"), [({TAKEOVER: "done"}, ["web-0"]), (None, [])])

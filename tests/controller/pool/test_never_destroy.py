@@ -1,7 +1,5 @@
 """P20: a VM is deleted only if it can come back, and if nothing says stop."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 
@@ -39,19 +37,8 @@ def at_rest(**fields: object) -> PoolSimulation:
     return simulation
 
 
-def change_disks(simulation: PoolSimulation, spec: Json = NEW) -> None:
-    template = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**template, "spec": spec})
-
-
 def creates_a_vm(request: Request) -> bool:
     return request.verb == "create" and request.resource is VMS
-
-
-def run_passes(simulation: PoolSimulation, number: int = 40, seconds: float = 5) -> None:
-    for _ in range(number):
-        simulation.run_pass()
-        simulation.live_on(seconds)
 
 
 def conditions(simulation: PoolSimulation) -> dict[str, str]:
@@ -63,8 +50,8 @@ def test_p20_new_disks_delete_no_vm_while_creates_are_refused(error):
     simulation = at_rest()
     simulation.server.fault_for = lambda request: error if creates_a_vm(request) else None
     disks = set(simulation.claims)
-    change_disks(simulation)
-    run_passes(simulation)
+    simulation.change_template(NEW)
+    simulation.run_passes(40)
     assert simulation.running() == [f"web-{ordinal}" for ordinal in range(5)]
     assert set(simulation.claims) == disks
     assert str(error) in conditions(simulation)["ReplicaFailure"]
@@ -79,8 +66,8 @@ def test_p20_creates_that_are_refused_from_the_first_delete_on_cost_one_vm():
     """The policy comes into force between the dry run and the create."""
     simulation = at_rest()
     simulation.refuses = lambda request: creates_a_vm(request) and len(simulation.running()) < 5
-    change_disks(simulation)
-    run_passes(simulation)
+    simulation.change_template(NEW)
+    simulation.run_passes(40)
     assert len(simulation.running()) == 4
 
 
@@ -268,7 +255,7 @@ def test_p20_a_scale_in_gives_up_if_the_vm_is_marked_after_the_plan(change):
 
 def test_p22_the_deletion_of_the_current_revision_restarts_no_vm():
     simulation = at_rest()
-    change_disks(simulation, vm_spec(disks=["data"], image="v2"))
+    simulation.change_template(vm_spec(disks=["data"], image="v2"))
     simulation.come_to_rest()
     simulation.change(replicas=4)
     simulation.come_to_rest()
@@ -285,15 +272,11 @@ def test_p20_a_protected_vm_leaves_its_deleted_pool_and_a_snapshot_delays_the_de
     simulation.edit_vm("web-0", metadata={"annotations": {PROTECT: "true"}})
     simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": "monday"}})
     simulation.delete_pool()
-    for _ in range(10):
-        simulation.run_pass()
-        simulation.live_on(5)
+    simulation.run_passes(10)
     assert sorted(simulation.vms) == ["web-0", "web-1"]
     assert "ownerReferences" not in simulation.vms["web-0"]["metadata"]
     assert "ScaleInHeld" in {notice.reason for notice in simulation.process.recorder.published}
     simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": None}})
-    for _ in range(10):
-        simulation.run_pass()
-        simulation.live_on(5)
+    simulation.run_passes(10)
     assert sorted(simulation.vms) == ["web-0"]
     assert simulation.is_gone

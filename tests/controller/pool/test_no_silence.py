@@ -1,7 +1,5 @@
 """P22: nothing waits in silence, and what is refused for one VM delays only this VM."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
@@ -68,12 +66,6 @@ def test_p22_an_outdated_vm_that_is_held_and_blocks_the_others_stalls_the_rollou
     assert stall_of((waiting, *vms(NEW, 1, 2))) == ""
 
 
-def run_passes(simulation: PoolSimulation, number: int) -> None:
-    for _ in range(number):
-        simulation.run_pass()
-        simulation.live_on(5)
-
-
 def refuses_patch_of(name: str):
     def refuses(request: Request) -> bool:
         return request.verb == "patch" and request.key.name == name and not request.subresource
@@ -85,9 +77,8 @@ def test_p22_a_vm_whose_patch_is_refused_does_not_stop_the_rollout_of_the_others
     simulation = PoolSimulation(pool(replicas=5, maxUnavailable=1))
     simulation.come_to_rest()
     simulation.refuses = refuses_patch_of("web-1")
-    template = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2")})
-    run_passes(simulation, 60)
+    simulation.change_template(vm_spec(image="v2"))
+    simulation.run_passes(60)
     label = "kubevirt.io/vm-pool-revision-name"
     outdated = [name for name, each in simulation.vms.items() if each["metadata"]["labels"][label] == "web-1"]
     assert outdated == ["web-1"]
@@ -103,7 +94,7 @@ def test_p22_a_vm_whose_patch_is_refused_delays_no_other_vm_of_a_deleted_pool():
     simulation.come_to_rest()
     simulation.refuses = lambda request: request.resource is VMS and refuses_patch_of("web-1")(request)
     simulation.delete_pool()
-    run_passes(simulation, 20)
+    simulation.run_passes(20)
     assert set(simulation.vms) == {"web-1"}
     assert set(simulation.claims) == {f"data-{ordinal}" for ordinal in range(5)}
 
@@ -114,7 +105,7 @@ def test_p22_a_refused_patch_of_the_pool_stops_only_what_needs_the_patch(finaliz
     more = {} if finalizers is None else {"finalizers": finalizers}
     simulation = PoolSimulation(pool(replicas=3, annotations={"vmherd.dev/partition": "2"}, **more))
     simulation.refuses = refuses_patch_of("web")
-    run_passes(simulation, 5)
+    simulation.run_passes(5)
     assert len(simulation.members()) == members
     failures = [each for each in simulation.pool["status"].get("conditions", []) if each["type"] == "ReplicaFailure"]
     assert [each["reason"] for each in failures] == ([] if members else ["FailedPoolUpdate"])
@@ -126,10 +117,10 @@ def test_p22_a_create_that_waits_for_a_disk_has_a_reason_and_a_deadline():
     protection = {"metadata": {"finalizers": ["kubernetes.io/pvc-protection"]}}
     simulation.server.change(PVCS, simulation.key("data-1"), protection)
     simulation.delete_by_user("web-1")
-    run_passes(simulation, 8)
+    simulation.run_passes(8)
     [failure] = [each for each in simulation.pool["status"]["conditions"] if each["type"] == "ReplicaFailure"]
     assert failure["message"] == "error during scale out: default/web-1 waits: the disk data-1 is being deleted"
-    run_passes(simulation, 130)
+    simulation.run_passes(130)
     assert "Stalled" in {each["type"] for each in simulation.pool["status"]["conditions"]}
     simulation.server.finalize(PVCS, simulation.key("data-1"))
     simulation.come_to_rest()

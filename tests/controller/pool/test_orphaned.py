@@ -7,7 +7,6 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.members.snapshot import Limits
 from controller.pool.triggers import pools_of_revision
 from controller.runtime.actions import Delete, Patch, Plan, RemoveOwnerReference
-from informers.meta import ObjectKey
 from informers.store import Added, Updated
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, pool, revision, rules_of, stores, vm, vm_spec
 
@@ -46,19 +45,17 @@ def test_p6_other_vms_are_not_changed(bystander):
     assert plan_without_pool(bystander) == Plan()
 
 
-def test_p6_a_vm_of_another_controller_loses_the_finalizer():
-    todo = plan_without_pool(vm("web-0", deleting=True, owners=(ANOTHER_CONTROLLER,)))
-    assert [action.key for action in todo.actions if isinstance(action, Patch)] == [ObjectKey("default", "web-0")]
+WITHOUT_DISKS = {
+    "of another controller": ((vm("web-0", deleting=True, owners=(ANOTHER_CONTROLLER,)),), ["web-0"]),
+    "in foreground deletion": ((vm("web-0", owner=GONE, foreground=True, spec=vm_spec(disks=["data"])),), ["web-0"]),
+    "at most burst": (tuple(vm(f"web-{n}", deleting=True) for n in range(5)), ["web-0", "web-1"]),
+}
 
 
-def test_p10_disks_of_an_orphaned_vm_in_foreground_deletion_are_not_kept():
-    todo = plan_without_pool(vm("web-0", owner=GONE, foreground=True, spec=vm_spec(disks=["data"])))
-    assert [type(action) for action in todo.actions] == [Patch]
-
-
-def test_p4_at_most_burst_orphaned_vms_are_patched_in_a_pass():
-    todo = plan_without_pool(*(vm(f"web-{ordinal}", deleting=True) for ordinal in range(5)), burst=2)
-    assert [action.key.name for action in todo.actions] == ["web-0", "web-1"]
+@pytest.mark.parametrize(("machines", "patched"), WITHOUT_DISKS.values(), ids=WITHOUT_DISKS)
+def test_p6_strays_lose_the_finalizer_alone(machines, patched):
+    todo = plan_without_pool(*machines, burst=2)
+    assert [(type(action), action.key.name) for action in todo.actions] == [(Patch, name) for name in patched]
 
 
 def revisions_deleted(*revisions, living=None, burst=250):

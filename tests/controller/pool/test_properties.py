@@ -1,7 +1,5 @@
 """The guarantees of a pool, as properties of its plans. Simulated users and a simulated KubeVirt take part."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from hypothesis import given, settings
@@ -10,12 +8,11 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
-from controller.pool.leaving.disks import preserves_disks
 from controller.pool.members.select import allows
 from controller.pool.members.traits import traits_of
 from controller.pool.plan import plan
 from controller.pool.spec.naming import ordinal_of
-from controller.pool.spec.policies import Strategy
+from controller.pool.spec.policies import Strategy, keeps_disks
 from controller.pool.status import next_status, outcome_notices
 from controller.replicas.release_delay import RELEASE_DELAY
 from controller.runtime.actions import Create, Delete, Done, Patch
@@ -23,18 +20,7 @@ from controller.runtime.members.groups import grouped
 from controller.runtime.status import status_patch
 from tests.builders import NOW
 from tests.fakes.rules import finalizers_of
-from tests.pool_builders import (
-    ANOTHER_CONTROLLER,
-    OTHER_FINALIZER,
-    POOLS,
-    intent_of,
-    keeps_disks,
-    pool,
-    snapshot,
-    vm,
-    vm_spec,
-    vms,
-)
+from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, POOLS, intent_of, pool, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 from tests.pool_strategies import BYSTANDING, GENTLE_EDITS, STEERING, edits, scale_ins, simulations, wild_pools
 
@@ -84,7 +70,7 @@ def test_at_rest_no_terminating_vm_has_our_finalizer_and_foreign_finalizers_stay
     simulation.come_to_rest()
     assert not [name for name, vm in simulation.vms.items() if "deletionTimestamp" in vm["metadata"]]
     held = {name for name, vm in simulation.vms.items() if POOL_FINALIZER in finalizers_of(vm)}
-    assert held == (set(simulation.members()) if keeps_disks(simulation.snapshot().owner) else set())
+    assert held == (set(simulation.members()) if keeps_disks(simulation.snapshot().owner.spec) else set())
     assert (OTHER_FINALIZER in finalizers_of(simulation.pool)) is had_another
 
 
@@ -123,7 +109,10 @@ def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(simul
     for each in (members, strays, revisions):
         random.shuffle(each)
     lists = {"strays": tuple(strays), "revisions": tuple(revisions)}
-    assert plan(replace(seen, members=grouped(members, traits_of), **lists)) == plan(seen)
+    shuffled = replace(seen, members=grouped(members, traits_of), **lists)
+    deleted = replace(seen.owner, metadata=replace(seen.owner.metadata, deletion_timestamp=seen.now))
+    for owner in (seen.owner, deleted):
+        assert plan(replace(shuffled, owner=owner)) == plan(replace(seen, owner=owner))
 
 
 PRESERVING = {"proactive": {"statePreservation": "Offline"}}
@@ -236,9 +225,9 @@ def test_guarantee_8_preserved_disks_are_never_collected_even_after_crashes(simu
 def test_p6_a_deleted_pool_leaves_no_finalizer_behind_even_after_crashes(simulation, policy, data):
     simulation.server.change(POOLS, simulation.key("web"), {"metadata": {"finalizers": [POOL_FINALIZER]}})
     before = {name: simulation.vms[name]["metadata"]["uid"] for name in simulation.running()}
-    keeps_disks = preserves_disks(simulation.snapshot())
+    preserve = keeps_disks(simulation.snapshot().owner.spec)
     protected = {name for name in before if PROTECT in simulation.vms[name]["metadata"].get("annotations", {})}
-    staying = before if policy == "Orphan" else before.keys() & protected if keeps_disks else ()
+    staying = before if policy == "Orphan" else before.keys() & protected if preserve else ()
     simulation.delete_pool(policy)
     for _ in range(data.draw(st.integers(0, 3))):
         if simulation.is_gone:
@@ -275,7 +264,7 @@ def test_a_plan_that_is_carried_out_late_does_no_lasting_harm(simulation, data):
     simulation.come_to_rest()
     assert len(simulation.members()) in count_that_should_be(simulation)
     held = {name for name, vm in simulation.vms.items() if POOL_FINALIZER in finalizers_of(vm)}
-    assert held == (set(simulation.members()) if keeps_disks(simulation.snapshot().owner) else set())
+    assert held == (set(simulation.members()) if keeps_disks(simulation.snapshot().owner.spec) else set())
 
 
 @given(st.integers(1, 30), st.data())

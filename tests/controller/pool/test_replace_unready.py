@@ -1,7 +1,5 @@
 """P15: `vmherd.dev/replace-unready-after-seconds` replaces VMs that run and are never ready."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import pairwise
 
@@ -53,21 +51,11 @@ def test_p15_a_running_vm_is_replaced_when_it_has_not_been_ready_for_the_limit()
     )
 
 
-@pytest.mark.parametrize("phase", ["Pending", "Scheduling", "Scheduled", "Failed", None])
-def test_p15_a_vm_that_does_not_run_yet_is_not_replaced(phase):
-    owner = replacing_pool()
-    assert heal_among(owner, *unready(owner, 0, seconds=9999, phase=phase), 1, 2) == Plan()
-
-
-def test_p15_a_vm_without_a_vmi_is_not_replaced():
-    owner = replacing_pool()
-    machines, _ = unready(owner, 0, seconds=9999)
-    assert heal(owner, *machines, vmis=[]) == Plan()
-
-
-def test_p15_without_the_annotation_a_vm_that_is_never_ready_stays():
-    owner = healing_pool()
-    assert heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2) == Plan()
+@pytest.mark.parametrize("phase", ["Pending", "Scheduling", "Scheduled", "Failed", None, "no VMI", "no annotation"])
+def test_p15_a_vm_that_does_not_run_yet_or_has_no_limit_is_not_replaced(phase):
+    owner = healing_pool() if phase == "no annotation" else replacing_pool()
+    machines, running_vmis = unready(owner, 0, seconds=9999, phase="Running" if phase == "no annotation" else phase)
+    assert heal_among(owner, machines, () if phase == "no VMI" else running_vmis, 1, 2) == Plan()
 
 
 def test_p15_without_autohealing_the_annotation_does_not_heal_vms_that_fail_to_start():

@@ -1,7 +1,5 @@
 """The roster of a pool always equals a full count of the VMs and VMIs in the stores."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Hashable, Iterator, Mapping
 from datetime import timedelta

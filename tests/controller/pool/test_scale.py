@@ -25,15 +25,25 @@ def spare(owner, name, **changes):
     return vm(name, owner=owner, spec=vm_spec(labels={"tier": "spare"}), **changes)
 
 
-def test_p3_missing_vms_get_the_smallest_free_ordinals():
-    owner = pool(replicas=5)
-    assert names(plan(snapshot(owner, vms(owner, 1, 4))), Create) == ["web-0", "web-2", "web-3"]
+LEAVING = {"deleting": True, "finalizers": ("x",)}
+
+CREATED = {
+    "the smallest free ordinals": (5, {1: {}, 4: {}}, ["web-0", "web-2", "web-3"]),
+    "a deleted VM": (3, {0: {}, 2: {}}, ["web-1"]),
+    "a terminating VM counts and keeps its name": (3, {0: {}, 1: {}, 2: LEAVING}, []),
+    "as many as wanted": (300, {ordinal: {} for ordinal in range(300)}, []),
+    "at most burst": (1000, {}, [f"web-{ordinal}" for ordinal in range(250)]),
+}
 
 
-def test_p3_a_name_that_is_in_use_is_skipped():
-    owner = pool(replicas=2)
-    foreign = vm("web-0", finalizers=())
-    assert names(plan(snapshot(owner, (foreign,))), Create) == ["web-1", "web-2"]
+@pytest.mark.parametrize(("replicas", "present", "expected"), CREATED.values(), ids=CREATED)
+def test_p3_p4_missing_vms_are_created(replicas, present, expected):
+    owner = pool(replicas=replicas)
+    elsewhere = (vm("web-9999", finalizers=()), vm("other-0", finalizers=()))
+    members = [vm(f"web-{ordinal}", owner=owner, **changes) for ordinal, changes in present.items()]
+    todo = plan(snapshot(owner, (*members, *elsewhere)))
+    assert [(type(each), each.key.name) for each in todo.actions] == [(Create, name) for name in expected]
+    assert todo.held == ("750 more creates wait for the next pass" if replicas == 1000 else "")
 
 
 def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
@@ -44,24 +54,6 @@ def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
     assert isinstance(confirm, Confirm)
     assert (confirm.key, confirm.uid, first.essential) == (owner.metadata.key, owner.metadata.uid, True)
     assert {type(action) for stage in others for action in stage.actions} == {Create}
-
-
-def test_p4_a_pool_is_not_confirmed_if_all_vms_with_its_names_belong_to_it():
-    owner = pool(replicas=4)
-    elsewhere = (vm("web-9", finalizers=()), vm("other-0", finalizers=()))
-    actions = plan(snapshot(owner, (*vms(owner, 0, 2), *elsewhere))).actions
-    assert {type(action) for action in actions} == {Create}
-
-
-def test_p3_a_terminating_vm_counts_and_keeps_its_name():
-    owner = pool(replicas=3)
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, deleting=True, finalizers=("x",)))))
-    assert todo.actions == ()
-
-
-def test_p3_a_deleted_vm_is_recreated_with_its_name():
-    owner = pool(replicas=3)
-    assert names(plan(snapshot(owner, vms(owner, 0, 2))), Create) == ["web-1"]
 
 
 def test_p4_a_create_names_its_owner_and_the_current_revision():
@@ -90,12 +82,6 @@ def test_p4_the_revision_is_created_before_the_first_vm():
     assert [each.key.name for each in second.actions] == ["web-0", "web-1"]
 
 
-def test_p4_at_most_burst_vms_are_created_in_a_pass_and_the_plan_says_so():
-    todo = plan(snapshot(pool(replicas=1000), burst=250))
-    assert len(names(todo, Create)) == 250
-    assert todo.held == "750 more creates wait for the next pass"
-
-
 def test_p8_surplus_vms_are_deleted_by_uid_in_the_background():
     owner = pool(replicas=1, scaleInStrategy=ASCENDING)
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
@@ -103,26 +89,39 @@ def test_p8_surplus_vms_are_deleted_by_uid_in_the_background():
     assert {(each.uid, each.foreground) for each in todo.actions} == {("uid-web-0", False), ("uid-web-1", False)}
 
 
-def test_p8_at_most_burst_vms_are_deleted_in_a_pass_and_the_plan_says_so():
-    owner = pool(replicas=0)
-    todo = plan(snapshot(owner, vms(owner, *range(10)), burst=4))
-    assert len(names(todo, Delete)) == 4
-    assert todo.held == "6 more deletes wait for the next pass"
+FIRST_FOUR = [f"web-{n}" for n in range(4)]
+DELETED = {
+    "terminating VMs count": (2, {0: {}, 1: {}, 2: {}, 3: LEAVING, 4: LEAVING}, ["web-0"], ""),
+    "at most burst": (
+        0,
+        {n: {} for n in range(10)},
+        FIRST_FOUR,
+        "6 more deletes wait for the next pass",
+    ),
+    # The pool was scaled from 10 to 5. Five VMs are still terminating when the pool is scaled again.
+    **{
+        f"scaled to {wanted}": (wanted, {n: LEAVING if n > 3 else {} for n in range(9)}, [], "") for wanted in (4, 5, 9)
+    },
+}
 
 
-def test_p8_terminating_vms_count_towards_the_number_to_delete():
-    owner = pool(replicas=2, scaleInStrategy=ASCENDING)
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1, 2), *vms(owner, 3, 4, deleting=True, finalizers=("x",)))))
-    assert names(todo, Delete) == ["web-0"]
+@pytest.mark.parametrize(("replicas", "present", "expected", "held"), DELETED.values(), ids=DELETED)
+def test_p8_surplus_vms_are_deleted(replicas, present, expected, held):
+    owner = pool(replicas=replicas, scaleInStrategy=ASCENDING)
+    members = [vm(f"web-{ordinal}", owner=owner, **changes) for ordinal, changes in present.items()]
+    todo = plan(snapshot(owner, members, burst=4))
+    assert [each.key.name for each in todo.actions] == names(todo, Delete) == expected
+    assert todo.held == held
 
 
-@pytest.mark.parametrize("wanted", [4, 5, 9])
-def test_p8_more_terminating_vms_than_surplus_vms_give_an_empty_plan(wanted):
-    """The pool was scaled from 10 to 5. Five VMs are still terminating when the pool is scaled to `wanted`."""
-    owner = pool(replicas=wanted)
-    terminating = vms(owner, *range(5, 10), deleting=True, finalizers=("x",))
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1, 2, 3), *terminating)))
+@pytest.mark.parametrize("is_leaving", [True, False], ids=["the only match is terminating", "no VM matches"])
+def test_p8_no_vm_is_deleted_if_the_selectors_match_no_other_vm(is_leaving):
+    owner = pool(replicas=1, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
+    matching = (spare(owner, "web-2", **LEAVING),) if is_leaving else ()
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *matching)))
     assert todo.actions == ()
+    assert todo.held == "1 surplus virtual machines may not be deleted"
+    assert len(todo.notices) == 1
 
 
 def test_p8_from_100_to_10_to_60_while_vms_are_terminating():
@@ -150,24 +149,6 @@ def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     assert (notice.reason, notice.warning, notice.once) == ("ScaleInIncomplete", True, "kept 7 1")
     message = "1 surplus virtual machines stay, 1 are wanted: 2 do not match the selectors of scaleInStrategy"
     assert notice.message == message
-    assert todo.held == "1 surplus virtual machines may not be deleted"
-
-
-def test_p8_no_vm_is_deleted_if_the_selectors_match_none():
-    owner = pool(replicas=0, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2)))
-    assert todo.actions == ()
-    assert len(todo.notices) == 1
-
-
-def test_p8_a_terminating_vm_is_not_chosen_again_by_a_selector():
-    """Only a terminating VM matches the selector of the scale-in strategy. The pool deletes no other VM, and reports
-    one surplus VM.
-    """
-    owner = pool(replicas=1, scaleInStrategy={"proactive": {"selectionPolicy": SPARE}})
-    terminating = spare(owner, "web-2", deleting=True, finalizers=("x",))
-    todo = plan(snapshot(owner, (*vms(owner, 0, 1), terminating)))
-    assert todo.actions == ()
     assert todo.held == "1 surplus virtual machines may not be deleted"
 
 
@@ -227,8 +208,3 @@ def test_p10_a_vm_without_the_finalizer_is_deleted_if_disks_are_not_preserved_or
     assert names(plan(snapshot(owner, vms(owner, 0, finalizers=()))), Delete) == ["web-0"]
     preserving = pool(replicas=0, scaleInStrategy=PRESERVING)
     assert names(plan(snapshot(preserving, (vm("mine", owner=preserving, finalizers=()),))), Delete) == ["mine"]
-
-
-def test_a_pool_with_the_wanted_number_plans_nothing():
-    owner = pool(replicas=300)
-    assert plan(snapshot(owner, vms(owner, *range(300)))).actions == ()

@@ -30,22 +30,39 @@ def three(**changes):
     ]
 
 
-def test_ascending_and_descending_order_compare_ordinals_as_numbers():
-    machines = vms(OWNER, 10, 9, 100, 0)
-    assert order(machines, sort=Sort.ASCENDING) == ["web-0", "web-9", "web-10", "web-100"]
-    assert order(machines, sort=Sort.DESCENDING) == ["web-100", "web-10", "web-9", "web-0"]
+NUMBERS = {"web-10": {}, "web-9": {}, "web-100": {}, "web-0": {}, "mine": {}}
+AGES = {"web-0": {"age_s": 100}, "web-1": {"age_s": 300}, "web-2": {"age_s": 200}, "web-3": {"age_s": 200}}
+MARKS = {
+    "web-0": {},
+    "web-1": {"annotations": {DELETION_COST: "-1"}},
+    "web-2": {"annotations": {REMOVE: "true", DELETION_COST: "9"}},
+    "web-3": {"annotations": {DELETION_COST: "5"}},
+    "web-4": {"annotations": {REMOVE: "yes"}},
+    "web-5": {"annotations": {PROTECT: "true", REMOVE: "true"}},
+    "web-6": {"annotations": {PROTECT: "false", DELETION_COST: "cheap"}},
+}
+
+ORDERS = {
+    "ordinals are numbers, and a VM without one is the lowest": (
+        Sort.ASCENDING,
+        NUMBERS,
+        ["mine", "web-0", "web-9", "web-10", "web-100"],
+    ),
+    "descending": (Sort.DESCENDING, NUMBERS, ["web-100", "web-10", "web-9", "web-0", "mine"]),
+    "newest, and then by ordinal": (Sort.NEWEST, AGES, ["web-0", "web-3", "web-2", "web-1"]),
+    "oldest, and then by ordinal": (Sort.OLDEST, AGES, ["web-1", "web-2", "web-3", "web-0"]),
+    "a mark outweighs the cost, and the cost outweighs the policy": (
+        Sort.ASCENDING,
+        MARKS,
+        ["web-2", "web-1", "web-0", "web-4", "web-6", "web-3"],
+    ),
+}
 
 
-def test_newest_and_oldest_sort_by_age_and_then_by_ordinal():
-    machines = [*three(age_s=[100, 300, 200]), vm("web-3", owner=OWNER, age_s=200)]
-    assert order(machines, sort=Sort.NEWEST) == ["web-0", "web-3", "web-2", "web-1"]
-    assert order(machines, sort=Sort.OLDEST) == ["web-1", "web-2", "web-3", "web-0"]
-
-
-def test_a_vm_without_an_ordinal_counts_as_lower_than_ordinal_zero():
-    machines = [*vms(OWNER, 0, 1), vm("mine", owner=OWNER)]
-    assert order(machines, sort=Sort.ASCENDING) == ["mine", "web-0", "web-1"]
-    assert order(machines, sort=Sort.DESCENDING) == ["web-1", "web-0", "mine"]
+@pytest.mark.parametrize(("sort", "machines", "expected"), ORDERS.values(), ids=ORDERS)
+def test_the_order_of_deletion(sort, machines, expected):
+    found = [vm(name, owner=OWNER, **changes) for name, changes in machines.items()]
+    assert order(found, sort=sort) == expected
 
 
 def test_without_a_policy_vms_that_are_not_ready_come_first():
@@ -76,29 +93,6 @@ def test_the_random_order_is_the_same_for_a_retry_and_another_for_a_new_generati
     assert order(machines, sort=Sort.RANDOM) == order(reversed(machines), sort=Sort.RANDOM)
     changed = pool(generation=2)
     assert order(vms(changed, *range(30)), sort=Sort.RANDOM, owner=changed) != order(machines, sort=Sort.RANDOM)
-
-
-def test_the_removal_mark_outweighs_the_cost_and_the_cost_outweighs_the_policy():
-    machines = [
-        vm("web-0", owner=OWNER),
-        vm("web-1", owner=OWNER, annotations={DELETION_COST: "-1"}),
-        vm("web-2", owner=OWNER, annotations={REMOVE: "true", DELETION_COST: "9"}),
-        vm("web-3", owner=OWNER, annotations={DELETION_COST: "5"}),
-        vm("web-4", owner=OWNER, annotations={REMOVE: "yes"}),
-    ]
-    assert order(machines, sort=Sort.ASCENDING) == ["web-2", "web-1", "web-0", "web-4", "web-3"]
-
-
-def test_protected_vms_are_never_deleted_even_if_marked_for_removal():
-    machines = three(annotations=[{PROTECT: "true", REMOVE: "true"}, {PROTECT: "false"}, None])
-    assert order(machines, sort=Sort.ASCENDING) == ["web-1", "web-2"]
-
-
-def test_an_invalid_deletion_cost_counts_as_zero():
-    machines = three(annotations=[{DELETION_COST: "1"}, {DELETION_COST: "cheap"}, {DELETION_COST: "-1"}])
-    seen = snapshot(OWNER, machines)
-    candidates = choose_for_removal(seen, Selection(Sort.ASCENDING), seen.members)
-    assert [each.metadata.name for each in candidates.ranked] == ["web-2", "web-1", "web-0"]
 
 
 def test_candidates_count_protected_and_unselected_vms():

@@ -1,7 +1,5 @@
 """P12: templates are compared by meaning. Another spelling of a pool, revision or VM changes nothing."""
 
-from __future__ import annotations
-
 import json
 from copy import deepcopy
 

@@ -1,7 +1,5 @@
 """P14, P15: the beginning and the end of an unready period, and its age after a restart of the controller."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from itertools import count
 
@@ -10,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import UNREADY
-from controller.pool.members.downtime import stuck_since, unready_since
+from controller.pool.members.downtime import member_stuck_since, member_unready_since
 from controller.pool.members.rosters import Downtimes
 from controller.pool.members.unready_periods import read_notes
 from controller.pool.rollout.limits import count_unavailable
@@ -37,11 +35,11 @@ class History:
         seen = snapshot(owner or self.owner, [machine], vmis=found, now=now, downtimes=self.downtimes)
         [self.machine] = seen.members
         self.seen = seen
-        since = unready_since(self.machine)
+        since = member_unready_since(self.machine)
         return None if since is None else (now - since).total_seconds()
 
     def stuck_s(self):
-        return (self.seen.now - stuck_since(self.seen, self.machine)).total_seconds()
+        return (self.seen.now - member_stuck_since(self.seen, self.machine)).total_seconds()
 
 
 def test_p15_a_ready_vm_has_no_period():
@@ -50,57 +48,58 @@ def test_p15_a_ready_vm_has_no_period():
     assert history.downtimes.periods == {}
 
 
-def test_p15_a_period_continues_while_the_condition_changes_its_reason():
-    history = History()
-    assert [history.see(seconds, ready=False) for seconds in (0, 100, 299)] == [0, 100, 299]
+UNREADY_VM = {"ready": False}
+STOPPED = {"ready": False, "spec": vm_spec(run_strategy="Halted")}
+RESTARTS = {"running": {"deleting": True}}
+CRASHES = {"running": {"deleting": True, "phase": "Failed"}}
+
+HISTORIES = {
+    "a condition that changes its reason": [(0, UNREADY_VM, 0), (100, UNREADY_VM, 100), (299, UNREADY_VM, 299)],
+    "ready for 29 seconds": [(0, UNREADY_VM, 0), (20, {}, None), (49, {}, None), (49, UNREADY_VM, 49)],
+    "ready for 30 seconds": [(0, UNREADY_VM, 0), (20, {}, None), (50, {}, None), (50, UNREADY_VM, 0)],
+    "no snapshot shows the end": [(0, UNREADY_VM, 0), (20, {}, None), (50, UNREADY_VM, 0)],
+    "recreated": [(0, UNREADY_VM, 0), (60, {"ready": False, "uid": "another"}, 0)],
+    "stopped by its user": [(0, UNREADY_VM, 0), (10, STOPPED, None), (100, UNREADY_VM, 0)],
+    "terminating": [(0, UNREADY_VM, 0), (10, {"ready": False, "deleting": True}, None)],
+    "a restart of a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, RESTARTS, 0)],
+    "a guest that ends while its VMI is deleted": [(0, UNREADY_VM, 0), (20, {}, None), (25, CRASHES, 25)],
+    "a finished VMI with a ready condition": [(0, {"running": {"phase": "Failed"}}, 0)],
+}
 
 
-@pytest.mark.parametrize(("ready_s", "expected"), [(29, 49), (30, 0)])
-def test_p15_a_period_ends_after_thirty_seconds_of_readiness(ready_s, expected):
+@pytest.mark.parametrize("history", HISTORIES.values(), ids=HISTORIES)
+def test_p15_the_age_of_an_unready_period(history):
+    seen = History()
+    assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
+
+
+def test_p15_an_ended_period_is_forgotten():
     history = History()
+    for seconds, ready, is_known in ((0, False, True), (20, True, True), (49, True, True), (50, True, False)):
+        history.see(seconds, ready=ready)
+        assert bool(history.downtimes.periods) is is_known
+
+
+NOTED = {
+    "its age": (400, [(0, UNREADY_VM, 400), (60, UNREADY_VM, 460)]),
+    "at most the age of the VM": (99999, [(0, {"ready": False, "age_s": 70}, 70)]),
+    "ready for 29 seconds after the restart": (400, [(0, {}, None), (29, UNREADY_VM, 429)]),
+    "ready for 30 seconds after the restart": (400, [(0, {}, None), (30, UNREADY_VM, 0)]),
+    "ready for 30 seconds at the restart": (400, [(0, {"running": {"ready_for_s": 30}}, None), (1, UNREADY_VM, 0)]),
+    # While a pool is paused, the controller does not remove the stale entry.
+    "a stale entry": (400, [(0, UNREADY_VM, 400), (10, {}, None), (4000, {}, None), (4010, UNREADY_VM, 0)]),
+}
+
+
+@pytest.mark.parametrize(("noted_s", "history"), NOTED.values(), ids=NOTED)
+def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller(noted_s, history):
+    seen = History(noted(OWNER, *vms(OWNER, 0), noted_s))
+    assert [seen.see(seconds, **changes) for seconds, changes, _ in history] == [age for *_, age in history]
+
+
+def test_p15_a_note_of_another_vm_is_ignored():
+    history = History(annotated(OWNER, UNREADY, {"0": ["another", at(400)], "1": ["uid-web-0", at(400)]}))
     assert history.see(0, ready=False) == 0
-    assert history.see(20) is None
-    assert history.see(20 + ready_s) is None
-    assert (history.downtimes.periods == {}) is (ready_s == 30)
-    assert history.see(20 + ready_s, ready=False) == expected
-
-
-def test_p15_a_period_ends_even_if_no_snapshot_shows_the_end():
-    history = History()
-    history.see(0, ready=False)
-    history.see(20)
-    assert history.see(50, ready=False) == 0
-
-
-def test_p15_a_recreated_vm_begins_another_period():
-    history = History()
-    history.see(0, ready=False)
-    assert history.see(60, ready=False, uid="another") == 0
-
-
-def test_p15_a_vm_that_its_user_stopped_has_no_period():
-    history = History()
-    history.see(0, ready=False)
-    assert history.see(10, ready=False, spec=vm_spec(run_strategy="Halted")) is None
-    assert history.see(100, ready=False) == 0
-
-
-def test_p15_a_terminating_vm_has_no_period():
-    history = History()
-    history.see(0, ready=False)
-    assert history.see(10, ready=False, deleting=True) is None
-
-
-def test_p15_a_restart_of_a_ready_vm_begins_another_period():
-    """The guest ends while its VMI is being deleted. This is not a crash."""
-    history = History()
-    history.see(0, ready=False)
-    history.see(20)
-    assert history.see(25, running={"deleting": True}) == 0
-    history = History()
-    history.see(0, ready=False)
-    history.see(20)
-    assert history.see(25, running={"deleting": True, "phase": "Failed"}) == 25
 
 
 def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
@@ -116,11 +115,6 @@ def test_p14_a_vm_that_crashed_is_available_after_thirty_seconds():
     history.see(0, ready=False)
     history.see(10)
     assert count_unavailable(history.seen, (history.machine,), 0).unavailable == 0, "it started for the first time"
-
-
-def test_p15_a_finished_vmi_is_not_ready_whatever_its_condition_says():
-    history = History()
-    assert history.see(0, running={"phase": "Failed"}) == 0
 
 
 def test_p14_another_template_begins_another_time_for_the_rollout_but_not_for_healing():
@@ -156,40 +150,7 @@ def test_p14_a_recreated_vm_continues_the_time_for_five_minutes_of_absence():
 def test_p15_the_condition_of_the_vm_gives_the_age_after_a_restart_of_the_controller():
     owner = pool()
     [machine] = vms(owner, 0, ready=False, ready_for_s=400)
-    assert unready_since(member(snapshot(owner, [machine]), "web-0")) == seconds_ago(400)
-
-
-def test_p15_the_note_gives_the_age_after_a_restart_of_the_controller():
-    history = History(noted(OWNER, *vms(OWNER, 0), 400))
-    assert history.see(0, ready=False) == 400
-    assert history.see(60, ready=False) == 460
-
-
-def test_p15_a_note_of_another_vm_is_ignored():
-    history = History(annotated(OWNER, UNREADY, {"0": ["another", at(400)], "1": ["uid-web-0", at(400)]}))
-    assert history.see(0, ready=False) == 0
-
-
-def test_p15_a_stale_note_does_not_begin_another_period():
-    """While a pool is paused, the controller does not write the annotation with the unready periods.
-
-    After the VM is ready again, the entry of the VM is stale.
-    """
-    history = History(noted(OWNER, *vms(OWNER, 0), 400))
-    history.see(0, ready=False)
-    history.see(10)
-    history.see(4000)
-    assert history.see(4010, ready=False) == 0
-
-
-@pytest.mark.parametrize(("ready_s", "expected"), [(29, 429), (30, 0)])
-def test_p15_after_a_restart_a_vm_that_was_ready_for_long_begins_another_period(ready_s, expected):
-    history = History(noted(OWNER, *vms(OWNER, 0), 400))
-    history.see(0, running={"ready_for_s": 0})
-    assert history.see(ready_s, ready=False) == expected
-    history = History(noted(OWNER, *vms(OWNER, 0), 400))
-    history.see(0, running={"ready_for_s": 30})
-    assert history.see(1, ready=False) == 0
+    assert member_unready_since(member(snapshot(owner, [machine]), "web-0")) == seconds_ago(400)
 
 
 @pytest.mark.parametrize(
@@ -204,11 +165,6 @@ def test_p15_after_a_restart_a_vm_that_was_ready_for_long_begins_another_period(
 def test_p15_a_vm_that_was_restarted_does_not_get_the_age_of_a_note(of_vm, of_vmi, expected):
     history = History(noted(OWNER, *vms(OWNER, 0), 400))
     assert history.see(0, ready=False, running=of_vmi, **of_vm) == expected
-
-
-def test_p15_the_age_is_at_most_the_age_of_the_vm():
-    history = History(noted(OWNER, *vms(OWNER, 0), 99999))
-    assert history.see(0, ready=False, age_s=70) == 70
 
 
 def test_p15_a_time_in_the_future_counts_as_now():
@@ -238,7 +194,7 @@ def test_p15_the_rosters_keep_the_periods_of_a_pool_until_the_pool_is_deleted():
         caches.vmis.apply(vmi(machine, ready=ready, ready_for_s=0, version=str(next(versions))))
         now = NOW + timedelta(seconds=seconds)
         seen = rules.take_snapshot(OWNER.metadata.key, now=now, settled=True)
-        return unready_since(member(seen, "web-0"))
+        return member_unready_since(member(seen, "web-0"))
 
     see(0, ready=False)
     assert see(90, ready=False) == NOW

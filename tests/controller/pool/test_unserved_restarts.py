@@ -2,8 +2,6 @@
 retries.
 """
 
-from __future__ import annotations
-
 from controller.kubevirt.resources import VM_REQUESTS, VMIS, VMS
 from controller.pool.status import outcome_notices
 from controller.runtime.actions import Done, Rejected, Unserved
@@ -24,8 +22,7 @@ def manual_pool() -> PoolSimulation:
     for name in simulation.vms:
         simulation.server.change(VMS, simulation.key(name), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
     simulation.come_to_rest()
-    template = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2", run_strategy="Manual")})
+    simulation.change_template(vm_spec(image="v2", run_strategy="Manual"))
     simulation.server.on_update = not_served
     return simulation
 
@@ -51,9 +48,7 @@ def test_p17_a_restart_that_is_not_served_is_a_failure_to_update():
 def test_p13_a_pool_without_restarts_is_degraded_and_reports_it_once_and_retries_rarely():
     simulation = manual_pool()
     start = simulation.now
-    for _ in range(60):
-        simulation.run_pass()
-        simulation.live_on()
+    simulation.run_passes(60)
     status = simulation.pool["status"]
     assert status["printableStatus"] == "Degraded"
     assert [each["message"] for each in status["conditions"] if each["type"] == "ReplicaFailure"] == [
@@ -72,9 +67,7 @@ def test_p13_a_pool_without_restarts_is_degraded_and_reports_it_once_and_retries
 
 def test_p13_the_update_goes_on_when_the_cluster_serves_restarts():
     simulation = manual_pool()
-    for _ in range(10):
-        simulation.run_pass()
-        simulation.live_on()
+    simulation.run_passes(10)
     simulation.kubevirt.serve()
     simulation.come_to_rest()
     assert simulation.pool["status"]["printableStatus"] == "Running"
@@ -84,14 +77,10 @@ def test_p13_the_update_goes_on_when_the_cluster_serves_restarts():
 
 def test_p13_a_user_may_restart_a_vm_instead():
     simulation = manual_pool()
-    for _ in range(5):
-        simulation.run_pass()
-        simulation.live_on()
+    simulation.run_passes(5)
     [begun] = [name for name, each in simulation.vms.items() if "v2" in str(each["spec"])]
     simulation.server.remove(VMIS, simulation.key(begun))
     simulation.server.change(VMS, simulation.key(begun), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
-    for _ in range(5):
-        simulation.run_pass()
-        simulation.live_on()
+    simulation.run_passes(5)
     assert simulation.pool["status"]["updatedReplicas"] >= 1
     assert len([name for name, each in simulation.vms.items() if "v2" in str(each["spec"])]) == 2

@@ -1,7 +1,5 @@
 """P14: a template that requires a restart reaches a ready VM only when it is the VM's turn."""
 
-from __future__ import annotations
-
 import json
 
 import msgspec
@@ -13,32 +11,11 @@ from controller.kubevirt.annotations import REVISION_NAME, TAKEOVER
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Patch, Plan, Restart, ThreeWayMerge
+from controller.runtime.actions import Delete, Patch, Plan, Restart
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import LABELS, intent_of, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_simulation import PoolSimulation
-
-ASCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
-
-
-def changed_pool(*, most=1, replicas=4, **changes):
-    fields = {"generation": 2, "spec": vm_spec(image="v2"), "updateStrategy": ASCENDING, **changes}
-    return pool(replicas=replicas, maxUnavailable=most, **fields)
-
-
-def seen(owner, machines, *, before=None, **more):
-    kept = [revision(before or pool(spec=vm_spec(image="v1")), "web-1", number=1), revision(owner, "web-2", number=2)]
-    return snapshot(owner, machines, revisions=kept, **more)
-
-
-def old_vms(owner, *ordinals, spec=None, **changes):
-    return vms(owner, *ordinals, revision="web-1", spec=spec or vm_spec(image="v1"), **changes)
-
-
-def new_vms(owner, *ordinals, strategy="Always", **changes):
-    """VMs with the current template in their spec."""
-    spec = vm_spec(image="v2", labels={**LABELS, REVISION_NAME: "web-2"}, run_strategy=strategy)
-    return vms(owner, *ordinals, revision="web-2", spec=spec, **changes)
+from tests.pool_updates import deleted_vms, during_update, limited_pool, merged, new_vms, old_vms, restarted
 
 
 def with_status(machine, **status):
@@ -47,133 +24,121 @@ def with_status(machine, **status):
     return (VMS if isinstance(machine, VirtualMachine) else VMIS).decode(msgspec.json.encode(document))
 
 
-def merged(todo):
-    return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
-
-
-def deleted(todo, resource=VMIS):
-    return [each.key.name for each in todo.actions if isinstance(each, Delete) and each.resource is resource]
-
-
-def restarted(todo):
-    return [each.key.name for each in todo.actions if isinstance(each, Restart)]
-
-
 @pytest.mark.parametrize(("most", "names"), [(1, ["web-0"]), ("50%", ["web-0", "web-1"]), (9, None)])
 def test_p14_only_as_many_ready_vms_get_the_template_as_may_be_unavailable(most, names):
-    owner = changed_pool(most=most)
-    todo = plan(seen(owner, old_vms(owner, 0, 1, 2, 3)))
+    owner = limited_pool(most=most)
+    todo = plan(during_update(owner, old_vms(owner, 0, 1, 2, 3)))
     assert merged(todo) == (names or [f"web-{n}" for n in range(4)])
     assert ("wait until more are ready" in todo.held) == (names is not None)
 
 
 def test_p14_a_ready_vm_with_the_template_uses_up_the_limit_until_it_is_restarted():
-    owner = changed_pool()
+    owner = limited_pool()
     begun, waiting = new_vms(owner, 0), old_vms(owner, 1, 2, 3)
     running = [vmi(each, revision="web-1") for each in (*begun, *waiting)]
-    todo = plan(seen(owner, (*begun, *waiting), vmis=running))
-    assert deleted(todo) == ["web-0"]
+    todo = plan(during_update(owner, (*begun, *waiting), vmis=running))
+    assert restarted(todo) == ["web-0"]
     assert merged(todo) == []
 
 
-def test_p14_a_vm_that_restarts_with_the_template_uses_up_the_limit():
-    owner = changed_pool()
-    begun, waiting = new_vms(owner, 0, ready=False), old_vms(owner, 1, 2, 3)
-    running = [vmi(begun[0], ready=False), *(vmi(each) for each in waiting)]
-    assert plan(seen(owner, (*begun, *waiting), vmis=running)).actions == ()
+MIGRATING = {"migrationState": {"startTimestamp": "2026-08-01T11:59:00Z"}}
+RESIZING = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "HotVCPUChange", "status": "True"}]}
+REQUESTED = {"stateChangeRequests": [{"action": "Stop", "uid": "uid-web-0"}, {"action": "Start"}]}
+BETWEEN = {"stateChangeRequests": [{"action": "Start"}]}
+STOPPED = {"ready": False, "printable": "Stopped"}
+
+USING_UP = {
+    "a restart": ("Always", {"ready": False}, {}, {"ready": False}, {}),
+    "a requested restart": ("Manual", {}, REQUESTED, {"revision": "web-1"}, {}),
+    "between a stop and a requested start": ("Manual", STOPPED, BETWEEN, None, {}),
+    "between a stop and a start": ("Once", STOPPED, {}, None, {}),
+    "a migration": ("Always", {}, {}, {"revision": "web-1"}, MIGRATING),
+}
+
+
+@pytest.mark.parametrize(("strategy", "of_vm", "vm_status", "of_vmi", "vmi_status"), USING_UP.values(), ids=USING_UP)
+def test_p14_a_vm_with_the_template_uses_up_the_limit_until_it_is_available(
+    strategy, of_vm, vm_status, of_vmi, vmi_status
+):
+    owner = limited_pool(spec=vm_spec(image="v2", run_strategy=strategy))
+    begun = with_status(new_vms(owner, 0, strategy=strategy, **of_vm)[0], **vm_status)
+    waiting = old_vms(owner, 1, 2, 3, spec=vm_spec(image="v1", run_strategy=strategy))
+    running = [] if of_vmi is None else [with_status(vmi(begun, **of_vmi), **vmi_status)]
+    assert plan(during_update(owner, (begun, *waiting), vmis=[*running, *map(vmi, waiting)])).actions == ()
+
+
+AT_ONCE = {
+    "no restart is needed": {"spec": vm_spec(image="v1"), "labels": {**LABELS, "new": "label"}},
+    "the pool is opportunistic": {"updateStrategy": {"opportunistic": {}}},
+}
+
+
+@pytest.mark.parametrize("fields", AT_ONCE.values(), ids=AT_ONCE)
+def test_p14_all_vms_are_changed_at_once(fields):
+    owner = limited_pool(**fields)
+    todo = plan(during_update(owner, old_vms(owner, 0, 1, 2, 3)))
+    assert sorted(merged(todo)) == [f"web-{n}" for n in range(4)]
+
+
+@pytest.mark.parametrize(
+    ("strategy", "by"), [("Always", Delete), ("Once", Delete), ("Manual", Restart), ("RerunOnFailure", Restart)]
+)
+def test_p13_the_run_strategy_decides_how_a_vm_is_restarted(strategy, by):
+    owner = limited_pool(replicas=1, spec=vm_spec(image="v2", run_strategy=strategy))
+    machines = new_vms(owner, 0, strategy=strategy)
+    [action] = plan(during_update(owner, machines, vmis=[vmi(machines[0], revision="web-1")])).actions
+    assert type(action) is by
+    if isinstance(action, Restart):
+        assert (action.uid, action.instance_uid) == ("uid-web-0", "uid-web-0")
+        assert action.requests.path("default", "web-0", action.subresource) == (
+            "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/web-0/restart"
+        )
 
 
 def test_p14_vms_that_are_not_ready_get_the_template_at_once():
-    owner = changed_pool()
+    owner = limited_pool()
     machines = (*old_vms(owner, 0), *old_vms(owner, 1, 2, 3, ready=False))
     running = [vmi(machines[0]), *(vmi(each, ready=False) for each in machines[1:3])]
-    assert merged(plan(seen(owner, machines, vmis=running))) == ["web-1", "web-2", "web-3"]
+    assert merged(plan(during_update(owner, machines, vmis=running))) == ["web-1", "web-2", "web-3"]
 
 
 def test_p14_a_vm_that_its_user_stopped_gets_the_template_at_once():
-    owner = changed_pool()
+    owner = limited_pool()
     halted = old_vms(owner, 2, 3, spec=vm_spec(image="v1", run_strategy="Halted"), ready=False, printable="Stopped")
     machines = (*old_vms(owner, 0, 1), *halted)
-    assert merged(plan(seen(owner, machines, vmis=[vmi(each) for each in machines[:2]]))) == [
+    assert merged(plan(during_update(owner, machines, vmis=[vmi(each) for each in machines[:2]]))) == [
         "web-2",
         "web-3",
         "web-0",
     ]
 
 
-def test_p14_a_change_without_a_restart_reaches_all_vms_at_once():
-    owner = changed_pool(spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"})
-    assert merged(plan(seen(owner, old_vms(owner, 0, 1, 2, 3)))) == [f"web-{n}" for n in range(4)]
-
-
-def test_p14_an_opportunistic_pool_changes_all_vms_at_once():
-    owner = changed_pool(updateStrategy={"opportunistic": {}})
-    assert len(merged(plan(seen(owner, old_vms(owner, 0, 1, 2, 3))))) == 4
-
-
 def test_p14_a_vm_that_crashes_keeps_its_template_while_the_new_template_does_not_come_up():
-    owner = changed_pool()
+    owner = limited_pool()
     broken, crashed, fine = new_vms(owner, 0, ready=False), old_vms(owner, 1, ready=False), old_vms(owner, 2, 3)
     running = [vmi(broken[0], ready=False), vmi(crashed[0], ready=False), *(vmi(each) for each in fine)]
-    todo = plan(seen(owner, (*broken, *crashed, *fine), vmis=running))
+    todo = plan(during_update(owner, (*broken, *crashed, *fine), vmis=running))
     assert todo.actions == ()
     assert todo.held == "update: 3 virtual machines wait until more are ready"
-    lost = plan(seen(owner, (*broken, *crashed, *fine), vmis=[running[0], *running[2:]]))
+    lost = plan(during_update(owner, (*broken, *crashed, *fine), vmis=[running[0], *running[2:]]))
     assert lost.actions == ()
 
 
 def test_p13_a_ready_vm_that_needs_new_disks_is_deleted_in_its_turn_and_its_spec_is_not_changed():
     before = pool(spec=vm_spec(image="v1", disks=["data"]))
-    owner = changed_pool(spec=vm_spec(image="v1", disks=["other"]))
+    owner = limited_pool(spec=vm_spec(image="v1", disks=["other"]))
     machines = old_vms(owner, 0, 1, 2, 3, spec=vm_spec(image="v1", disks=["data"]))
-    todo = plan(seen(owner, machines, before=before))
-    assert deleted(todo, VMS) == ["web-0"]
+    todo = plan(during_update(owner, machines, before=before))
+    assert deleted_vms(todo) == ["web-0"]
     assert merged(todo) == []
     assert all(each.foreground for each in todo.actions if isinstance(each, Delete))
 
 
-@pytest.mark.parametrize(("strategy", "by"), [("Always", "delete"), ("Once", "delete"), ("Manual", "restart")])
-def test_p13_the_run_strategy_decides_how_a_vm_is_restarted(strategy, by):
-    owner = changed_pool(replicas=1, spec=vm_spec(image="v2", run_strategy=strategy))
-    machines = new_vms(owner, 0, strategy=strategy)
-    todo = plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-1")]))
-    assert (deleted(todo), restarted(todo)) == ((["web-0"], []) if by == "delete" else ([], ["web-0"]))
-
-
-def test_p13_a_vm_with_rerun_on_failure_is_restarted_through_the_subresource():
-    owner = changed_pool(replicas=1, spec=vm_spec(image="v2", run_strategy="RerunOnFailure"))
-    machines = new_vms(owner, 0, strategy="RerunOnFailure")
-    [action] = plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-1")])).actions
-    assert isinstance(action, Restart)
-    assert (action.uid, action.instance_uid) == ("uid-web-0", "uid-web-0")
-    assert action.requests.path("default", "web-0", action.subresource) == (
-        "/apis/subresources.kubevirt.io/v1/namespaces/default/virtualmachines/web-0/restart"
-    )
-
-
-def test_p14_a_restart_that_is_requested_is_not_requested_again_and_uses_up_the_limit():
-    owner = changed_pool(spec=vm_spec(image="v2", run_strategy="Manual"))
-    requests = [{"action": "Stop", "uid": "uid-web-0"}, {"action": "Start"}]
-    begun = with_status(new_vms(owner, 0, strategy="Manual")[0], stateChangeRequests=requests)
-    waiting = old_vms(owner, 1, 2, 3, spec=vm_spec(image="v1", run_strategy="Manual"))
-    running = [vmi(begun, revision="web-1"), *(vmi(each) for each in waiting)]
-    assert plan(seen(owner, (begun, *waiting), vmis=running)).actions == ()
-
-
-@pytest.mark.parametrize(("strategy", "requests"), [("Manual", [{"action": "Start"}]), ("Once", None)])
-def test_p14_a_vm_between_its_stop_and_its_start_uses_up_the_limit(strategy, requests):
-    owner = changed_pool(spec=vm_spec(image="v2", run_strategy=strategy))
-    stopped = new_vms(owner, 0, strategy=strategy, ready=False, printable="Stopped")[0]
-    between = with_status(stopped, stateChangeRequests=requests)
-    waiting = old_vms(owner, 1, 2, 3, spec=vm_spec(image="v1", run_strategy=strategy))
-    assert plan(seen(owner, (between, *waiting), vmis=[vmi(each) for each in waiting])).actions == ()
-
-
 def test_p13_new_disks_for_a_vm_that_would_not_start_wait_for_its_user():
     before = pool(spec=vm_spec(disks=["data"], run_strategy="Manual"))
-    owner = changed_pool(spec=vm_spec(disks=["other"], run_strategy="Manual"))
+    owner = limited_pool(spec=vm_spec(disks=["other"], run_strategy="Manual"))
     machines = old_vms(owner, 0, 1, 2, 3, spec=vm_spec(disks=["data"], run_strategy="Manual"))
-    todo = plan(seen(owner, machines, before=before))
+    todo = plan(during_update(owner, machines, before=before))
     assert todo.actions == ()
     assert [(each.reason, each.once) for each in todo.notices][:1] == [
         (
@@ -189,31 +154,29 @@ def test_p13_new_disks_for_a_vm_that_would_not_start_wait_for_its_user():
 def test_p13_a_new_instance_type_or_preference_needs_a_restart(field):
     spec = {**vm_spec(image="v1"), field: {"name": "u2"}}
     before = pool(spec={**vm_spec(image="v1"), field: {"name": "u1"}})
-    owner = changed_pool(replicas=1, spec=spec)
+    owner = limited_pool(replicas=1, spec=spec)
     template = {**spec["template"], "metadata": {"labels": {**LABELS, REVISION_NAME: "web-2"}}}
     machines = vms(owner, 0, revision="web-2", spec={**spec, "template": template})
-    assert deleted(plan(seen(owner, machines, before=before, vmis=[vmi(machines[0], revision="web-1")]))) == ["web-0"]
+    assert restarted(
+        plan(during_update(owner, machines, before=before, vmis=[vmi(machines[0], revision="web-1")]))
+    ) == ["web-0"]
 
 
 def test_p13_another_strategy_for_volume_updates_needs_no_restart():
-    owner = changed_pool(replicas=1, spec={**vm_spec(image="v1"), "updateVolumesStrategy": "Migration"})
+    owner = limited_pool(replicas=1, spec={**vm_spec(image="v1"), "updateVolumesStrategy": "Migration"})
     machines = new_vms(owner, 0)
-    [action] = plan(seen(owner, machines, vmis=[vmi(machines[0], revision="web-1")])).actions
+    [action] = plan(during_update(owner, machines, vmis=[vmi(machines[0], revision="web-1")])).actions
     assert isinstance(action, Patch)
 
 
 # Delicate moments
 
 
-MIGRATING = {"migrationState": {"startTimestamp": "2026-08-01T11:59:00Z"}}
-RESIZING = {"conditions": [{"type": "Ready", "status": "True"}, {"type": "HotVCPUChange", "status": "True"}]}
-
-
 def test_p13_a_ready_vm_in_a_delicate_moment_waits_and_another_vm_takes_its_turn():
-    owner = changed_pool()
+    owner = limited_pool()
     machines = old_vms(owner, 0, 1, 2, 3)
     running = [with_status(vmi(machines[0]), **MIGRATING), *(vmi(each) for each in machines[1:])]
-    todo = plan(seen(owner, machines, vmis=running))
+    todo = plan(during_update(owner, machines, vmis=running))
     assert merged(todo) == ["web-1"]
     assert "web-0 waits: a live migration is in progress" in todo.held
     [notice] = todo.notices
@@ -223,55 +186,45 @@ def test_p13_a_ready_vm_in_a_delicate_moment_waits_and_another_vm_takes_its_turn
 
 
 def test_p13_a_vm_that_is_not_ready_waits_in_a_delicate_moment():
-    owner = changed_pool(replicas=1)
+    owner = limited_pool(replicas=1)
     machines = [with_status(old_vms(owner, 0, ready=False)[0], snapshotInProgress="monday")]
-    todo = plan(seen(owner, machines, vmis=[vmi(machines[0], ready=False)]))
+    todo = plan(during_update(owner, machines, vmis=[vmi(machines[0], ready=False)]))
     assert todo.actions == ()
     assert todo.held == "update: web-0 waits: snapshot monday is in progress"
 
 
-def test_p13_a_vm_without_a_vmi_waits_during_a_restore():
-    owner = changed_pool(replicas=1)
-    machines = [with_status(old_vms(owner, 0, ready=False)[0], restoreInProgress="monday")]
-    assert plan(seen(owner, machines, vmis=[])).actions == ()
-
-
-def test_p13_a_delicate_vm_with_the_template_is_not_restarted_and_uses_up_the_limit():
-    owner = changed_pool()
-    begun, waiting = new_vms(owner, 0), old_vms(owner, 1, 2, 3)
-    running = [with_status(vmi(begun[0], revision="web-1"), **MIGRATING), *(vmi(each) for each in waiting)]
-    assert plan(seen(owner, (*begun, *waiting), vmis=running)).actions == ()
-
-
-def test_p13_a_delicate_vm_is_not_recreated():
+@pytest.mark.parametrize("is_recreated", [True, False], ids=["a recreation during a migration", "a restore"])
+def test_p13_a_delicate_vm_is_not_changed(is_recreated):
     before = pool(spec=vm_spec(disks=["data"]))
-    owner = changed_pool(replicas=1, spec=vm_spec(disks=["other"]))
-    machines = old_vms(owner, 0, spec=vm_spec(disks=["data"]))
-    todo = plan(seen(owner, machines, before=before, vmis=[with_status(vmi(machines[0]), **MIGRATING)]))
-    assert todo.actions == ()
+    owner = limited_pool(replicas=1, spec=vm_spec(disks=["other"] if is_recreated else ["data"], image="v2"))
+    [machine] = old_vms(owner, 0, spec=vm_spec(disks=["data"]), ready=is_recreated)
+    restored = with_status(machine, restoreInProgress="monday")
+    running = [with_status(vmi(machine), **MIGRATING)] if is_recreated else []
+    seen = during_update(owner, [machine if is_recreated else restored], before=before, vmis=running)
+    assert plan(seen).actions == ()
 
 
 def test_p13_a_change_without_a_restart_does_not_wait_for_a_migration():
-    owner = changed_pool(replicas=1, spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"})
+    owner = limited_pool(replicas=1, spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"})
     machines = old_vms(owner, 0)
-    todo = plan(seen(owner, machines, vmis=[with_status(vmi(machines[0]), **MIGRATING)]))
+    todo = plan(during_update(owner, machines, vmis=[with_status(vmi(machines[0]), **MIGRATING)]))
     assert merged(todo) == ["web-0"]
 
 
 def test_p13_a_resize_that_the_new_spec_started_does_not_delay_the_restart():
-    owner = changed_pool(replicas=2)
+    owner = limited_pool(replicas=2)
     begun, waiting = new_vms(owner, 0), old_vms(owner, 1)
     running = [with_status(vmi(begun[0], revision="web-1"), **RESIZING), with_status(vmi(waiting[0]), **RESIZING)]
-    todo = plan(seen(owner, (*begun, *waiting), vmis=running))
-    assert deleted(todo) == ["web-0"]
+    todo = plan(during_update(owner, (*begun, *waiting), vmis=running))
+    assert restarted(todo) == ["web-0"]
     assert "web-1 waits: a hot-plug of CPUs is in progress" in todo.held
 
 
 def test_p13_manual_recovery_is_a_warning():
-    owner = changed_pool(replicas=1)
+    owner = limited_pool(replicas=1)
     condition = [{"type": "ManualRecoveryRequired", "status": "True"}]
     machines = [with_status(old_vms(owner, 0, ready=False)[0], conditions=condition)]
-    [notice] = plan(seen(owner, machines, vmis=[])).notices
+    [notice] = plan(during_update(owner, machines, vmis=[])).notices
     assert notice.warning
 
 
@@ -279,7 +232,7 @@ def test_p13_manual_recovery_is_a_warning():
 
 
 def test_a_takeover_counts_the_vms_of_the_whole_update_and_not_only_of_the_first_turn():
-    owner = changed_pool(annotations={TAKEOVER: ""})
+    owner = limited_pool(annotations={TAKEOVER: ""})
     kept = [revision(pool(spec=vm_spec(image="v1")), "web-1", number=1)]
     found = snapshot(owner, old_vms(owner, 0, 1, 2, 3), revisions=kept)
     found = msgspec.structs.replace(found, limits=msgspec.structs.replace(found.limits, takes_over=True))
@@ -287,24 +240,6 @@ def test_a_takeover_counts_the_vms_of_the_whole_update_and_not_only_of_the_first
 
 
 # Simulations
-
-
-def rollout(simulation, image):
-    template = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image=image)})
-
-
-def images(simulation):
-    return {
-        name: each["spec"]["template"]["spec"]["volumes"][0]["containerDisk"]["image"]
-        for name, each in simulation.vms.items()
-    }
-
-
-def live(simulation, passes):
-    for _ in range(passes):
-        simulation.run_pass()
-        simulation.live_on()
 
 
 @settings(max_examples=40)
@@ -316,20 +251,20 @@ def test_p14_a_bad_template_reaches_only_as_many_vms_as_may_be_unavailable(repli
     simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
     simulation.come_to_rest()
     uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
-    rollout(simulation, BROKEN)
-    live(simulation, passes)
+    simulation.change_template(vm_spec(image=BROKEN))
+    simulation.run_passes(passes)
     crashed = {f"web-{n}" for n in crashes} & set(uids)
     for name in crashed & set(simulation.vmis):
         simulation.server.remove(VMIS, simulation.key(name))
-    live(simulation, 6)
+    simulation.run_passes(6)
     limit = min(intent_of(simulation.snapshot().owner).most_unavailable, replicas)
-    changed = {name for name, image in images(simulation).items() if image == BROKEN}
+    changed = {name for name, image in simulation.images().items() if image == BROKEN}
     # Before the first VM has the template, VMs that are not ready get the template at once.
     assert len(changed) <= (limit if passes else max(limit, len(crashed)))
     before = {name: (each["metadata"]["uid"], each["metadata"]["generation"]) for name, each in simulation.vms.items()}
-    rollout(simulation, "v1")
+    simulation.change_template(vm_spec(image="v1"))
     simulation.come_to_rest()
-    assert set(images(simulation).values()) == {"v1"}
+    assert set(simulation.images().values()) == {"v1"}
     after = {name: (each["metadata"]["uid"], each["metadata"]["generation"]) for name, each in simulation.vms.items()}
     assert {name for name in after if after[name] != before[name]} == changed
     touched = {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]}
@@ -349,8 +284,7 @@ def test_p13_a_running_vm_of_every_run_strategy_gets_the_template_and_runs_again
         simulation.come_to_rest()
     uids = {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
     assert len(uids) == 3
-    template = simulation.pool["spec"]["virtualMachineTemplate"]
-    simulation.change(virtualMachineTemplate={**template, "spec": vm_spec(image="v2", run_strategy=strategy)})
+    simulation.change_template(vm_spec(image="v2", run_strategy=strategy))
     for _ in range(30):
         simulation.run_pass()
         simulation.live_on()
@@ -358,7 +292,7 @@ def test_p13_a_running_vm_of_every_run_strategy_gets_the_template_and_runs_again
         assert len(up) >= 2
     simulation.come_to_rest()
     assert {name for name, each in simulation.vmis.items() if each["metadata"]["uid"] != uids[name]} == set(uids)
-    assert set(images(simulation).values()) == {"v2"}
+    assert set(simulation.images().values()) == {"v2"}
     assert simulation.pool["status"]["updatedReplicas"] == simulation.pool["status"]["readyReplicas"] == 3
     assert simulation.pool["status"]["printableStatus"] == "Running"
     sent = [each for each in simulation.server.requests if each.verb == "update"]

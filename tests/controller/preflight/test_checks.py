@@ -2,9 +2,8 @@
 fixed answers.
 """
 
-from __future__ import annotations
-
 import asyncio
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -12,11 +11,7 @@ from structlog.testing import capture_logs
 from controller.access import MissingPermission
 from controller.config.settings import Config
 from controller.preflight.checks import (
-    MissingKind,
-    NoAnswer,
-    NotRecognized,
     StartupError,
-    UnservedKind,
     resolve_mode,
 )
 from controller.takeover.second_writer import SecondWriter
@@ -25,7 +20,7 @@ from tests.controller.takeover.answers import (
     ACCESS_REVIEWS,
     DEFINITION,
     DISCOVERY,
-    LATENCY_S,
+    MACHINES,
     OLD_POOL_DISCOVERY,
     POOL_DISCOVERY,
     POOLS,
@@ -40,59 +35,110 @@ from tests.controller.takeover.answers import (
     problems,
 )
 
+pytestmark = pytest.mark.looptime
 
-@pytest.mark.looptime
-async def test_without_a_problem_the_check_passes():
-    assert await problems(Answers()) == ()
-    assert now() < 1
+NAMES_TAKEN = {"type": "NamesAccepted", "status": "False", "message": '"vmirs" is already in use'}
+NO_LEADER = ServerError("etcdserver: no leader", code=500)
+NOT_ALLOWED = Forbidden("no", code=403)
+REJECTED = Unauthorized("Unauthorized", code=401)
+OLD_POOLS = {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
+MISSING = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/'"
+
+CASES: dict[str, tuple[dict[str, Any], Config | None, list[str], tuple[float, float]]] = {
+    # name: (answers, configuration, beginnings of the problems, least and greatest time)
+    "no problem": ({}, None, [], (0, 1)),
+    "a server that comes up in time": (
+        {"/version": [REFUSED, ServerError("starting", code=500), REFUSED, {}]},
+        None,
+        [],
+        (3, 4),
+    ),
+    "a server that does not answer": (
+        {"/version": [REFUSED]},
+        None,
+        ["the API server does not answer: connection refused"],
+        (10, 12),
+    ),
+    "a refused token is not tried again": (
+        {"/version": [REJECTED]},
+        None,
+        ["the API server does not accept the credentials (Unauthorized)"],
+        (0, 1),
+    ),
+    "a token that is rejected after the version": (
+        {ACCESS_REVIEWS: [REJECTED]},
+        None,
+        ["the API server does not accept the credentials (Unauthorized)"],
+        (0, 1),
+    ),
+    "a forbidden version is an answer": ({"/version": [NOT_ALLOWED]}, None, [], (0, 1)),
+    "no API server": (
+        {DISCOVERY: [b"<html>welcome</html>"]},
+        None,
+        ["the API server does not answer: its address returns data that is not from an API server"],
+        (0, 1),
+    ),
+    "a cluster that forbids the permission check": ({ACCESS_REVIEWS: [NOT_ALLOWED]}, None, [], (0, 1)),
+    "a server that fails during the checks": (
+        {ACCESS_REVIEWS: [NO_LEADER]},
+        None,
+        ["the API server does not answer: etcdserver: no leader"],
+        (0, 1),
+    ),
+    "a kind that is not installed": ({DISCOVERY: [UNSERVED]}, None, [MISSING], (0, 1)),
+    "all kinds are missing": (
+        {DISCOVERY: [not_found()]},
+        None,
+        [MISSING, *(f"the cluster has no {each['name']}.kubevirt.io in version v1" for each in MACHINES)],
+        (0, 2),
+    ),
+    "a kind that was just applied": (
+        {DISCOVERY: [UNSERVED, UNSERVED, SERVED], DEFINITION: [{"status": {"conditions": None}}]},
+        None,
+        [],
+        (2, 3),
+    ),
+    "a definition that may not be read": (
+        {DISCOVERY: [UNSERVED], DEFINITION: [NOT_ALLOWED]},
+        None,
+        [MISSING],
+        (10, 12),
+    ),
+    "a definition that is not established": (
+        {DISCOVERY: [UNSERVED], DEFINITION: [{"status": {"conditions": [NAMES_TAKEN]}}]},
+        None,
+        [f'the cluster does not serve {SETS}.kubevirt.io in version v1 ("vmirs" is already in use)'],
+        (10, 12),
+    ),
+    "the group of the configuration": (
+        {"/apis/vmherd.dev/v1": [not_found()]},
+        Config(replicaset_group="vmherd.dev"),
+        [f"the cluster has no {SETS}.vmherd.dev"],
+        (0, 1),
+    ),
+    "a version that appears after the choice": (
+        OLD_POOLS,
+        None,
+        [
+            f"the cluster does not serve {POOLS}.pool.kubevirt.io in version v1beta1 "
+            "(it serves version v1alpha1, which the next start uses)"
+        ],
+        (0, 1),
+    ),
+}
 
 
-@pytest.mark.looptime
-async def test_a_server_that_comes_up_in_time_is_waited_for():
+@pytest.mark.parametrize(("answers", "config", "expected", "times"), CASES.values(), ids=CASES)
+async def test_the_problems_and_the_time_until_they_are_known(
+    answers: dict[str, Any], config: Config | None, expected: list[str], times: tuple[float, float]
+):
     server = Answers()
-    server.by_path["/version"] = [REFUSED, ServerError("starting", code=500), REFUSED, {}]
-    assert await problems(server) == ()
-    assert 3 <= now() < 4
+    server.by_path |= answers
+    found = [str(problem) for problem in await problems(server, config)]
+    assert [problem[: len(start)] for problem, start in zip(found, expected, strict=True)] == expected
+    assert times[0] <= now() < times[1]
 
 
-@pytest.mark.looptime
-async def test_the_start_fails_if_the_server_does_not_answer_within_ten_seconds():
-    server = Answers()
-    server.by_path["/version"] = [REFUSED]
-    assert await problems(server) == (NoAnswer("connection refused"),)
-    assert 10 <= now() < 12
-
-
-@pytest.mark.looptime
-async def test_a_refused_token_is_not_tried_again():
-    server = Answers()
-    server.by_path["/version"] = [Unauthorized("Unauthorized", code=401)]
-    assert await problems(server) == (NotRecognized("Unauthorized"),)
-    assert now() < 1
-
-
-@pytest.mark.looptime
-async def test_a_token_that_is_rejected_after_version_is_reported_as_such():
-    server = Answers()
-    server.by_path[ACCESS_REVIEWS] = [Unauthorized("Unauthorized", code=401)]
-    assert await problems(server) == (NotRecognized("Unauthorized"),)
-
-
-@pytest.mark.looptime
-async def test_a_forbidden_version_counts_as_an_answer():
-    server = Answers()
-    server.by_path["/version"] = [Forbidden("no", code=403)]
-    assert await problems(server) == ()
-
-
-@pytest.mark.looptime
-async def test_an_answer_that_is_not_from_an_api_server_is_reported():
-    server = Answers()
-    server.by_path[DISCOVERY] = [b"<html>welcome</html>"]
-    assert await problems(server) == (NoAnswer("its address returns data that is not from an API server"),)
-
-
-@pytest.mark.looptime
 async def test_all_missing_permissions_are_reported_together_by_resource():
     server = Answers()
     server.denied = {("create", "virtualmachineinstances"), ("delete", "virtualmachineinstances"), ("patch", "leases")}
@@ -104,7 +150,6 @@ async def test_all_missing_permissions_are_reported_together_by_resource():
     ]
 
 
-@pytest.mark.looptime
 async def test_a_permission_that_is_denied_once_is_checked_again():
     server = Answers()
     server.denied = {("create", "virtualmachineinstances")}
@@ -112,16 +157,6 @@ async def test_a_permission_that_is_denied_once_is_checked_again():
     assert await problems(server) == ()
 
 
-@pytest.mark.looptime
-async def test_permissions_are_checked_concurrently():
-    server = Answers()
-    await problems(server, Config(watch_namespaces=tuple(f"team-{number}" for number in range(50))))
-    number = server.asked.count(ACCESS_REVIEWS)
-    assert number > 500
-    assert now() < number * LATENCY_S / 15, "more than fifteen at once"
-
-
-@pytest.mark.looptime
 async def test_a_missing_permission_names_its_namespace():
     server = Answers()
     server.denied = {("list", SETS)}
@@ -132,44 +167,6 @@ async def test_a_missing_permission_names_its_namespace():
     ]
 
 
-@pytest.mark.looptime
-async def test_a_cluster_that_forbids_the_permission_check_does_not_stop_the_start():
-    server = Answers()
-    server.by_path[ACCESS_REVIEWS] = [Forbidden("no", code=403)]
-    assert await problems(server) == ()
-
-
-@pytest.mark.looptime
-async def test_a_server_that_fails_during_the_checks_is_one_line():
-    server = Answers()
-    server.by_path[ACCESS_REVIEWS] = [ServerError("etcdserver: no leader", code=500)]
-    assert await problems(server) == (NoAnswer("etcdserver: no leader"),)
-
-
-@pytest.mark.looptime
-async def test_a_kind_that_is_not_installed_is_reported_at_once_with_its_remedy():
-    server = Answers()
-    server.by_path[DISCOVERY] = [UNSERVED]
-    [problem] = await problems(server)
-    assert isinstance(problem, MissingKind)
-    beginning = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/'"
-    assert str(problem).startswith(beginning)
-    assert now() < 1
-
-
-@pytest.mark.looptime
-async def test_every_missing_kind_is_reported():
-    server = Answers()
-    server.by_path[DISCOVERY] = [not_found()]
-    found = await problems(server)
-    assert [problem.kind.plural for problem in found if isinstance(problem, MissingKind)] == [
-        SETS,
-        "virtualmachineinstances",
-        "virtualmachines",
-    ]
-
-
-@pytest.mark.looptime
 async def test_missing_kinds_and_permissions_are_reported_together_without_waiting_for_the_kinds():
     server = Answers()
     server.denied = {("create", "events")}
@@ -178,42 +175,6 @@ async def test_missing_kinds_and_permissions_are_reported_together_without_waiti
     assert now() < 2
 
 
-@pytest.mark.looptime
-async def test_a_kind_that_was_just_applied_is_waited_for():
-    server = Answers()
-    server.by_path |= {DISCOVERY: [UNSERVED, UNSERVED, SERVED], DEFINITION: [{"status": {"conditions": None}}]}
-    assert await problems(server) == ()
-    assert 2 <= now() < 3
-
-
-@pytest.mark.looptime
-async def test_a_kind_whose_definition_we_may_not_read_is_waited_for_and_then_reported_as_missing():
-    server = Answers()
-    server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [Forbidden("no", code=403)]}
-    [problem] = await problems(server)
-    assert isinstance(problem, MissingKind)
-    assert 10 <= now() < 12
-
-
-@pytest.mark.looptime
-async def test_a_definition_that_is_not_established_says_why():
-    conditions = [{"type": "NamesAccepted", "status": "False", "message": '"vmirs" is already in use'}]
-    server = Answers()
-    server.by_path |= {DISCOVERY: [UNSERVED], DEFINITION: [{"status": {"conditions": conditions}}]}
-    [problem] = await problems(server)
-    assert isinstance(problem, UnservedKind)
-    assert '("vmirs" is already in use)' in str(problem)
-
-
-@pytest.mark.looptime
-async def test_the_group_of_the_sets_is_the_one_configured():
-    server = Answers()
-    server.by_path["/apis/vmherd.dev/v1"] = [not_found()]
-    [problem] = await problems(server, Config(replicaset_group="vmherd.dev"))
-    assert f"{SETS}.vmherd.dev" in str(problem)
-
-
-@pytest.mark.looptime
 async def test_a_cluster_without_pools_is_reported_and_does_not_stop_the_start():
     server = Answers()
     server.by_path["/apis/pool.vmherd.dev/v1beta1"] = [not_found()]
@@ -226,7 +187,6 @@ async def test_a_cluster_without_pools_is_reported_and_does_not_stop_the_start()
     assert now() < 1
 
 
-@pytest.mark.looptime
 async def test_pools_are_served_in_the_chosen_version():
     server = Answers()
     server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
@@ -235,16 +195,6 @@ async def test_pools_are_served_in_the_chosen_version():
     assert lines == []
 
 
-@pytest.mark.looptime
-async def test_a_version_that_appears_after_the_choice_needs_a_new_start():
-    server = Answers()
-    server.by_path |= {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
-    [problem] = await problems(server)
-    assert isinstance(problem, UnservedKind)
-    assert "it serves version v1alpha1, which the next start uses" in str(problem)
-
-
-@pytest.mark.looptime
 async def test_a_second_writer_is_reported_together_with_the_other_problems():
     server = beside_a_kubevirt()
     server.denied = {("create", "events")}
@@ -253,12 +203,10 @@ async def test_a_second_writer_is_reported_together_with_the_other_problems():
     assert isinstance(second, SecondWriter)
 
 
-@pytest.mark.looptime
 async def test_a_second_writer_does_not_stop_a_start_with_observe():
     assert await problems(beside_a_kubevirt(), Config(mode="takeover", observe=True)) == ()
 
 
-@pytest.mark.looptime
 async def test_the_mode_is_looked_up_once_the_server_answers():
     server = beside_a_kubevirt()
     server.by_path["/version"] = [REFUSED, {}]
@@ -267,14 +215,12 @@ async def test_the_mode_is_looked_up_once_the_server_answers():
     assert 1 <= now() < 2
 
 
-@pytest.mark.looptime
 async def test_a_chosen_mode_needs_no_request():
     server = Answers()
     assert await resolve_mode(server, Config(mode="takeover")) == Config(mode="takeover")
     assert server.asked == []
 
 
-@pytest.mark.looptime
 async def test_a_mode_that_cannot_be_looked_up_is_one_line():
     server = Answers()
     server.by_path["/version"] = [REFUSED]
@@ -285,7 +231,6 @@ async def test_a_mode_that_cannot_be_looked_up_is_one_line():
         await resolve_mode(server, Config())
 
 
-@pytest.mark.looptime
 async def test_alongside_a_kubevirt_a_missing_kind_is_reported_in_our_own_group():
     config = Config(mode="alongside", replicaset_group="vmherd.dev", pool_group="pool.vmherd.dev")
     found = await problems(beside_a_kubevirt(), config)

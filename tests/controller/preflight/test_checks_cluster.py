@@ -1,7 +1,5 @@
 """On a real API server, the controller refuses to start and tells the reason."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -66,12 +64,6 @@ def allow(kubectl: Kubectl, namespace: str, herder: tuple[str, Path]) -> AsyncIt
 
 
 @pytest.mark.cluster
-async def test_an_admin_can_start(control_plane, namespace):
-    async with connected(control_plane.kubeconfig) as client:
-        await check(client, settings(namespace), now=wall_clock)
-
-
-@pytest.mark.cluster
 @pytest.mark.parametrize("scope", ["everywhere", "one namespace"])
 async def test_the_listed_permissions_are_enough_to_start(scope, allow, herder, namespace):
     config = settings(namespace, *(["--watch-namespaces", namespace] if scope == "one namespace" else []))
@@ -95,28 +87,3 @@ async def test_missing_permissions_are_reported_with_the_name_of_the_user(allow,
         f"missing permission: delete controllerrevisions.apps in all namespaces; {remedy}",
         f"missing permission: delete virtualmachines.kubevirt.io in all namespaces; {remedy}",
     ]
-
-
-@pytest.mark.cluster
-async def test_all_missing_permissions_of_a_user_are_reported_together(herder, namespace):
-    async with connected(herder[1]) as client:
-        with pytest.raises(StartupError) as caught:
-            await check(client, settings(namespace), now=wall_clock)
-    needed = permissions_needed(settings(namespace))
-    assert len(caught.value.problems) == len({permission.subject for permission in needed})
-
-
-@pytest.mark.cluster
-async def test_a_wrong_token_is_one_line(control_plane, namespace, tmp_path):
-    kubeconfig = control_plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody", token="wrong")
-    async with connected(kubeconfig) as client:
-        with pytest.raises(StartupError, match="does not accept the credentials") as caught:
-            await check(client, settings(namespace), now=wall_clock)
-    assert len(caught.value.problems) == 1
-
-
-@pytest.mark.cluster
-async def test_a_group_that_is_not_installed_is_reported(control_plane, namespace):
-    async with connected(control_plane.kubeconfig) as client:
-        with pytest.raises(StartupError, match=rf"the cluster has no {SETS}\.nobody\.dev in version v1"):
-            await check(client, settings(namespace, "--replicaset-group", "nobody.dev"), now=wall_clock)

@@ -1,7 +1,5 @@
 """The permissions that the controller needs in each mode, and no others."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -89,6 +87,27 @@ def test_observe_needs_permission_to_read_the_cached_resources_only():
     needed = permissions_needed(Config(observe=True))
     assert {permission.verb for permission in needed} == {"list", "watch"}
     assert len({permission.resource for permission in needed}) == 5
+
+
+REVIEWS = {
+    Permission("authentication.k8s.io", "tokenreviews", "create"),
+    Permission("authorization.k8s.io", "subjectaccessreviews", "create"),
+}
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        Config(),
+        Config(observe=True),
+        Config(leader_elect=False),
+        Config(watch_namespaces=("blue",)),
+    ],
+)
+def test_only_secure_metrics_need_permission_for_token_and_access_reviews(config: Config):
+    secure = Config(**{name: getattr(config, name) for name in config.__struct_fields__} | {"metrics_secure": True})
+    assert set(permissions_needed(secure)) - set(permissions_needed(config)) == REVIEWS
+    assert not set(permissions_needed(config)) & REVIEWS
 
 
 async def test_thousands_of_questions_are_asked_twenty_at_once():

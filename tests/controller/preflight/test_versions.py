@@ -1,7 +1,5 @@
 """The version of a kind in which the controller reads and writes objects."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

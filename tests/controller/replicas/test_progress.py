@@ -1,13 +1,12 @@
 """The progress deadline: the next check of a waiting rollout, and the report to the user (R14, P14)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest
 
 from controller.kubevirt.annotations import PROGRESS_DEADLINE
-from controller.replicas.progress import PROGRESS_DEADLINE_S, parse_deadline, watch_progress
+from controller.replicas.progress import watch_progress
+from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import Notice, Plan
 from informers.meta import ObjectMeta
 from tests.builders import NOW, seconds_ago
@@ -27,18 +26,13 @@ def watched(*stuck: tuple[float, str], progress: Plan | None = None, template: s
     return watch_progress(progress or Plan(held="waits"), pairs, MINUTE, now=NOW, template=template)
 
 
-def test_r14_the_default_deadline_is_ten_minutes():
-    assert parse_deadline(owner(None)) == timedelta(minutes=10)
+DEADLINES = {"1": 1, "90": 90, "2147483647": 2147483647}
+INVALID = [None, "0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500]
 
 
-@pytest.mark.parametrize("text", ["1", "90", "2147483647"])
-def test_r14_an_owner_can_set_another_deadline(text: str):
-    assert parse_deadline(owner(text)) == timedelta(seconds=int(text))
-
-
-@pytest.mark.parametrize("text", ["0", "-5", "", "10m", "1.5", "2147483648", "soon" * 500])
-def test_r14_an_invalid_deadline_counts_as_the_default(text: str):
-    assert parse_deadline(owner(text)) == timedelta(seconds=PROGRESS_DEADLINE_S)
+@pytest.mark.parametrize(("text", "seconds"), [*DEADLINES.items(), *((text, 600) for text in INVALID)])
+def test_r14_the_deadline_is_ten_minutes_if_the_owner_has_no_valid_one(text: str | None, seconds: int):
+    assert parse_deadline(owner(text)) == timedelta(seconds=seconds)
 
 
 def test_p14_the_plan_of_a_rollout_that_is_not_stuck_is_unchanged():

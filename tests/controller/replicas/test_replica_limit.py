@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import pytest
 
 from controller.replicas.replica_limit import limited, plan_limit

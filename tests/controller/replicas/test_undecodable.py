@@ -1,7 +1,5 @@
 """VMs and VMIs with a field that cannot be decoded, in the plans of sets (R3) and pools (P7)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Any
 
@@ -16,8 +14,8 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool import triggers as pool_triggers
-from controller.pool.leaving.claims import plan_orphaned
-from controller.pool.members.unready_periods import next_period
+from controller.pool.leaving.claims import plan_strays
+from controller.pool.members.unready_periods import Down, Observation, next_period
 from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as next_pool_status
 from controller.replicas.undecodable import MAX_NOTICES, UNDECODABLE, undecodable_notices
@@ -160,16 +158,18 @@ def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
 def test_p15_the_time_in_which_an_object_is_unreadable_does_not_count_as_unready(unreadable):
     member = vm("web-0", owner=pool(), ready=False)
     instance = vmi_of(member, ready=False)
-    seen = (with_bad_status(member, VMS), instance) if unreadable == "VM" else (member, with_bad_status(instance))
+    readable = Observation(member, instance)
+    strange_vm, strange_vmi = with_bad_status(member, VMS), with_bad_status(instance)
+    strange = Observation(strange_vm, instance) if unreadable == "VM" else Observation(member, strange_vmi)
     hours = [NOW + timedelta(hours=number) for number in range(3)]
-    assert next_period(None, *seen, None, hours[0]) is None
-    period = next_period(None, member, instance, None, hours[1])
-    assert period is not None
+    assert next_period(None, strange, hours[0]) is None
+    period = next_period(None, readable, hours[1])
+    assert isinstance(period, Down)
     assert period.since == hours[1]
-    period = next_period(period, *seen, None, hours[1] + timedelta(minutes=1))
-    period = next_period(period, *seen, None, hours[2])
-    period = next_period(period, member, instance, None, hours[2])
-    assert period is not None
+    period = next_period(period, strange, hours[1] + timedelta(minutes=1))
+    period = next_period(period, strange, hours[2])
+    period = next_period(period, readable, hours[2])
+    assert isinstance(period, Down)
     assert period.since == hours[2]
 
 
@@ -188,8 +188,8 @@ def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and
     held = plan_pool(pool_snapshot(owner, (bad,)))
     assert held.actions == ()
     assert any(notice.reason == "ScaleInHeld" and "cannot be decoded" in notice.message for notice in held.notices)
-    assert plan_orphaned([member], burst=10).actions != ()
-    assert plan_orphaned([bad], burst=10).actions == ()
+    assert plan_strays([member], burst=10).actions != ()
+    assert plan_strays([bad], burst=10).actions == ()
 
 
 def test_the_events_of_an_object_come_when_its_age_has_doubled():

@@ -1,7 +1,5 @@
 """P23: the catalogue of annotations, and what the user hears about wrong ones."""
 
-from __future__ import annotations
-
 import re
 
 import pytest
@@ -10,7 +8,7 @@ from controller.kinds import REPLICA_SETS
 from controller.kubevirt import annotations as names
 from controller.pool.plan import plan as plan_pool
 from controller.pool.status import next_status as pool_status
-from controller.replicas.catalogue import BY_NAME, CATALOGUE, HIGHEST, OPAQUE, Place, Writer
+from controller.replicas.catalogue import BY_NAME, CATALOGUE, HIGHEST, OPAQUE, Place
 from controller.replicas.wrong_annotations import MAX_NOTICES, is_valid, wrong_on
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
@@ -22,6 +20,7 @@ from plugin.views.situations import situation_of
 from tests import pool_builders
 from tests.builders import NOW, replicaset, snapshot, vmi
 from tests.pool_builders import pool, vms
+from tools.reference.metadata import read_texts
 
 
 def messages(place: Place, **annotations: str) -> tuple[str, ...]:
@@ -34,12 +33,13 @@ def events(plan: Plan) -> list[str]:
 
 
 def test_p23_each_entry_has_an_example_and_a_consequence_or_is_the_controllers_own():
+    texts = read_texts()
     for each in CATALOGUE:
-        assert (each.value == OPAQUE) is (each.writer is Writer.CONTROLLER)
+        example = texts[each.name].example
         if each.value == OPAQUE:
-            assert (each.example, each.otherwise) == ("", "")
+            assert (example, each.otherwise) == ("", "")
         else:
-            assert is_valid(each.example, each.value), each.name
+            assert is_valid(example, each.value), each.name
             assert each.otherwise
 
 

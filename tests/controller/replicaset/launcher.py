@@ -1,7 +1,5 @@
 """A simulated KubeVirt for the VMIs of a simulated set, in virtual time. The test decides how each VMI develops."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, TypeAlias
 

@@ -16,8 +16,9 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
+from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
-from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot, VMIRosters
+from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES, Snapshot
 from controller.runtime.actions import Action, AnyResource, Outcome, Stage
 from controller.runtime.result import Report
 from informers.meta import ObjectKey, controller_of
@@ -99,7 +100,7 @@ class ReplicaSetSimulation:
         kept = None if history is None else RevisionCache(self.revisions.store, history)
         rosters = VMIRosters(self.vmis.store)
         self._rules = ReplicaSetRules(
-            self.sets.store, self.vmis.store, REPLICASETS, VMIS, burst, revisions=kept, rosters=rosters
+            self.sets.store, self.vmis.store, REPLICASETS, VMIS, rosters, burst, revisions=kept
         )
         self.process = ReconcilerProcess(
             self.server,

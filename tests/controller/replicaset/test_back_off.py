@@ -84,12 +84,6 @@ def test_r4a_the_second_failure_in_a_row_waits_and_the_failed_vmi_stays():
     )
 
 
-def test_r4a_after_the_delay_the_failed_vmi_is_replaced():
-    todo = planned(failed(before=4, ago_s=80))
-    assert histories(todo) == [5]
-    assert deleted(todo) == ["failed"]
-
-
 def test_r4a_a_row_of_failures_is_reported_once():
     early, late = planned(failed(before=1)), planned(failed("another", before=5))
     assert early.notices[0].once == late.notices[0].once
@@ -128,17 +122,33 @@ def test_r4a_these_are_early_failures(changes):
     assert histories(planned(failed(**changes))) == [1]
 
 
-def test_r4a_a_new_template_is_not_delayed():
-    owner = replicaset(replicas=1, spec=b'{"domain":{"memory":{"guest":"1Gi"}}}')
-    todo = plan(snapshot(owner, [failed(before=6)]))
-    assert histories(todo) == [0]
-    assert deleted(todo) == ["failed"]
+def several(number: int, **changes) -> list:
+    return [failed(f"f-{each:02}", **{"before": 2, "ago_s": 30, **changes}) for each in range(number)]
 
 
-def test_r4a_the_loss_of_another_vmi_is_replaced_at_once():
-    todo = planned(failed(before=5), alive("a"), alive("b"), replicas=4)
-    assert histories(todo) == [0]
-    assert deleted(todo) == []
+STARTING = alive("starting", before=3, ready=False, at_s=301, phase="Scheduling")
+IN_A_ROW = [failed(f"f-{number}", before=number) for number in range(1, 5)]
+DONE = vmi("done", owner=replicaset(), labels=CURRENT, phase="Succeeded")
+PLANS = {
+    "after the delay the failed VMI is replaced": (1, [failed(before=4, ago_s=80)], [5], ["failed"]),
+    "the loss of another VMI is replaced at once": (4, [failed(before=5), alive("a"), alive("b")], [0], []),
+    "new VMIs come at once while others are ready": (9, [failed(before=5), alive()], [0] * 7, []),
+    "once a VMI is ready all others follow": (8, [*several(5), alive(before=3)], [3] * 5 + [0] * 2, several(5)),
+    "VMIs that succeed are not slowed down": (4, [failed(before=5), DONE], [0] * 3, ["done"]),
+    "while nothing is ready only a few failed VMIs stay": (30, several(30, ago_s=1), [], several(30)[MAX_EVIDENCE:]),
+    "scale-in deletes failed VMIs without replacement": (3, [*IN_A_ROW, alive()], [], IN_A_ROW[:2]),
+    "scale-in to the VMIs that are left": (1, [*IN_A_ROW, alive()], [], IN_A_ROW),
+    "a protected failed VMI stays": (1, [failed(before=1, ago_s=11, annotations={PROTECT: "true"})], [1], []),
+    "a replacement that does not come up": (8, [failed(before=2, ago_s=400), STARTING], [3], ["failed"]),
+    "only the replacement is left": (8, [STARTING], [0], []),
+}
+
+
+@pytest.mark.parametrize(("replicas", "vmis", "before", "leaves"), PLANS.values(), ids=PLANS)
+def test_r4a_the_replacements_and_deletes_of_a_plan(replicas, vmis, before, leaves):
+    todo = planned(*vmis, replicas=replicas)
+    assert histories(todo) == before
+    assert deleted(todo) == [each if isinstance(each, str) else each.metadata.name for each in leaves]
 
 
 def test_r4a_each_failed_vmi_waits_for_its_own_delay_while_others_are_ready():
@@ -146,10 +156,6 @@ def test_r4a_each_failed_vmi_waits_for_its_own_delay_while_others_are_ready():
     assert sorted(histories(todo)) == [1, 2]
     assert deleted(todo) == ["b", "c"]
     assert todo.requeue_after_s == 159
-
-
-def test_r4a_a_larger_set_gets_its_new_vmis_at_once_while_others_are_ready():
-    assert created(planned(failed(before=5), alive(), replicas=9)) == 7
 
 
 def test_r4a_if_no_vmi_of_the_template_is_ready_one_is_tried_at_a_time():
@@ -164,52 +170,11 @@ def test_r4a_if_no_vmi_of_the_template_is_ready_one_is_tried_at_a_time():
     assert waiting.requeue_after_s == 295
 
 
-def test_r4a_a_replacement_that_does_not_come_up_delays_the_next_for_five_minutes():
-    starting = alive("starting", before=3, ready=False, at_s=301, phase="Scheduling")
-    assert created(planned(failed(before=2, ago_s=400), starting, replicas=8)) == 1
-    assert created(planned(starting, replicas=8)) == 1
-
-
-def test_r4a_once_a_vmi_of_the_template_is_ready_all_others_follow():
-    broken = [failed(f"f-{number}", before=2, ago_s=30) for number in range(5)]
-    todo = planned(*broken, alive(before=3), replicas=8)
-    assert created(todo) == 7
-    assert len(deleted(todo)) == 5
-
-
-def test_r4a_vmis_that_succeed_are_not_slowed_down():
-    done = vmi("done", owner=replicaset(), labels=CURRENT, phase="Succeeded")
-    todo = planned(failed(before=5), done, replicas=4)
-    assert created(todo) == 3
-    assert deleted(todo) == ["done"]
-
-
 def test_r4a_guests_that_end_at_once_are_replaced_one_at_a_time():
     ended = [failed(f"f-{number}", before=1, ago_s=30, phase="Succeeded", started_ago_s=33) for number in range(5)]
     todo = planned(*ended, replicas=5)
     assert (created(todo), histories(todo)) == (1, [2])
     assert "f-0 ended soon after it started" in planned(failed("f-0", before=1, phase="Succeeded")).notices[0].message
-
-
-def test_r4a_while_nothing_is_ready_only_a_few_failed_vmis_stay():
-    broken = [failed(f"f-{number:02}", before=2) for number in range(30)]
-    todo = planned(*broken, replicas=30)
-    assert created(todo) == 0
-    assert len(deleted(todo)) == 30 - MAX_EVIDENCE
-
-
-def test_r4a_scale_in_deletes_failed_vmis_that_need_no_replacement():
-    broken = [failed(f"f-{number}", before=number) for number in range(1, 5)]
-    todo = planned(*broken, alive(), replicas=3)
-    assert created(todo) == 0
-    assert deleted(todo) == ["f-1", "f-2"]
-    assert deleted(planned(*broken, alive(), replicas=1)) == ["f-1", "f-2", "f-3", "f-4"]
-
-
-def test_r4a_a_protected_failed_vmi_stays_and_is_replaced_after_its_delay():
-    todo = planned(failed(before=1, ago_s=11, annotations={PROTECT: "true"}))
-    assert created(todo) == 1
-    assert deleted(todo) == []
 
 
 def test_r4a_a_burst_replaces_the_due_vmis_first_and_forgets_none():

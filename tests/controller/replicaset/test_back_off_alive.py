@@ -1,7 +1,5 @@
 """R4a in virtual time: sets whose VMIs fail, on the fake API server with the real reconciler."""
 
-from __future__ import annotations
-
 from itertools import pairwise
 
 import hypothesis.strategies as st
@@ -11,14 +9,7 @@ from hypothesis import given, settings
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmis import is_final, is_ready
 from tests.builders import REPLICASETS
-from tests.controller.replicaset.launcher import (
-    Fate,
-    Launcher,
-    change_template,
-    comes_up,
-    crashes,
-    fails,
-)
+from tests.controller.replicaset.launcher import Fate, Launcher, change_template, comes_up, crashes, fails
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.virtual_time import run
 

@@ -1,11 +1,9 @@
 """The wall clock of the controller jumps. The API server's clock is right, and the event loop's clock never jumps."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.replicas.progress import PROGRESS_DEADLINE_S
+from controller.replicas.settings import PROGRESS_DEADLINE_S
 from controller.replicaset.back_off import LONGEST_DELAY
 from controller.runtime.result import After, Retry
 from tests.builders import REPLICASETS

@@ -1,7 +1,5 @@
 """R11: the conditions of kstatus, the word, and the first problem of a set."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """P20 for sets: no VMI is deleted that cannot come back, and no VMI that is protected or paused. Each hold is shown."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

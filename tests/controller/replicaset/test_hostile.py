@@ -1,7 +1,5 @@
 """Sets and orphans of a hostile user: the plan stays small, and no reconciliation takes long."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -4,7 +4,6 @@ import msgspec
 import pytest
 
 from controller.apimachinery.label_selectors import SelectorRequirement
-from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
 from controller.runtime.actions import Confirm, Create, Delete, Patch
@@ -69,16 +68,6 @@ def test_nothing_is_written_while_a_set_is_deleted_or_unsettled(owner, settled, 
     assert todo.stages == ()
     assert todo.notices == ()
     assert reason in todo.held
-
-
-@pytest.mark.parametrize("number", [0, 9])
-def test_r8_a_paused_set_adopts_and_releases_and_neither_creates_nor_deletes(number):
-    owner = replicaset(paused=True)
-    vmis = [*members(owner, number), vmi("orphan"), vmi("done", owner=owner, phase="Failed")]
-    todo = plan(snapshot(owner, [*vmis, vmi("stray", owner=owner, labels={})]))
-    assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Confirm], [Patch, Patch]]
-    assert names(todo, Patch) == ["orphan", "stray"]
-    assert todo.held == "paused"
 
 
 def test_a_set_that_needs_no_change_gets_an_empty_plan():
@@ -167,9 +156,3 @@ def test_r7_a_failed_cleanup_does_not_block_later_stages():
     owner = replicaset(replicas=0)
     todo = plan(snapshot(owner, [vmi("failed", owner=owner, phase="Failed")]))
     assert [stage.essential for stage in todo.stages] == [False]
-
-
-def test_r6_r7_a_protected_vmi_is_kept_even_if_it_has_finished():
-    owner = replicaset(replicas=0)
-    todo = plan(snapshot(owner, [vmi("kept", owner=owner, phase="Failed", annotations={PROTECT: "true"})]))
-    assert todo.actions == ()

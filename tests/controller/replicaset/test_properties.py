@@ -152,16 +152,6 @@ def test_r8_a_paused_set_plans_the_same_claims_and_nothing_else(seen):
     assert todo.held == "paused"
 
 
-@given(snapshots(), st.sampled_from(["unsettled", "deleting"]))
-def test_r9_r15_a_set_that_is_held_writes_nothing(seen, how):
-    owner = seen.owner
-    if how == "deleting":
-        owner = replace(owner, metadata=replace(owner.metadata, deletion_timestamp=seen.now))
-    todo = plan(replace(seen, owner=owner, settled=how != "unsettled"))
-    assert todo.stages == ()
-    assert todo.held
-
-
 @given(simulations())
 def test_r2_a_vmi_of_another_owner_is_never_changed(simulation):
     strangers = {

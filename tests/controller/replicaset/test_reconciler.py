@@ -1,20 +1,12 @@
-"""The reconciler of one set: stale caches, lost answers, rejected writes, and the
-status.
-"""
-
-from __future__ import annotations
-
-import threading
+"""The reconciler of one set: stale caches, lost answers, rejected writes, and the status."""
 
 import pytest
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
-from controller.replicas.progress import PROGRESS_DEADLINE_S
-from controller.replicaset import rules
+from controller.replicas.settings import PROGRESS_DEADLINE_S
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry
 from controller.runtime.settle.status_writer import ABSENT_S
-from controller.runtime.workers import side_thread
 from informers.errors import TransportError
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document, vmi_document
@@ -72,7 +64,7 @@ async def test_r4_a_pass_creates_at_most_one_burst():
     assert len(simulation.active) == 7
 
 
-async def test_r9_nothing_is_created_while_the_cache_is_behind():
+async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is_written():
     simulation = simulation_with_a_set()
     await simulation.reconcile()
     simulation.vmis.catch_up(2)
@@ -81,14 +73,6 @@ async def test_r9_nothing_is_created_while_the_cache_is_behind():
     assert simulation.sent("create") == 3
     assert report.result == After(LOOK_AGAIN_S)
     assert simulation.process.counts["stale"] == 1
-
-
-async def test_r9_the_status_is_written_even_if_the_cache_is_behind():
-    simulation = simulation_with_a_set()
-    await simulation.reconcile()
-    simulation.vmis.catch_up(2)
-    simulation.sets.catch_up()
-    await simulation.reconcile()
     assert simulation.owner.status.replicas == 2
 
 
@@ -219,17 +203,6 @@ async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
     assert simulation.sent("patch", REPLICASETS) == 1
 
 
-async def test_r11_a_status_waits_until_the_cache_shows_the_previous_status():
-    simulation = simulation_with_a_set(replicas=2)
-    await simulation.reconcile()
-    simulation.vmis.catch_up()
-    assert (await simulation.reconcile()).result == After(LOOK_AGAIN_S)
-    assert simulation.owner.status.replicas == 0
-    simulation.sets.catch_up()
-    await simulation.reconcile()
-    assert simulation.owner.status.replicas == 2
-
-
 async def test_r11_a_status_for_an_older_version_is_not_written_and_a_later_pass_writes_it():
     simulation = simulation_with_a_set(replicas=0)
     simulation.server.change(REPLICASETS, KEY, {"metadata": {"labels": {"touched": "true"}}})
@@ -300,14 +273,6 @@ async def test_r8_a_paused_set_adopts_releases_and_counts():
     assert simulation.sent("delete") == 0
 
 
-async def test_r2_an_orphan_is_adopted_and_counts():
-    simulation = simulation_with_a_set(replicas=3)
-    simulation.server.put(VMIS, vmi_document("orphan"))
-    await simulation.come_to_rest()
-    assert len(simulation.active) == 3
-    assert simulation.sent("create") == 2
-
-
 async def test_r2_a_set_that_is_being_deleted_adopts_nothing_even_if_the_cache_is_stale():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.put(VMIS, vmi_document("orphan"))
@@ -356,24 +321,3 @@ async def test_r9_the_vmis_of_a_set_that_is_gone_are_not_created_again_and_again
     assert (await simulation.reconcile()).result == After(ABSENT_S)
     simulation.process.catch_up()
     assert (await simulation.reconcile()).result == AwaitChange()
-
-
-async def test_only_a_large_set_is_planned_in_another_thread(monkeypatch):
-    monkeypatch.setattr(side_thread, "LARGE", 3)
-    threads: list[int] = []
-
-    def note_thread(function):
-        def noting(*arguments):
-            threads.append(threading.get_ident())
-            return function(*arguments)
-
-        return noting
-
-    monkeypatch.setattr(rules, "plan", note_thread(rules.plan))
-    monkeypatch.setattr(rules, "next_status", note_thread(rules.next_status))
-    for replicas, is_other in ((2, False), (3, True)):
-        simulation = await simulation_at_rest(replicas=replicas)
-        threads.clear()
-        await simulation.reconcile()
-        assert [thread != threading.get_ident() for thread in threads] == [is_other, is_other]
-        assert simulation.owner.status.replicas == replicas

@@ -1,7 +1,5 @@
 """The running controller of replica sets, in virtual time, with stale caches and failing requests."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

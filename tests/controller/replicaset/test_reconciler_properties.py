@@ -4,8 +4,6 @@ A ledger is the test's record of the server and of the cache. The ledger does no
 ledger checks each write at the moment of the write.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from typing import Any

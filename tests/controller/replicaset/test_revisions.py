@@ -1,7 +1,5 @@
 """R17: a set keeps its templates as ControllerRevisions, and deletes unused ones."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any
@@ -157,15 +155,6 @@ def test_r17_scaling_and_an_earlier_template_create_no_revision():
     assert [action.resource for action in scaling.actions] == [VMIS] * 2
     owner, vmis = at_rest(1)
     assert plan(snapshot(owner, vmis, history=known)).actions == ()
-
-
-def test_r17_another_spelling_of_the_template_creates_no_revision():
-    owner = replicaset(spec=b'{"domain":{"devices":{},"resources":{"requests":{"memory":"1Gi"}}}}')
-    spelled = replicaset(
-        spec=b'{"domain":{"resources":{"requests":{"memory":"1024Mi"}},"devices":{}},"nodeSelector":{}}'
-    )
-    vmis = members(spelled, *[hash_of(spelled)] * 3)
-    assert plan(snapshot(spelled, vmis, history=history(revision(owner)))).actions == ()
 
 
 @pytest.mark.parametrize(
@@ -358,17 +347,6 @@ async def test_r17_a_new_process_with_a_stale_cache_finds_its_revision_under_the
     await made.reconcile()
     assert made.process.counts["create already_there"] == 1
     assert len(made.server.documents(CONTROLLER_REVISIONS)) == 1
-
-
-@pytest.mark.looptime
-async def test_r17_vmis_do_not_wait_for_a_revision_that_the_server_rejects():
-    made = simulation()
-    made.fail(FORBIDDEN, verb="create", resource=CONTROLLER_REVISIONS)
-    await made.reconcile()
-    assert len(made.active) == 2
-    assert made.owner.status is not None
-    assert "ReplicaFailure" not in made.conditions
-    assert "FailedCreate" in made.reasons
 
 
 @pytest.mark.looptime

@@ -126,13 +126,29 @@ def test_r14_a_rollout_deletes_at_most_one_burst():
     assert len(deletes(owner, *outdated(owner, 8), burst=3)) == 3
 
 
-def test_r14_a_waiting_rollout_gives_a_reason_and_is_requeued_at_its_deadline():
-    owner = rolling("maxUnavailable=1", replicas=2)
-    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
-    assert todo.actions == ()
+WAITS = {
+    "unready for a while": ([{"ready_for_s": 100}], 500),
+    "the VMI that is unready for longest decides": ([{"ready_for_s": 10}, {"ready_for_s": 590}], 10),
+    "a time in the future does not postpone the pass": ([{"ready_for_s": -9e6}], 600),
+    "before it runs, only its creation counts": (
+        [{"ready_for_s": 3, "age_s": 500, "phase": "Scheduling", "entered_s": {}}],
+        100,
+    ),
+    "a VMI that became ready is progress": (
+        [{"age_s": 900, "ready_for_s": 900}, {"ready": True, "ready_for_s": 100}],
+        500,
+    ),
+}
+
+
+@pytest.mark.parametrize(("states", "wait_s"), WAITS.values(), ids=WAITS)
+def test_r14_a_waiting_rollout_gives_a_reason_and_is_requeued_at_its_deadline(states, wait_s):
+    owner = rolling("maxUnavailable=1", replicas=len(states) + 1)
+    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(owner)}
+    new = [vmi(f"new-{n}", owner=owner, labels=labels, **{"ready": False, **each}) for n, each in enumerate(states)]
+    todo = plan(snapshot(owner, [*outdated(owner, 1), *new]))
+    assert (todo.actions, todo.notices, todo.requeue_after_s) == ((), (), wait_s)
     assert todo.held == "rollout: 1 outdated VMIs wait until more VMIs are ready"
-    assert todo.requeue_after_s == 500
-    assert todo.notices == ()
 
 
 @pytest.mark.parametrize(("deadline", "waits_s"), [(None, 600), ("60", 60)])
@@ -159,27 +175,6 @@ def test_r7_r14_a_rollout_and_a_cleanup_share_the_burst():
     assert deletes(owner, *outdated(owner, 4), *failed, burst=3) == ["failed-0", "failed-1", "old-0"]
 
 
-def test_r14_the_vmi_that_is_unready_for_longest_sets_the_deadline():
-    owner = rolling("maxUnavailable=2", replicas=3)
-    waiting = updated(owner, 2, ready=False)
-    waiting[1] = vmi("new-1", owner=owner, labels=waiting[1].metadata.labels, ready=False, ready_for_s=590)
-    waiting[0] = vmi("new-0", owner=owner, labels=waiting[0].metadata.labels, ready=False, ready_for_s=10)
-    assert plan(snapshot(owner, [*outdated(owner, 1), *waiting])).requeue_after_s == 10
-
-
-def test_r14_a_time_in_the_future_does_not_postpone_the_next_pass():
-    owner = rolling("maxUnavailable=1", replicas=2)
-    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=-9e6)]))
-    assert todo.requeue_after_s == 600
-
-
-def test_r14_a_malformed_deadline_counts_as_the_default_and_is_reported():
-    owner = rolling("maxUnavailable=1", replicas=2, deadline="soon")
-    todo = plan(snapshot(owner, [*outdated(owner, 1), *updated(owner, 1, ready=False, ready_for_s=100)]))
-    assert todo.requeue_after_s == 500
-    assert [n.reason for n in todo.notices] == ["InvalidAnnotation"]
-
-
 def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_young():
     owner = rolling("maxUnavailable=1", replicas=2)
     record = {EARLY_FAILURES: annotation_of(3, seconds_ago(601), seconds_ago(2))}
@@ -190,20 +185,6 @@ def test_r14_a_template_whose_vmis_are_replaced_stalls_although_each_vmi_is_youn
     waiting = plan(snapshot(owner, [*outdated(owner, 1), *failed]))
     assert sorted(notice.reason for notice in waiting.notices) == ["BackOff", "RolloutStalled"]
     assert waiting.actions == ()
-
-
-def test_r14_before_it_runs_a_vmi_is_unready_since_its_creation_whatever_its_condition_says():
-    owner = rolling("maxUnavailable=1", replicas=2)
-    pending = updated(owner, 1, ready=False, ready_for_s=3, age_s=500, phase="Scheduling", entered_s={})
-    assert plan(snapshot(owner, [*outdated(owner, 1), *pending])).requeue_after_s == 100
-
-
-def test_r14_a_vmi_that_became_ready_is_progress():
-    owner = rolling("maxUnavailable=1", replicas=3)
-    slow, fresh = updated(owner, 2, ready=False, age_s=900, ready_for_s=900)
-    fresh = vmi("new-1", owner=owner, labels=fresh.metadata.labels, ready_for_s=100)
-    todo = plan(snapshot(owner, [*outdated(owner, 1), slow, fresh]))
-    assert (todo.notices, todo.requeue_after_s) == ((), 500)
 
 
 def test_r14_a_vmi_that_replaces_an_early_failure_counts_as_ready_after_ten_minutes():

@@ -206,8 +206,3 @@ def test_r6_a_malformed_cost_counts_as_zero_and_is_reported_once_for_each_value(
     assert notice.message.startswith("VMI odd: ")
     assert "odd" not in notice.once
     assert '"cheap"' in notice.message
-
-
-def test_a_large_set_with_the_right_count_gets_no_actions():
-    owner = replicaset(replicas=300)
-    assert plan(snapshot(owner, members(owner, 300))).actions == ()

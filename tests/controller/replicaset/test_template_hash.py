@@ -1,7 +1,5 @@
 """R14: a release of vmherd never changes the template hash of a stored set, because all its VMIs would be outdated."""
 
-from __future__ import annotations
-
 import json
 from hashlib import sha256
 from importlib.resources import files

@@ -1,7 +1,5 @@
 """VMIs with equal traits are in one group, and a decision asks one VMI of each group."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import permutations, product
 from typing import Any

@@ -65,18 +65,18 @@ def test_r4a_without_the_annotation_no_unready_vmi_is_replaced():
     assert plan(snapshot(replicaset(replicas=1), [unready(running_s=90000)])).actions == ()
 
 
-def test_r4a_before_the_time_nothing_happens_and_the_pass_is_repeated_then():
-    todo = planned(unready(running_s=100))
-    assert todo.actions == ()
-    assert todo.requeue_after_s == 200
+WAITS = {
+    "it started": ({"running_s": 100}, 200),
+    "the time before the phase Running does not count": ({"running_s": 100, "age_s": 9000, "ready_for_s": 9000}, 200),
+    "it was ready until just now": ({"running_s": 9000, "ready_for_s": 3}, 297),
+    "it is a replacement": ({"running_s": 305, "before": 1}, 5),
+}
 
 
-def test_r4a_the_time_before_the_phase_running_does_not_count():
-    assert planned(unready(running_s=100, age_s=9000, ready_for_s=9000)).actions == ()
-
-
-def test_r4a_a_vmi_that_was_ready_until_just_now_is_not_replaced():
-    assert planned(unready(running_s=9000, ready_for_s=3)).requeue_after_s == 297
+@pytest.mark.parametrize(("changes", "wait_s"), WAITS.values(), ids=WAITS)
+def test_r4a_before_the_time_nothing_happens_and_the_pass_is_repeated_then(changes, wait_s):
+    todo = planned(unready(**changes))
+    assert (todo.actions, todo.requeue_after_s) == ((), wait_s)
 
 
 NOT_REPLACED = {
@@ -94,7 +94,6 @@ def test_r4a_these_vmis_are_not_replaced(changes):
 
 
 def test_r4a_a_replacement_that_is_not_ready_either_is_replaced_later():
-    assert planned(unready(before=1, running_s=305)).requeue_after_s == 5
     assert histories(planned(unready(before=1, running_s=311))) == [2]
 
 

@@ -1,7 +1,5 @@
 """Disks with owners, VMs with templates, and another client that writes between two requests of the executor."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

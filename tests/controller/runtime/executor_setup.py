@@ -1,6 +1,4 @@
-"""An executor on the fake API server, builders of its actions, and error answers of the server."""
-
-from __future__ import annotations
+"""An executor on the fake API server, and builders of its actions."""
 
 import asyncio
 from collections import Counter
@@ -14,37 +12,19 @@ from controller.runtime.execute.deletes import NO_JUDGE, Judge
 from controller.runtime.execute.executor import Executor
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations
-from informers.errors import ApiError, TransportError
+from informers.errors import ApiError
 from informers.meta import ObjectKey
 from informers.objects import PatchType
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
-from tests.fakes.requests import Fault, Garbled, Lost, Request, refusal
+from tests.fakes.requests import Fault, Request
 
 OWNER = ObjectKey("default", "web")
 OWNER_UID = "uid-of-the-set"
 
-UNREACHABLE = TransportError("cannot connect: Connection refused", sent=False)
-QUOTA_FULL = refusal(403, "Forbidden", "exceeded quota: few")
-INVALID = refusal(422, "Invalid", "spec.domain: Required value")
-BUSY = refusal(429, "TooManyRequests", "too many requests", retry_after_s=7)
-MODIFIED = refusal(409, "Conflict", "the object has been modified; please apply your changes to the latest version")
-GONE = refusal(404, "NotFound", "not found")
-# The two answers to a delete for another UID: from before storage, and from storage.
-ANOTHER = refusal(
-    409,
-    "Conflict",
-    'Operation cannot be fulfilled on VirtualMachineInstance.kubevirt.io "vm": the UID in the precondition (a) does not'
-    " match the UID in record (b). The object might have been deleted and then recreated",
-)
-ANOTHER_IN_STORAGE = refusal(
-    409,
-    "Conflict",
-    'Operation cannot be fulfilled on virtualmachineinstances.kubevirt.io "vm": StorageError: invalid object, Code: 4, '
-    "Key: /kubevirt.io/vm, ResourceVersion: 0, AdditionalErrorMsg: Precondition failed: UID in precondition: a, UID in "
-    "object meta: ",
-)
-IN_DOUBT = [Lost.BEFORE, Lost.AFTER, Garbled(), *(refusal(code, "", "no luck") for code in (500, 502, 503, 504))]
+
+def loop_time() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def key(name: str) -> ObjectKey:
@@ -95,10 +75,9 @@ class ExecutorSetup:
     def __init__(self) -> None:
         self.server = FakeApiServer()
         self.cache = LaggingCache(self.server, VMIS)
-        clock = asyncio.get_running_loop().time
         self.check = CacheCheck(self.server)
         self.expectations = Expectations(
-            {VMIS: self.cache.store}, now=clock, gave_up=lambda: None, doubt=self.check.doubt
+            {VMIS: self.cache.store}, now=loop_time, gave_up=lambda: None, doubt=self.check.doubt
         )
         self.tally = Counts()
         self.executor = self.new_executor()

@@ -1,7 +1,5 @@
 """Expectations with their stores, and builders of outcomes."""
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from controller.kubevirt.resources import VMIS

@@ -1,13 +1,11 @@
 """The cache check finds a cached object that contradicts the API server, and requests a new list."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-import msgspec
 import pytest
+from msgspec.structs import replace
 from structlog.testing import capture_logs
 
 from controller.kubevirt.resources import VMIS
@@ -16,20 +14,8 @@ from controller.runtime.settle.cache_check import DOUBT_S, PERIOD_S, READS, RELI
 from controller.runtime.settle.expectations import LATE_S
 from informers.objects import PatchType
 from informers.store import StoreView
-from tests.controller.runtime.executor_setup import (
-    GONE,
-    INVALID,
-    OWNER,
-    QUOTA_FULL,
-    UNREACHABLE,
-    ExecutorSetup,
-    create,
-    delete,
-    document,
-    key,
-    kinds,
-    patch,
-)
+from tests.controller.runtime.executor_setup import OWNER, ExecutorSetup, create, delete, document, key, kinds, patch
+from tests.controller.runtime.refusals import GONE, INVALID, QUOTA_FULL, UNREACHABLE
 
 pytestmark = pytest.mark.looptime
 
@@ -70,8 +56,7 @@ async def checking(setup: ExecutorSetup) -> AsyncIterator[Informer]:
         task.cancel()
 
 
-async def test_an_object_whose_added_event_was_lost_is_in_the_cache_after_its_create_was_refused():
-    setup = ExecutorSetup()
+async def test_an_object_whose_added_event_was_lost_is_in_the_cache_after_its_create_was_refused(setup):
     async with checking(setup) as informer:
         setup.server.put(VMIS, document("vm"))
         setup.cache.lose_event()
@@ -83,8 +68,7 @@ async def test_an_object_whose_added_event_was_lost_is_in_the_cache_after_its_cr
 
 
 @pytest.mark.parametrize("action", [delete(uid="uid-of-vm"), patch()])
-async def test_an_object_whose_deleted_event_was_lost_leaves_the_cache_after_an_answer_404(action):
-    setup = ExecutorSetup()
+async def test_an_object_whose_deleted_event_was_lost_leaves_the_cache_after_an_answer_404(setup, action):
     setup.add("vm")
     async with checking(setup) as informer:
         setup.server.remove(VMIS, key("vm"))
@@ -95,35 +79,25 @@ async def test_an_object_whose_deleted_event_was_lost_leaves_the_cache_after_an_
         assert setup.cache.store.get(key("vm")) is None
 
 
-async def test_an_object_whose_modified_event_was_lost_is_up_to_date_after_a_conflict():
-    setup = ExecutorSetup()
+@pytest.mark.parametrize("type_", [PatchType.MERGE, PatchType.JSON])
+async def test_an_object_whose_modified_event_was_lost_is_up_to_date_after_a_refused_patch(setup, type_: PatchType):
+    """A merge patch of an old version is a conflict. A failed test of a JSON patch is invalid."""
     setup.add("vm")
     stale = setup.cache.store.get(key("vm")).metadata.resource_version
     async with checking(setup) as informer:
         setup.server.change(VMIS, key("vm"), {"metadata": {"labels": {"a": "b"}}})
         setup.cache.lose_event()
-        outdated = patch(resourceVersion=stale, labels={"c": "d"})
-        assert kinds([await setup.outcome_of(outdated)]) == ["Rejected"]
+        action = patch(resourceVersion=stale, labels={"c": "d"})
+        if type_ is PatchType.JSON:
+            setup.fail(INVALID, verb="patch")
+            action = replace(action, type=type_, body=b"[]")
+        assert kinds([await setup.outcome_of(action)]) == ["Rejected"]
         await asyncio.sleep(CHECKED_S)
         assert len(informer.lists) == 1
         assert setup.cache.store.get(key("vm")).metadata.labels == {"a": "b"}
 
 
-async def test_a_failed_test_of_a_json_patch_is_a_doubt():
-    setup = ExecutorSetup()
-    setup.add("vm")
-    async with checking(setup) as informer:
-        setup.server.change(VMIS, key("vm"), {"metadata": {"labels": {"a": "b"}}})
-        setup.cache.lose_event()
-        setup.fail(INVALID, verb="patch")
-        body = msgspec.json.encode([])
-        await setup.outcome_of(Patch(resource=VMIS, key=key("vm"), body=body, type=PatchType.JSON, why="test"))
-        await asyncio.sleep(CHECKED_S)
-        assert len(informer.lists) == 1
-
-
-async def test_a_delete_whose_event_was_lost_is_doubted_and_the_key_is_settled_after_the_list():
-    setup = ExecutorSetup()
+async def test_a_delete_whose_event_was_lost_is_doubted_and_the_key_is_settled_after_the_list(setup):
     uid = setup.add("vm")
     async with checking(setup) as informer:
         assert kinds([await setup.outcome_of(delete("vm", uid))]) == ["Done"]
@@ -135,8 +109,7 @@ async def test_a_delete_whose_event_was_lost_is_doubted_and_the_key_is_settled_a
         assert setup.settled
 
 
-async def test_a_late_event_is_no_contradiction_and_costs_no_request():
-    setup = ExecutorSetup()
+async def test_a_late_event_is_no_contradiction_and_costs_no_request(setup):
     setup.add("vm")
     async with checking(setup) as informer:
         setup.server.remove(VMIS, key("vm"))
@@ -149,9 +122,8 @@ async def test_a_late_event_is_no_contradiction_and_costs_no_request():
         assert len(setup.sent) == sent
 
 
-async def test_an_object_that_is_newer_than_the_cache_is_no_contradiction():
+async def test_an_object_that_is_newer_than_the_cache_is_no_contradiction(setup):
     """The watch may still deliver this change."""
-    setup = ExecutorSetup()
     async with checking(setup) as informer:
         setup.server.put(VMIS, document("vm"))
         assert kinds([await setup.outcome_of(create("vm"))]) == ["AlreadyThere"]
@@ -160,8 +132,7 @@ async def test_an_object_that_is_newer_than_the_cache_is_no_contradiction():
         assert informer.lists == []
 
 
-async def test_an_object_that_changes_during_the_check_is_no_contradiction():
-    setup = ExecutorSetup()
+async def test_an_object_that_changes_during_the_check_is_no_contradiction(setup):
     async with checking(setup) as informer:
         setup.server.put(VMIS, document("vm"))
         setup.cache.lose_event()
@@ -172,8 +143,7 @@ async def test_an_object_that_changes_during_the_check_is_no_contradiction():
 
 
 @pytest.mark.parametrize("refusal", [QUOTA_FULL, INVALID])
-async def test_a_create_that_the_server_refuses_is_no_doubt(refusal):
-    setup = ExecutorSetup()
+async def test_a_create_that_the_server_refuses_is_no_doubt(setup, refusal):
     async with checking(setup):
         setup.fail(refusal, verb="create")
         await setup.outcome_of(create("vm"))
@@ -182,8 +152,7 @@ async def test_a_create_that_the_server_refuses_is_no_doubt(refusal):
         assert len(setup.sent) == sent
 
 
-async def test_a_patch_that_a_webhook_refuses_all_the_time_causes_no_list():
-    setup = ExecutorSetup()
+async def test_a_patch_that_a_webhook_refuses_all_the_time_causes_no_list(setup):
     setup.add("vm")
     async with checking(setup) as informer:
         setup.fail(INVALID, verb="patch")
@@ -194,8 +163,7 @@ async def test_a_patch_that_a_webhook_refuses_all_the_time_causes_no_list():
         assert informer.lists == []
 
 
-async def test_a_read_that_fails_is_tried_again():
-    setup = ExecutorSetup()
+async def test_a_read_that_fails_is_tried_again(setup):
     async with checking(setup) as informer:
         setup.server.put(VMIS, document("vm"))
         setup.cache.lose_event()
@@ -208,9 +176,8 @@ async def test_a_read_that_fails_is_tried_again():
         assert len(informer.lists) == 1
 
 
-async def test_a_resource_is_listed_at_most_once_in_thirty_seconds():
+async def test_a_resource_is_listed_at_most_once_in_thirty_seconds(setup):
     """The server of this test contradicts itself: it has a VMI in its lists, but answers 404."""
-    setup = ExecutorSetup()
     setup.add("vm")
     async with checking(setup) as informer:
         setup.fail(GONE)
@@ -220,8 +187,7 @@ async def test_a_resource_is_listed_at_most_once_in_thirty_seconds():
         assert 2 <= len(informer.lists) <= 120 / RELIST_PAUSE_S
 
 
-async def test_one_check_reads_few_objects():
-    setup = ExecutorSetup()
+async def test_one_check_reads_few_objects(setup):
     async with checking(setup):
         for index in range(50):
             setup.check.doubt(VMIS, key(f"vm-{index}"))
@@ -229,8 +195,7 @@ async def test_one_check_reads_few_objects():
         assert len(setup.sent) == READS
 
 
-async def test_a_new_object_with_an_older_version_than_the_cache_proves_a_restore():
-    setup = ExecutorSetup()
+async def test_a_new_object_with_an_older_version_than_the_cache_proves_a_restore(setup):
     async with checking(setup) as informer:
         setup.cache.store.advance("1000")
         with capture_logs() as logs:
@@ -241,16 +206,14 @@ async def test_a_new_object_with_an_older_version_than_the_cache_proves_a_restor
         assert len(informer.lists) == 1
 
 
-async def test_creates_at_the_same_time_as_events_prove_no_restore():
-    setup = ExecutorSetup()
+async def test_creates_at_the_same_time_as_events_prove_no_restore(setup):
     async with checking(setup) as informer:
         setup.server.fault_for = lambda request: setup.add("other") and None
         assert kinds([await setup.outcome_of(create("vm"))]) == ["Done"]
         assert informer.lists == []
 
 
-async def test_without_informers_there_is_no_check():
-    setup = ExecutorSetup()
+async def test_without_informers_there_is_no_check(setup):
     setup.check.doubt(VMIS, OWNER)
     task = asyncio.create_task(setup.check.run(), name="check")
     await asyncio.sleep(60)

@@ -2,8 +2,6 @@
 reconciliation.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -12,7 +10,7 @@ from structlog.testing import capture_logs
 from controller.runtime.result import After, AwaitChange, Report, Retry
 from informers.errors import TooManyRequests
 from informers.meta import ObjectKey
-from tests.controller.runtime.workers import A, B, Script, working
+from tests.controller.runtime.workers import A, B, Script, pauses, reports, worked_on, working
 
 pytestmark = pytest.mark.looptime
 
@@ -30,40 +28,27 @@ async def test_an_exception_is_a_failure_of_its_key_and_is_retried_with_backoff(
         await asyncio.sleep(10)
     assert len(script.calls[A]) == 4
     assert len(script.calls[B]) == 1
-    first, *pauses = (later - earlier for earlier, later in zip(script.calls[A], script.calls[A][1:], strict=False))
-    assert first == pytest.approx(0.005)
-    assert pauses == pytest.approx([0.010, 0.020])
+    assert pauses(script, A) == pytest.approx([0.005, 0.010, 0.020])
     assert tally.panics == 3
     assert tally.results == {"error": 3, "success": 2}
     assert tally.busy == 0
 
 
-async def test_a_retry_waits_for_as_long_as_the_server_asked():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if call == 1:
-            raise TooManyRequests("later", code=429, retry_after_s=7.0)
-        return Report(AwaitChange())
-
-    script = Script(act)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(10)
-    first, second = script.calls[A]
-    assert second - first == pytest.approx(7.0)
+NO, WELL = Report(Retry("no")), Report(AwaitChange())
 
 
-async def test_a_key_with_a_requeue_is_reconciled_again_and_a_key_that_awaits_a_change_is_not():
-    async def act(key: ObjectKey, call: int) -> Report:
-        return Report(After(3.0) if key == A and call == 1 else AwaitChange())
-
-    script = Script(act)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        queue.add(B)
-        await asyncio.sleep(100)
-    first, second = script.calls[A]
-    assert second - first == pytest.approx(3.0)
-    assert len(script.calls[B]) == 1
+@pytest.mark.parametrize(
+    ("each", "expected"),
+    [
+        pytest.param([TooManyRequests("later", code=429, retry_after_s=7.0), WELL], [7.0], id="Retry-After"),
+        pytest.param([Report(After(3.0)), WELL], [3.0], id="requeue"),
+        pytest.param([WELL], [], id="await a change"),
+    ],
+)
+async def test_the_result_decides_when_the_key_is_reconciled_again(
+    each: list[Report | Exception], expected: list[float]
+):
+    assert pauses(await worked_on(reports(*each), A, for_s=100), A) == pytest.approx(expected)
 
 
 async def test_a_key_that_is_queued_during_its_pass_is_reconciled_again_after_that_pass():
@@ -82,25 +67,18 @@ async def test_a_key_that_is_queued_during_its_pass_is_reconciled_again_after_th
 
 
 async def test_a_success_resets_the_backoff():
-    async def act(key: ObjectKey, call: int) -> Report:
-        return Report(AwaitChange()) if call == 4 else Report(Retry("no"))
-
-    script = Script(act)
+    script = Script(reports(NO, NO, NO, WELL, NO))
     async with working(script) as (queue, _):
         queue.add(A)
         await asyncio.sleep(1)
         queue.add(A)
         await asyncio.sleep(0.012)
-    last = script.calls[A][5] - script.calls[A][4]
-    assert last == pytest.approx(0.005)
+    assert pauses(script, A)[4] == pytest.approx(0.005)
 
 
 async def test_a_lost_race_is_retried_with_backoff_and_does_not_count_as_an_error():
-    async def act(key: ObjectKey, call: int) -> Report:
-        lost = Report(Retry("the object has been modified", lost_race=True), {"conflict": "modified"})
-        return lost if call < 3 else Report(AwaitChange())
-
-    script = Script(act)
+    lost = Report(Retry("the object has been modified", lost_race=True), {"conflict": "modified"})
+    script = Script(reports(lost, lost, WELL))
     with capture_logs() as lines:
         async with working(script) as (queue, tally):
             queue.add(A)
@@ -111,30 +89,18 @@ async def test_a_lost_race_is_retried_with_backoff_and_does_not_count_as_an_erro
 
 
 async def test_a_failed_pass_is_a_warning_with_its_failure():
-    async def act(key: ObjectKey, call: int) -> Report:
-        return Report(Retry("exceeded quota"), {"failure": "exceeded quota"}) if call == 1 else Report(AwaitChange())
-
-    script = Script(act)
     with capture_logs() as lines:
-        async with working(script) as (queue, _):
-            queue.add(A)
-            await asyncio.sleep(10)
+        failed = Report(Retry("exceeded quota"), {"failure": "exceeded quota"})
+        await worked_on(reports(failed, WELL), A, for_s=10)
     first, second = lines
     assert (first["log_level"], first["failure"], first["result"]) == ("warning", "exceeded quota", "error")
     assert second["log_level"] == "debug"
 
 
 async def test_a_failed_pass_with_a_requeue_time_does_not_wait_for_a_longer_backoff():
-    async def act(key: ObjectKey, call: int) -> Report:
-        return Report(Retry("exceeded quota", also_after_s=3.0))
-
-    script = Script(act)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(100)
-    pauses = [later - earlier for earlier, later in zip(script.calls[A], script.calls[A][1:], strict=False)]
-    assert max(pauses) == pytest.approx(3.0)
-    assert pauses[0] == pytest.approx(0.005), "a shorter backoff stays"
+    script = await worked_on(reports(Report(Retry("exceeded quota", also_after_s=3.0))), A, for_s=100)
+    assert max(pauses(script, A)) == pytest.approx(3.0)
+    assert pauses(script, A)[0] == pytest.approx(0.005), "a shorter backoff stays"
 
 
 async def test_a_shutdown_finishes_the_running_passes_and_starts_no_more():

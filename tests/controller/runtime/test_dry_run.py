@@ -1,7 +1,5 @@
 """A dry run logs the actions of a plan once, counts them once, and never carries them out."""
 
-from __future__ import annotations
-
 from collections import Counter
 from itertools import count
 from typing import Any
@@ -13,6 +11,7 @@ from msgspec.structs import replace
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
+from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.status import next_status
@@ -34,7 +33,7 @@ class Lookout:
         self.vmis: Store[Any] = Store(indexes=VMI_INDEXES)
         self.versions = count(2)
         self.counted: Counter[tuple[str, str, str]] = Counter()
-        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, burst=250)
+        rules = ReplicaSetRules(self.sets, self.vmis, REPLICASETS, VMIS, VMIRosters(self.vmis), burst=250)
         self.onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=self)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
@@ -114,7 +113,7 @@ async def test_a_plan_that_waits_for_time_is_made_again_at_a_slow_rate(lookout, 
             return Plan(requeue_after_s=wish_s)
 
     lookout.show(replicaset())
-    rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, burst=250)
+    rules = Waiting(lookout.sets, lookout.vmis, REPLICASETS, VMIS, VMIRosters(lookout.vmis), burst=250)
     onlooker = DryRunReconciler(REPLICA_SETS, rules, now=lambda: NOW, instruments=lookout)
     assert (await onlooker.reconcile(ObjectKey("default", "testreplicaset"))).result == pause
 

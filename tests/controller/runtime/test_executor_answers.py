@@ -1,13 +1,12 @@
 """The outcome of a write for each answer of the server."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
 from informers.errors import AlreadyExists, ApiError
-from tests.controller.runtime.executor_setup import (
+from tests.controller.runtime.executor_setup import ExecutorSetup, create, delete, key, kinds, patch
+from tests.controller.runtime.refusals import (
     ANOTHER,
     ANOTHER_IN_STORAGE,
     BUSY,
@@ -17,12 +16,6 @@ from tests.controller.runtime.executor_setup import (
     MODIFIED,
     QUOTA_FULL,
     UNREACHABLE,
-    ExecutorSetup,
-    create,
-    delete,
-    key,
-    kinds,
-    patch,
 )
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
@@ -32,8 +25,7 @@ pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize("fault", [QUOTA_FULL, INVALID, BUSY, GONE, MODIFIED, UNREACHABLE])
-async def test_r10_a_rejected_create_has_the_message_of_the_server(fault: ApiError):
-    setup = ExecutorSetup()
+async def test_r10_a_rejected_create_has_the_message_of_the_server(setup, fault: ApiError):
     setup.fail(fault)
     assert await setup.outcome_of(create()) == Rejected(create(), fault)
     assert setup.settled, "nothing was written, so nothing is awaited"
@@ -41,8 +33,7 @@ async def test_r10_a_rejected_create_has_the_message_of_the_server(fault: ApiErr
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
 @pytest.mark.parametrize("verb", ["create", "delete", "patch"])
-async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(verb: str, fault: Fault):
-    setup = ExecutorSetup()
+async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(setup, verb: str, fault: Fault):
     uid = setup.add("vm")
     action = {"create": create("new"), "delete": delete("vm", uid), "patch": patch(labels={"a": "b"})}[verb]
     setup.fail(fault)
@@ -51,8 +42,7 @@ async def test_r9_a_write_with_an_inconclusive_answer_is_unknown(verb: str, faul
     assert not setup.settled
 
 
-async def test_a_create_in_a_terminating_namespace_is_rejected_finally():
-    setup = ExecutorSetup()
+async def test_a_create_in_a_terminating_namespace_is_rejected_finally(setup):
     setup.server.terminating.add("default")
     outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
@@ -60,16 +50,14 @@ async def test_a_create_in_a_terminating_namespace_is_rejected_finally():
 
 
 @pytest.mark.parametrize("fault", [GONE, ANOTHER, ANOTHER_IN_STORAGE])
-async def test_r10_a_delete_of_an_object_that_does_not_exist_is_missing(fault: Fault):
-    setup = ExecutorSetup()
+async def test_r10_a_delete_of_an_object_that_does_not_exist_is_missing(setup, fault: Fault):
     uid = setup.add("vm")
     setup.fail(fault)
     assert await setup.outcome_of(delete("vm", uid)) == Missing(delete("vm", uid))
     assert not setup.settled, "the cache still shows it"
 
 
-async def test_r6_a_delete_does_not_change_another_object_of_the_same_name():
-    setup = ExecutorSetup()
+async def test_r6_a_delete_does_not_change_another_object_of_the_same_name(setup):
     setup.add("vm")
     assert await setup.outcome_of(delete("vm", "of-the-one-before")) == Missing(delete("vm", "of-the-one-before"))
     assert setup.names == ["vm"]
@@ -78,8 +66,7 @@ async def test_r6_a_delete_does_not_change_another_object_of_the_same_name():
 
 @pytest.mark.parametrize("fault", [MODIFIED, INVALID, BUSY, UNREACHABLE])
 @pytest.mark.parametrize("action", [delete(), patch()], ids=["delete", "patch"])
-async def test_other_errors_of_the_server_are_rejections(action: Action, fault: ApiError):
-    setup = ExecutorSetup()
+async def test_other_errors_of_the_server_are_rejections(setup, action: Action, fault: ApiError):
     setup.fail(fault)
     assert await setup.outcome_of(action) == Rejected(action, fault)
 
@@ -88,24 +75,21 @@ async def test_a_patch_of_an_object_that_does_not_exist_is_missing():
     assert await ExecutorSetup().outcome_of(patch()) == Missing(patch())
 
 
-async def test_r9_a_patch_of_an_older_version_is_rejected_and_changes_nothing():
-    setup = ExecutorSetup()
+async def test_r9_a_patch_of_an_older_version_is_rejected_and_changes_nothing(setup):
     setup.add("vm")
     outcome = await setup.outcome_of(patch(resourceVersion="1", labels={"a": "b"}))
     assert kinds([outcome]) == ["Rejected"]
     assert setup.server.objects(VMIS)[0].metadata.labels is None
 
 
-async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one():
-    setup = ExecutorSetup()
+async def test_r5_a_repeated_create_finds_its_object_and_makes_no_second_one(setup):
     setup.add("vm")
     assert await setup.outcome_of(create()) == AlreadyThere(create(), str(setup.server.version))
     assert setup.names == ["vm"]
 
 
-async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted():
+async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted(setup):
     """The cache does not show the object yet. The key stays unsettled until the cache shows the object."""
-    setup = ExecutorSetup()
     setup.add("vm", finalizers=["some/finalizer"])
     setup.server.remove(VMIS, key("vm"))
     assert kinds([await setup.outcome_of(create())]) == ["AlreadyThere"]
@@ -114,16 +98,14 @@ async def test_r5_a_repeated_create_finds_its_object_even_if_it_is_being_deleted
     assert setup.settled
 
 
-async def test_a_create_is_rejected_if_another_owner_has_the_name():
-    setup = ExecutorSetup()
+async def test_a_create_is_rejected_if_another_owner_has_the_name(setup):
     setup.add("vm", owner_uid="somebody-else")
     outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert isinstance(outcome.error, AlreadyExists)
 
 
-async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again():
-    setup = ExecutorSetup()
+async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again(setup):
     setup.server.fault_for = lambda request: (
         refusal(409, "AlreadyExists", "exists") if request.verb == "create" else None
     )
@@ -134,8 +116,7 @@ async def test_a_create_is_rejected_if_the_name_was_taken_and_is_free_again():
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
-async def test_r9_a_create_is_unknown_if_the_owner_of_the_taken_name_cannot_be_read(fault: Fault):
-    setup = ExecutorSetup()
+async def test_r9_a_create_is_unknown_if_the_owner_of_the_taken_name_cannot_be_read(setup, fault: Fault):
     setup.add("vm")
     setup.fail(fault, verb="get")
     setup.cache = LaggingCache(FakeApiServer(), VMIS)

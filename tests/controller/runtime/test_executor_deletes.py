@@ -1,7 +1,5 @@
 """Delete requests for members: an object that has left its owner is not deleted (G3)."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -13,18 +11,8 @@ from controller.runtime.execute.successors import is_freed_by_delete
 from informers.errors import ApiError, Conflict
 from informers.objects import read_meta
 from tests.controller.runtime.executor_changes import FINALIZER, meddle, reference, when
-from tests.controller.runtime.executor_setup import (
-    BUSY,
-    INVALID,
-    MODIFIED,
-    OWNER_UID,
-    QUOTA_FULL,
-    UNREACHABLE,
-    ExecutorSetup,
-    document,
-    key,
-    kinds,
-)
+from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
+from tests.controller.runtime.refusals import BUSY, INVALID, MODIFIED, QUOTA_FULL, UNREACHABLE
 from tests.fakes.requests import Request, refusal
 
 pytestmark = pytest.mark.looptime

@@ -1,7 +1,5 @@
 """Preserved disks: the ownerReference is removed from each disk before the VM is deleted (P10)."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -24,40 +22,29 @@ from tests.controller.runtime.executor_changes import (
     reference,
     when,
 )
-from tests.controller.runtime.executor_setup import (
-    BUSY,
-    IN_DOUBT,
-    INVALID,
-    MODIFIED,
-    UNREACHABLE,
-    ExecutorSetup,
-    key,
-    kinds,
-)
+from tests.controller.runtime.executor_setup import ExecutorSetup, key, kinds
+from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, MODIFIED, UNREACHABLE
 from tests.fakes.requests import Fault, Request
 
 pytestmark = pytest.mark.looptime
 
 
 @pytest.mark.parametrize("place", range(len(OTHERS) + 1))
-async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(place: int):
-    setup = ExecutorSetup()
+async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(setup, place: int):
     put_disk(setup, *OTHERS[:place], OWN, *OTHERS[place:])
     outcome = await setup.outcome_of(disown())
     assert outcome == Done(disown(), str(setup.server.version))
     assert owners_of(setup) == OTHERS
 
 
-async def test_p10_a_disk_without_remaining_owners_has_an_empty_list():
-    setup = ExecutorSetup()
+async def test_p10_a_disk_without_remaining_owners_has_an_empty_list(setup):
     put_disk(setup, OWN)
     await setup.outcome_of(disown())
     assert owners_of(setup) == []
 
 
 @pytest.mark.parametrize("owners", [[], OTHERS])
-async def test_p10_a_disk_of_another_owner_is_not_changed(owners: list[dict[str, object]]):
-    setup = ExecutorSetup()
+async def test_p10_a_disk_of_another_owner_is_not_changed(setup, owners: list[dict[str, object]]):
     put_disk(setup, *owners)
     assert await setup.outcome_of(disown()) == Done(disown())
     assert setup.sent == ["get disk"]
@@ -68,16 +55,14 @@ async def test_p10_a_disk_that_does_not_exist_is_missing():
     assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
 
 
-async def test_p10_a_disk_that_is_deleted_before_the_patch_is_missing():
-    setup = ExecutorSetup()
+async def test_p10_a_disk_that_is_deleted_before_the_patch_is_missing(setup):
     put_disk(setup, OWN)
     setup.server.fault_for = when("patch", lambda: setup.server.remove(DATA_VOLUMES, key("disk")))
     assert await setup.outcome_of(disown()) == Missing(disown())
 
 
 @pytest.mark.parametrize("times", range(1, ATTEMPTS))
-async def test_p10_after_a_conflict_the_disk_is_read_again(times: int):
-    setup = ExecutorSetup()
+async def test_p10_after_a_conflict_the_disk_is_read_again(setup, times: int):
     put_disk(setup, OWN, *OTHERS)
     setup.server.fault_for = when("patch", meddle(setup, DATA_VOLUMES, "disk"), times=times)
     assert kinds([await setup.outcome_of(disown())]) == ["Done"]
@@ -85,8 +70,7 @@ async def test_p10_after_a_conflict_the_disk_is_read_again(times: int):
     assert setup.sent == ["get disk", "patch disk"] * (times + 1)
 
 
-async def test_p10_an_owner_that_is_added_before_the_patch_stays():
-    setup = ExecutorSetup()
+async def test_p10_an_owner_that_is_added_before_the_patch_stays(setup):
     put_disk(setup, OWN)
     change = {"metadata": {"ownerReferences": [*OTHERS, OWN]}}
     setup.server.fault_for = when("patch", lambda: setup.server.change(DATA_VOLUMES, key("disk"), change))
@@ -94,8 +78,7 @@ async def test_p10_an_owner_that_is_added_before_the_patch_stays():
     assert owners_of(setup) == OTHERS
 
 
-async def test_p10_another_disk_of_the_same_name_keeps_its_owners():
-    setup = ExecutorSetup()
+async def test_p10_another_disk_of_the_same_name_keeps_its_owners(setup):
     put_disk(setup, OWN)
 
     def replace() -> None:
@@ -108,8 +91,7 @@ async def test_p10_another_disk_of_the_same_name_keeps_its_owners():
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
-async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated(fault: Fault):
-    setup = ExecutorSetup()
+async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated(setup, fault: Fault):
     put_disk(setup, OWN)
     setup.fail(fault, verb="patch")
     assert kinds([await setup.outcome_of(disown())]) == ["Unknown"]
@@ -148,8 +130,7 @@ def held(setup: ExecutorSetup) -> list[str]:
     return [vmi.metadata.name for vmi in setup.server.objects(VMIS) if FINALIZER in vmi.metadata.finalizers]
 
 
-async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released():
-    setup = ExecutorSetup()
+async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released(setup):
     outcomes = await setup.carry_out(*leaving(setup, "a", "b"))
     assert kinds(outcomes) == ["Done"] * 6
     assert held(setup) == []
@@ -162,9 +143,8 @@ async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released
 @pytest.mark.parametrize("fault", [INVALID, BUSY, MODIFIED, *IN_DOUBT])
 @pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS])
 async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_the_others_do_not(
-    fault: Fault, resource: Any
+    setup, fault: Fault, resource: Any
 ):
-    setup = ExecutorSetup()
     stages = leaving(setup, "a", "b", "c")
 
     def fault_for(request: Request) -> Fault | None:
@@ -177,8 +157,7 @@ async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_th
     assert held(setup) == ["b"]
 
 
-async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well():
-    setup = ExecutorSetup()
+async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well(setup):
     stages = leaving(setup, "a", "b")
     setup.fail(INVALID, name="first")
     first = Stage((disown("first"),))
@@ -188,8 +167,7 @@ async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well():
     assert held(setup) == ["a", "b"]
 
 
-async def test_p10_with_an_unreachable_server_no_vm_loses_its_finalizer_before_its_disks_are_released():
-    setup = ExecutorSetup()
+async def test_p10_with_an_unreachable_server_no_vm_loses_its_finalizer_before_its_disks_are_released(setup):
     stages = leaving(setup, *(f"vm-{number:02}" for number in range(40)))
     setup.fail(UNREACHABLE, verb="get")
     outcomes = await setup.carry_out(*stages)
@@ -197,8 +175,7 @@ async def test_p10_with_an_unreachable_server_no_vm_loses_its_finalizer_before_i
     assert len(held(setup)) == 40
 
 
-async def test_p10_disks_that_do_not_exist_block_no_vm():
-    setup = ExecutorSetup()
+async def test_p10_disks_that_do_not_exist_block_no_vm(setup):
     stages = leaving(setup, "a")
     for resource in (DATA_VOLUMES, PVCS):
         setup.server.remove(resource, key("disk-a"))
@@ -206,8 +183,7 @@ async def test_p10_disks_that_do_not_exist_block_no_vm():
     assert held(setup) == []
 
 
-async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_owner():
-    setup = ExecutorSetup()
+async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_owner(setup):
     uid = setup.add("a", finalizers=[FINALIZER])
     put_disk(setup, reference(uid))
     setup.fail(INVALID, name="disk")
@@ -215,8 +191,7 @@ async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_
     assert kinds(await setup.carry_out(*stages)) == ["Rejected", "Done"]
 
 
-async def test_p6_a_finalizer_is_not_removed_by_its_index_alone():
-    setup = ExecutorSetup()
+async def test_p6_a_finalizer_is_not_removed_by_its_index_alone(setup):
     setup.add("a", finalizers=["example.org/one", FINALIZER, "example.org/two"])
     patch = removal(setup, "a", owner_uid="")
     setup.server.change(VMIS, key("a"), {"metadata": {"finalizers": [FINALIZER, "example.org/two"]}})

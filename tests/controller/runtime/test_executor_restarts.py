@@ -1,7 +1,5 @@
 """The executor requests restarts through a subresource."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -57,16 +55,19 @@ class RestartSetup(ExecutorSetup):
         return sum(request.verb == "update" for request in self.server.requests)
 
 
-async def test_p13_a_restart_waits_until_the_cache_shows_the_request():
-    setup = RestartSetup()
+@pytest.fixture
+def setup() -> RestartSetup:
+    return RestartSetup()
+
+
+async def test_p13_a_restart_waits_until_the_cache_shows_the_request(setup):
     outcome = await setup.outcome_of(setup.restart())
     version = setup.server.document(VMS, key("vm"))["metadata"]["resourceVersion"]
     assert outcome == Done(setup.restart(), version)
     assert setup.sent == ["get vm", "update vm", "get vm"]
 
 
-async def test_p13_a_vmi_that_was_replaced_or_is_being_deleted_is_not_restarted():
-    setup = RestartSetup()
+async def test_p13_a_vmi_that_was_replaced_or_is_being_deleted_is_not_restarted(setup):
     assert kinds([await setup.outcome_of(setup.restart("another"))]) == ["Missing"]
     setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["x"]}})
     setup.server.remove(VMIS, key("vm"))
@@ -76,15 +77,13 @@ async def test_p13_a_vmi_that_was_replaced_or_is_being_deleted_is_not_restarted(
     assert setup.updates == 0
 
 
-async def test_p13_a_vmi_that_has_left_its_vm_is_not_restarted():
-    setup = RestartSetup()
+async def test_p13_a_vmi_that_has_left_its_vm_is_not_restarted(setup):
     setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": []}})
     assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
     assert setup.updates == 0
 
 
-async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_plan_decides():
-    setup = RestartSetup()
+async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_plan_decides(setup):
     assert kinds([await setup.outcome_of(setup.restart(member=True))]) == ["Done"]
     setup.server.change(VMS, key("vm"), {"metadata": {"ownerReferences": []}})
     outcome = await setup.outcome_of(setup.restart(member=True))
@@ -95,8 +94,7 @@ async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_pla
 
 
 @pytest.mark.parametrize("fault", [DOWN, ABSENT])
-async def test_p13_a_subresource_that_is_not_served_is_no_outage_and_is_asked_again_after_a_while(fault: Fault):
-    setup = RestartSetup()
+async def test_p13_a_subresource_that_is_not_served_is_no_outage_and_is_asked_again_after_a_while(setup, fault: Fault):
     setup.fail(fault, verb="update")
     outcome = await setup.outcome_of(setup.restart())
     assert isinstance(outcome, Unserved)
@@ -110,8 +108,7 @@ async def test_p13_a_subresource_that_is_not_served_is_no_outage_and_is_asked_ag
     assert kinds([await setup.outcome_of(setup.restart())]) == ["Done"]
 
 
-async def test_p13_a_vm_that_was_deleted_is_missing_and_the_subresource_counts_as_served():
-    setup = RestartSetup()
+async def test_p13_a_vm_that_was_deleted_is_missing_and_the_subresource_counts_as_served(setup):
     setup.server.remove(VMS, key("vm"))
     setup.fail(ABSENT, verb="update")
     assert kinds([await setup.outcome_of(setup.restart())]) == ["Missing"]
@@ -120,8 +117,7 @@ async def test_p13_a_vm_that_was_deleted_is_missing_and_the_subresource_counts_a
 
 
 @pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER, UNDERWAY])
-async def test_r9_a_restart_whose_answer_was_lost_waits_until_the_cache_shows_the_vm(fault: Fault):
-    setup = RestartSetup()
+async def test_r9_a_restart_whose_answer_was_lost_waits_until_the_cache_shows_the_vm(setup, fault: Fault):
     setup.fail(fault, verb="update")
     outcome = await setup.outcome_of(setup.restart())
     assert isinstance(outcome, Unknown)
@@ -131,8 +127,7 @@ async def test_r9_a_restart_whose_answer_was_lost_waits_until_the_cache_shows_th
     assert setup.unresolved == ()
 
 
-async def test_r9_a_restart_is_unknown_if_the_vm_cannot_be_read_afterwards():
-    setup = RestartSetup()
+async def test_r9_a_restart_is_unknown_if_the_vm_cannot_be_read_afterwards(setup):
     reads = 0
 
     def fail_the_second_read(request: Request) -> Fault | None:
@@ -145,8 +140,7 @@ async def test_r9_a_restart_is_unknown_if_the_vm_cannot_be_read_afterwards():
     assert setup.updates == 1
 
 
-async def test_p13_a_restart_is_rejected_if_the_vmi_cannot_be_read():
-    setup = RestartSetup()
+async def test_p13_a_restart_is_rejected_if_the_vmi_cannot_be_read(setup):
     setup.fail(Lost.BEFORE, verb="get")
     outcome = await setup.outcome_of(setup.restart())
     assert kinds([outcome]) == ["Rejected"]

@@ -1,7 +1,5 @@
 """A name is used again only after the disks of the earlier VM are gone or have no owner (P3, P10)."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 
@@ -13,7 +11,8 @@ from controller.runtime.actions import Create, Done, Plan, Postponed, Rejected
 from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, After, Retry, postponed_s, result_of
 from tests.controller.runtime.executor_changes import put_disk
-from tests.controller.runtime.executor_setup import GONE, OWNER_UID, ExecutorSetup, document, key
+from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
+from tests.controller.runtime.refusals import GONE
 from tests.fakes.requests import Fault, Garbled, Lost, refusal
 
 pytestmark = pytest.mark.looptime
@@ -30,8 +29,7 @@ def create(name: str = "vm-0", *disks: str) -> Create:
     )
 
 
-async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_disk():
-    setup = ExecutorSetup()
+async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_disk(setup):
     put_disk(setup, OLD_VM)
     action = create("vm-0", "gone", "disk")
     outcome = await setup.outcome_of(action)
@@ -45,8 +43,7 @@ async def test_p3_a_create_waits_while_an_earlier_vm_of_the_same_name_owns_a_dis
     assert isinstance(await setup.outcome_of(action), Done)
 
 
-async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_data_volume():
-    setup = ExecutorSetup()
+async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_data_volume(setup):
     owner = {**OLD_VM, "controller": False}
     claim = {"metadata": {"name": "disk", "namespace": "default", "ownerReferences": [owner]}}
     setup.server.put(PVCS, claim)
@@ -56,28 +53,24 @@ async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_d
     assert isinstance(await setup.outcome_of(action), Done)
 
 
-async def test_p10_a_preserved_disk_is_reused():
-    setup = ExecutorSetup()
+async def test_p10_a_preserved_disk_is_reused(setup):
     put_disk(setup)
     assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
 
 
-async def test_p3_a_create_does_not_wait_for_a_disk_of_an_owner_of_another_kind():
-    setup = ExecutorSetup()
+async def test_p3_a_create_does_not_wait_for_a_disk_of_an_owner_of_another_kind(setup):
     put_disk(setup, {**OLD_VM, "kind": "Other"})
     assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
 
 
-async def test_p21_a_disk_of_another_vm_is_never_reused():
-    setup = ExecutorSetup()
+async def test_p21_a_disk_of_another_vm_is_never_reused(setup):
     put_disk(setup, {**OLD_VM, "name": "other-3"})
     outcome = await setup.outcome_of(create("vm-0", "disk"))
     assert isinstance(outcome, Postponed)
     assert outcome.reason.startswith("the disk disk belongs to other-3")
 
 
-async def test_p22_a_postponed_create_knows_how_long_it_has_waited():
-    setup = ExecutorSetup()
+async def test_p22_a_postponed_create_knows_how_long_it_has_waited(setup):
     put_disk(setup, OLD_VM)
     waits = []
     for _ in range(3):
@@ -88,23 +81,20 @@ async def test_p22_a_postponed_create_knows_how_long_it_has_waited():
     assert waits == [0, 20, 40]
 
 
-async def test_p3_a_create_waits_for_a_disk_that_is_being_deleted():
-    setup = ExecutorSetup()
+async def test_p3_a_create_waits_for_a_disk_that_is_being_deleted(setup):
     setup.server.put(DATA_VOLUMES, {"metadata": {"name": "disk", "namespace": "default", "finalizers": ["cdi"]}})
     await setup.server.delete(DATA_VOLUMES, key("disk"))
     assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Postponed)
 
 
-async def test_p3_a_postponed_create_does_not_delay_other_creates():
-    setup = ExecutorSetup()
+async def test_p3_a_postponed_create_does_not_delay_other_creates(setup):
     put_disk(setup, OLD_VM)
     actions = (create("vm-0", "disk"), *(create(f"vm-{number}") for number in range(1, 5)))
     outcomes = await setup.carry_out(actions, [create("vm-9")])
     assert [type(outcome) for outcome in outcomes] == [Postponed, *[Done] * 5]
 
 
-async def test_p4_a_create_without_disks_needs_no_extra_request():
-    setup = ExecutorSetup()
+async def test_p4_a_create_without_disks_needs_no_extra_request(setup):
     await setup.outcome_of(create())
     assert [request.verb for request in setup.server.requests] == ["create"]
 
@@ -123,16 +113,14 @@ ONE_BY_ONE: Counter[tuple[str, str]] = Counter({("get", "datavolumes"): 1, ("get
 ONE_LIST: Counter[tuple[str, str]] = Counter({("list", "datavolumes"): 1, ("list", "persistentvolumeclaims"): 1})
 
 
-async def test_p3_a_burst_asks_for_its_disks_with_one_list_of_each_kind():
-    setup = ExecutorSetup()
+async def test_p3_a_burst_asks_for_its_disks_with_one_list_of_each_kind(setup):
     outcomes = await setup.carry_out(burst(100))
     assert {type(outcome) for outcome in outcomes} == {Done}
     assert reads(setup) == ONE_BY_ONE + ONE_LIST
     assert len(setup.server.requests) == 104
 
 
-async def test_p3_in_a_burst_only_creates_whose_disks_belong_to_an_earlier_vm_wait():
-    setup = ExecutorSetup()
+async def test_p3_in_a_burst_only_creates_whose_disks_belong_to_an_earlier_vm_wait(setup):
     put_disk(setup, {**OLD_VM, "name": "vm-7"}, name="disk-7")
     put_disk(setup, {**OLD_VM, "name": "vm-8"}, name="disk-8", resource=PVCS)
     put_disk(setup, {**OLD_VM, "name": "another"}, name="disk-9")
@@ -145,22 +133,19 @@ async def test_p3_in_a_burst_only_creates_whose_disks_belong_to_an_earlier_vm_wa
     assert reads(setup) == ONE_BY_ONE + ONE_LIST
 
 
-async def test_a_few_disks_are_read_one_by_one():
-    setup = ExecutorSetup()
+async def test_a_few_disks_are_read_one_by_one(setup):
     await setup.carry_out(burst(FEW))
     assert reads(setup) == Counter({each: FEW for each in ONE_BY_ONE})
 
 
-async def test_p4_a_full_quota_costs_no_list_of_disks():
-    setup = ExecutorSetup()
+async def test_p4_a_full_quota_costs_no_list_of_disks(setup):
     setup.server.quota[VMS] = 0
     await setup.carry_out(burst(100))
     assert reads(setup) == ONE_BY_ONE
 
 
-async def test_a_list_of_disks_has_pages(monkeypatch: pytest.MonkeyPatch):
+async def test_a_list_of_disks_has_pages(setup, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("controller.runtime.execute.disk_check.PAGE", 4)
-    setup = ExecutorSetup()
     for number in range(10):
         put_disk(setup, {**OLD_VM, "name": f"vm-{number}"}, name=f"disk-{number}")
     outcomes = await setup.carry_out(burst(20))
@@ -169,10 +154,10 @@ async def test_a_list_of_disks_has_pages(monkeypatch: pytest.MonkeyPatch):
 
 
 async def test_if_a_namespace_has_far_more_disks_than_needed_the_disks_are_read_one_by_one(
+    setup,
     monkeypatch: pytest.MonkeyPatch,
 ):
     monkeypatch.setattr("controller.runtime.execute.disk_check.PAGE", 4)
-    setup = ExecutorSetup()
     needed = FEW + 1
     for number in range(4 + LISTED_FOR_EACH * needed + 1):
         put_disk(setup, name=f"foreign-{number}")
@@ -184,8 +169,7 @@ async def test_if_a_namespace_has_far_more_disks_than_needed_the_disks_are_read_
 
 
 @pytest.mark.parametrize("fault", [FORBIDDEN, Lost.AFTER, Garbled()], ids=["forbidden", "lost", "garbled"])
-async def test_if_the_list_fails_the_disks_are_read_one_by_one(fault: Fault):
-    setup = ExecutorSetup()
+async def test_if_the_list_fails_the_disks_are_read_one_by_one(setup, fault: Fault):
     put_disk(setup, {**OLD_VM, "name": "vm-5"}, name="disk-5")
     setup.server.fault_for = lambda request: fault if request.verb == "list" else None
     outcomes = await setup.carry_out(burst(20))
@@ -193,8 +177,7 @@ async def test_if_the_list_fails_the_disks_are_read_one_by_one(fault: Fault):
     assert reads(setup)["get", "datavolumes"] == 20
 
 
-async def test_p10_without_data_volumes_only_the_claims_are_asked_for():
-    setup = ExecutorSetup()
+async def test_p10_without_data_volumes_only_the_claims_are_asked_for(setup):
     put_disk(setup, {**OLD_VM, "name": "vm-5"}, name="disk-5", resource=PVCS)
     setup.server.fault_for = lambda request: GONE if request.resource is DATA_VOLUMES else None
     outcomes = await setup.carry_out(burst(20))

@@ -1,7 +1,5 @@
 """The executor resolves writes whose answer was lost (R9)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
@@ -11,20 +9,8 @@ from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action
 from controller.runtime.execute.executor import LOOKUPS
 from informers.errors import ApiError
-from tests.controller.runtime.executor_setup import (
-    BUSY,
-    IN_DOUBT,
-    INVALID,
-    OWNER,
-    UNREACHABLE,
-    ExecutorSetup,
-    create,
-    delete,
-    document,
-    key,
-    kinds,
-    patch,
-)
+from tests.controller.runtime.executor_setup import OWNER, ExecutorSetup, create, delete, document, key, kinds, patch
+from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, UNREACHABLE
 from tests.fakes.requests import Fault, Lost
 
 pytestmark = pytest.mark.looptime
@@ -50,21 +36,16 @@ async def test_r9_a_lost_create_that_happened_waits_for_the_cache():
     assert setup.sent == ["get vm"]
 
 
-async def test_r9_a_lost_create_that_did_not_happen_is_settled():
+@pytest.mark.parametrize("is_taken", [False, True], ids=["free", "another owner has the name"])
+async def test_r9_a_lost_create_that_did_not_happen_is_settled(is_taken: bool):
     setup = await lost(create(), happened=False)
+    if is_taken:
+        setup.server.put(VMIS, document("vm", owner_uid="somebody-else"))
     assert await setup.resolve() is None
     assert setup.settled
 
 
-async def test_r9_a_lost_create_whose_name_has_another_owner_is_settled():
-    setup = await lost(create(), happened=False)
-    setup.server.put(VMIS, document("vm", owner_uid="somebody-else"))
-    assert await setup.resolve() is None
-    assert setup.settled
-
-
-async def test_r9_a_lost_create_that_happened_and_is_being_deleted_waits_for_the_cache():
-    setup = ExecutorSetup()
+async def test_r9_a_lost_create_that_happened_and_is_being_deleted_waits_for_the_cache(setup):
     setup.server.finalizers = {VMIS: ["some/finalizer"]}
     await lost(create(), happened=True, setup=setup)
     setup.server.remove(VMIS, key("vm"))
@@ -83,8 +64,7 @@ async def test_r9_a_lost_create_that_the_cache_has_shown_is_not_asked_about():
 
 
 @pytest.mark.parametrize("finalizers", [[], ["some/finalizer"]], ids=["at once", "later"])
-async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(finalizers: list[str]):
-    setup = ExecutorSetup()
+async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(setup, finalizers: list[str]):
     uid = setup.add("vm", finalizers=finalizers)
     await lost(delete("vm", uid), happened=True, setup=setup)
     assert await setup.resolve() is None
@@ -94,16 +74,14 @@ async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(finalizers: li
     assert setup.settled
 
 
-async def test_r9_a_lost_delete_that_did_not_happen_is_settled():
-    setup = ExecutorSetup()
+async def test_r9_a_lost_delete_that_did_not_happen_is_settled(setup):
     uid = setup.add("vm")
     await lost(delete("vm", uid), happened=False, setup=setup)
     assert await setup.resolve() is None
     assert setup.settled
 
 
-async def test_r9_a_lost_delete_whose_name_has_a_new_object_waits_for_the_cache():
-    setup = ExecutorSetup()
+async def test_r9_a_lost_delete_whose_name_has_a_new_object_waits_for_the_cache(setup):
     uid = setup.add("vm")
     await lost(delete("vm", uid), happened=True, setup=setup)
     setup.server.put(VMIS, document("vm"))
@@ -114,8 +92,7 @@ async def test_r9_a_lost_delete_whose_name_has_a_new_object_waits_for_the_cache(
 
 
 @pytest.mark.parametrize("happened", [True, False])
-async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_server(happened: bool):
-    setup = ExecutorSetup()
+async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_server(setup, happened: bool):
     setup.add("vm")
     await lost(patch(labels={"a": "b"}), happened=happened, setup=setup)
     setup.cache.catch_up()
@@ -125,8 +102,7 @@ async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_se
 
 
 @pytest.mark.parametrize("happened", [True, False])
-async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_removed_again(happened: bool):
-    setup = ExecutorSetup()
+async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_removed_again(setup, happened: bool):
     uid = setup.add("vm")
     setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["ours"]}})
     removal = replace(patch(finalizers=None), uid=uid, finalizer="ours")
@@ -136,8 +112,7 @@ async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_remov
     assert setup.settled
 
 
-async def test_r9_a_lost_patch_of_a_deleted_object_is_settled():
-    setup = ExecutorSetup()
+async def test_r9_a_lost_patch_of_a_deleted_object_is_settled(setup):
     setup.add("vm")
     await lost(patch(labels={"a": "b"}), happened=True, setup=setup)
     setup.server.remove(VMIS, key("vm"))

@@ -2,8 +2,6 @@
 reads and patches again (P12).
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 
@@ -25,24 +23,22 @@ from tests.controller.runtime.executor_changes import (
     three_way_merge,
     when,
 )
-from tests.controller.runtime.executor_setup import (
-    BUSY,
-    IN_DOUBT,
-    INVALID,
-    OWNER_UID,
-    UNREACHABLE,
-    ExecutorSetup,
-    key,
-    kinds,
-)
+from tests.controller.runtime.executor_setup import OWNER_UID, key, kinds
+from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, UNREACHABLE
 from tests.fakes.requests import Fault, Garbled, Lost
 
 pytestmark = pytest.mark.looptime
 
 
-@pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
-async def test_a_change_is_given_up_after_four_conflicts(make: Callable[[], RemoveOwnerReference | ThreeWayMerge]):
-    setup = ExecutorSetup()
+each_change = pytest.mark.parametrize(
+    "make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"]
+)
+
+
+@each_change
+async def test_a_change_is_given_up_after_four_conflicts(
+    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge]
+):
     put_vm(setup)
     put_disk(setup, OWN)
     action = make()
@@ -54,12 +50,11 @@ async def test_a_change_is_given_up_after_four_conflicts(make: Callable[[], Remo
     assert setup.settled
 
 
-@pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
+@each_change
 @pytest.mark.parametrize("fault", [BUSY, INVALID, UNREACHABLE])
 async def test_a_rejected_change_has_the_message_of_the_server(
-    make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
+    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
-    setup = ExecutorSetup()
     put_vm(setup)
     put_disk(setup, OWN)
     setup.fail(fault, verb="patch")
@@ -68,12 +63,11 @@ async def test_a_rejected_change_has_the_message_of_the_server(
     assert setup.settled
 
 
-@pytest.mark.parametrize("make", [disown, lambda: three_way_merge("uid-101")], ids=["owner reference", "merge"])
+@each_change
 @pytest.mark.parametrize("fault", [BUSY, UNREACHABLE, *IN_DOUBT])
 async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_written(
-    make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
+    setup, make: Callable[[], RemoveOwnerReference | ThreeWayMerge], fault: Fault
 ):
-    setup = ExecutorSetup()
     put_vm(setup)
     put_disk(setup, OWN)
     setup.fail(fault, verb="get")
@@ -84,8 +78,7 @@ async def test_a_change_is_rejected_if_the_read_fails_because_nothing_was_writte
 # Template changes
 
 
-async def test_p12_only_the_differences_between_the_templates_are_written():
-    setup = ExecutorSetup()
+async def test_p12_only_the_differences_between_the_templates_are_written(setup):
     uid = put_vm(setup, labels={"theirs": "1"})
     assert await setup.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(setup.server.version))
     assert spec_of(setup) == {"template": 2, "own": "x"}
@@ -95,8 +88,7 @@ async def test_p12_only_the_differences_between_the_templates_are_written():
     assert setup.settled
 
 
-async def test_p12_a_vm_that_is_up_to_date_is_not_written_but_awaited():
-    setup = ExecutorSetup()
+async def test_p12_a_vm_that_is_up_to_date_is_not_written_but_awaited(setup):
     uid = put_vm(setup)
     setup.server.change(VMIS, key("vm"), {"spec": {"template": 2}})
     assert await setup.outcome_of(three_way_merge(uid)) == Done(three_way_merge(uid), str(setup.server.version))
@@ -106,8 +98,7 @@ async def test_p12_a_vm_that_is_up_to_date_is_not_written_but_awaited():
     assert setup.settled
 
 
-async def test_p12_a_concurrent_change_by_another_writer_stays():
-    setup = ExecutorSetup()
+async def test_p12_a_concurrent_change_by_another_writer_stays(setup):
     uid = put_vm(setup)
     setup.server.fault_for = when(
         "patch", lambda: setup.server.change(VMIS, key("vm"), {"spec": {"own": "y"}}), times=2
@@ -117,57 +108,42 @@ async def test_p12_a_concurrent_change_by_another_writer_stays():
 
 
 @pytest.mark.parametrize("moment", ["get", "patch"])
-async def test_p12_another_vm_of_the_same_name_is_not_changed(moment: str):
-    setup = ExecutorSetup()
-    uid = put_vm(setup)
+@pytest.mark.parametrize("change", ["deleted", "being deleted", "replaced"])
+async def test_p12_a_vm_that_is_gone_or_being_deleted_is_missing_and_another_of_its_name_is_not_changed(
+    setup, change: str, moment: str
+):
+    uid = put_vm(setup, finalizers=["example.org/theirs"] if change == "being deleted" else [])
 
-    def replace() -> None:
+    def happen() -> None:
         setup.server.remove(VMIS, key("vm"))
-        put_vm(setup)
+        if change == "replaced":
+            put_vm(setup)
 
-    setup.server.fault_for = when(moment, replace)
+    setup.server.fault_for = when(moment, happen)
     assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert spec_of(setup) == {"template": 1, "own": "x"}
-
-
-@pytest.mark.parametrize("moment", ["get", "patch"])
-async def test_p12_a_vm_that_is_being_deleted_is_not_changed(moment: str):
-    setup = ExecutorSetup()
-    uid = put_vm(setup, finalizers=["example.org/theirs"])
-    setup.server.fault_for = when(moment, lambda: setup.server.remove(VMIS, key("vm")))
-    assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert spec_of(setup) == {"template": 1, "own": "x"}
+    assert setup.settled
+    assert change == "deleted" or spec_of(setup) == {"template": 1, "own": "x"}
 
 
 @pytest.mark.parametrize(
     "owners", [None, [reference("other", controller=True)]], ids=["no controller", "another controller"]
 )
-async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(owners: list[dict[str, object]] | None):
-    setup = ExecutorSetup()
+async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(
+    setup, owners: list[dict[str, object]] | None
+):
     action = replace(three_way_merge(put_vm(setup)), owner_uid=OWNER_UID)
     setup.server.change(VMIS, key("vm"), {"metadata": {"ownerReferences": owners}})
     assert await setup.outcome_of(action) == Missing(action)
     assert spec_of(setup) == {"template": 1, "own": "x"}
 
 
-async def test_p12_a_vm_that_the_pool_still_owns_gets_the_new_template():
-    setup = ExecutorSetup()
+async def test_p12_a_vm_that_the_pool_still_owns_gets_the_new_template(setup):
     action = replace(three_way_merge(put_vm(setup)), owner_uid=OWNER_UID)
     assert kinds([await setup.outcome_of(action)]) == ["Done"]
     assert spec_of(setup) == {"template": 2, "own": "x"}
 
 
-@pytest.mark.parametrize("moment", ["get", "patch"])
-async def test_p12_a_vm_that_does_not_exist_is_missing(moment: str):
-    setup = ExecutorSetup()
-    uid = put_vm(setup)
-    setup.server.fault_for = when(moment, lambda: setup.server.remove(VMIS, key("vm")))
-    assert await setup.outcome_of(three_way_merge(uid)) == Missing(three_way_merge(uid))
-    assert setup.settled
-
-
-async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms():
-    setup = ExecutorSetup()
+async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms(setup):
     uids = [put_vm(setup, f"vm-{number:03}") for number in range(120)]
     actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
     actions[0] = replace(actions[0], new=b'{"x":' * 5000 + b"1" + b"}" * 5000)
@@ -177,8 +153,7 @@ async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms():
 
 
 @pytest.mark.parametrize("fault", IN_DOUBT)
-async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_is_asked(fault: Fault):
-    setup = ExecutorSetup()
+async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_is_asked(setup, fault: Fault):
     uid = put_vm(setup)
     setup.fail(fault, verb="patch")
     assert kinds([await setup.outcome_of(three_way_merge(uid))]) == ["Unknown"]
@@ -192,8 +167,7 @@ async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_i
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
-async def test_p12_a_lost_merge_that_happened_waits_for_the_cache():
-    setup = ExecutorSetup()
+async def test_p12_a_lost_merge_that_happened_waits_for_the_cache(setup):
     uid = put_vm(setup)
     setup.fail(Lost.AFTER, verb="patch")
     await setup.outcome_of(three_way_merge(uid))
@@ -205,8 +179,7 @@ async def test_p12_a_lost_merge_that_happened_waits_for_the_cache():
     assert setup.settled
 
 
-async def test_p12_a_lost_merge_of_a_deleted_vm_is_settled():
-    setup = ExecutorSetup()
+async def test_p12_a_lost_merge_of_a_deleted_vm_is_settled(setup):
     uid = put_vm(setup)
     setup.fail(Lost.BEFORE, verb="patch")
     await setup.outcome_of(three_way_merge(uid))
@@ -216,8 +189,7 @@ async def test_p12_a_lost_merge_of_a_deleted_vm_is_settled():
     assert setup.settled
 
 
-async def test_changes_are_counted_by_their_outcome():
-    setup = ExecutorSetup()
+async def test_changes_are_counted_by_their_outcome(setup):
     put_disk(setup, OWN)
     await setup.carry_out([disown(), disown("none"), three_way_merge(put_vm(setup))])
     assert setup.tally == {
@@ -228,8 +200,7 @@ async def test_changes_are_counted_by_their_outcome():
 
 
 @pytest.mark.parametrize("after_ms", range(1, 35, 4))
-async def test_after_a_cancellation_between_read_and_write_nothing_is_sent(after_ms: int):
-    setup = ExecutorSetup()
+async def test_after_a_cancellation_between_read_and_write_nothing_is_sent(setup, after_ms: int):
     put_disk(setup, OWN)
     setup.server.fault_for = when("patch", meddle(setup, DATA_VOLUMES, "disk"), times=1)
     task = asyncio.create_task(setup.outcome_of(disown()))

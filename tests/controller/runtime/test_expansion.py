@@ -1,7 +1,5 @@
 """The patch that expands a claim (P21)."""
 
-from __future__ import annotations
-
 import msgspec
 import pytest
 

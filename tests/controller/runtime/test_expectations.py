@@ -1,7 +1,5 @@
 """Expectations with the real store: writes that the store does not show yet (R9)."""
 
-from __future__ import annotations
-
 import pytest
 from msgspec.structs import replace
 
@@ -26,8 +24,13 @@ from tests.controller.runtime.expectations_setup import (
 )
 
 
-def test_nothing_written_is_settled():
-    assert ExpectationsSetup().settled()
+@pytest.fixture
+def setup() -> ExpectationsSetup:
+    return ExpectationsSetup()
+
+
+def test_nothing_written_is_settled(setup):
+    assert setup.settled()
 
 
 @pytest.mark.parametrize(
@@ -39,13 +42,14 @@ def test_nothing_written_is_settled():
         Done(rebased(), "12"),
     ],
 )
-def test_r9_a_write_is_awaited_until_the_store_has_seen_its_version(outcome: Outcome):
-    setup = ExpectationsSetup()
+def test_r9_a_write_is_awaited_until_the_store_has_seen_its_version(setup, outcome: Outcome):
     setup.record(outcome)
     assert not setup.settled()
     setup.store.advance("11", scope="a")
+    assert setup.expectations.unsettled() == [OWNER]
     assert not setup.settled()
     setup.store.advance("12", scope="a")
+    assert setup.expectations.unsettled() == []
     assert setup.settled()
 
 
@@ -57,8 +61,7 @@ def held_by_finalizer(*, uid: str = "old", finalizers: tuple[str, ...] = ("ours"
 REMOVAL = replace(patched(), uid="old", finalizer="ours")
 
 
-def test_r9_the_removal_of_the_last_finalizer_is_awaited_although_its_answer_has_an_old_version():
-    setup = ExpectationsSetup()
+def test_r9_the_removal_of_the_last_finalizer_is_awaited_although_its_answer_has_an_old_version(setup):
     setup.store.apply(held_by_finalizer(), scope="a")
     setup.record(Done(REMOVAL, "9"))
     assert not setup.settled()
@@ -74,8 +77,7 @@ def test_r9_the_removal_of_the_last_finalizer_is_awaited_although_its_answer_has
         held_by_finalizer(finalizers=("theirs", "ours")),
     ],
 )
-def test_r9_the_removal_of_a_finalizer_is_shown_by_a_newer_object(later):
-    setup = ExpectationsSetup()
+def test_r9_the_removal_of_a_finalizer_is_shown_by_a_newer_object(setup, later):
     setup.store.apply(held_by_finalizer(), scope="a")
     setup.record(Done(REMOVAL, "9"))
     newer = replace(later, metadata=replace(later.metadata, resource_version="11"))
@@ -83,15 +85,13 @@ def test_r9_the_removal_of_a_finalizer_is_shown_by_a_newer_object(later):
     assert setup.settled()
 
 
-def test_r9_the_version_of_another_namespace_does_not_count():
-    setup = ExpectationsSetup()
+def test_r9_the_version_of_another_namespace_does_not_count(setup):
     setup.record(Done(created(), "12"))
     setup.store.advance("20", scope="b")
     assert not setup.settled()
 
 
-def test_r9_after_a_restore_of_etcd_earlier_writes_are_not_awaited():
-    setup = ExpectationsSetup()
+def test_r9_after_a_restore_of_etcd_earlier_writes_are_not_awaited(setup):
     setup.record(Done(created("x"), "14"), Done(deleted("y"), "15"), Unknown(created("z"), LOST))
     assert not setup.settled()
     setup.store.commit(setup.store.begin_replace(scope="a"), "7", scope="a", rewound=True)
@@ -102,8 +102,7 @@ def test_r9_after_a_restore_of_etcd_earlier_writes_are_not_awaited():
     assert setup.settled()
 
 
-def test_r9_the_last_of_several_writes_is_awaited():
-    setup = ExpectationsSetup()
+def test_r9_the_last_of_several_writes_is_awaited(setup):
     setup.record(Done(created("x"), "14"), Done(created("y"), "12"))
     setup.record(Done(patched("z"), "13"))
     setup.store.advance("13", scope="a")
@@ -113,22 +112,19 @@ def test_r9_the_last_of_several_writes_is_awaited():
 
 
 @pytest.mark.parametrize("version", ["", "v12", "1e3", "-12", "１２"])
-def test_a_version_that_is_not_a_number_is_not_awaited(version: str):
-    setup = ExpectationsSetup()
+def test_a_version_that_is_not_a_number_is_not_awaited(setup, version: str):
     setup.record(Done(created(), version))
     assert setup.settled()
 
 
-def test_a_store_whose_versions_are_not_numbers_is_not_awaited():
-    setup = ExpectationsSetup()
+def test_a_store_whose_versions_are_not_numbers_is_not_awaited(setup):
     setup.record(Done(created(resource=OPAQUE), "12"))
     assert setup.settled()
 
 
 @pytest.mark.parametrize("outcome", [Done(deleted()), Missing(deleted())])
 @pytest.mark.parametrize("shown_as", ["gone", "being deleted", "another"])
-def test_r9_a_deletion_is_awaited_until_the_store_shows_it(outcome: Outcome, shown_as: str):
-    setup = ExpectationsSetup()
+def test_r9_a_deletion_is_awaited_until_the_store_shows_it(setup, outcome: Outcome, shown_as: str):
     held = an_object("vm", version="11")
     setup.store.apply(held, scope="a")
     setup.record(outcome)
@@ -158,16 +154,16 @@ def test_r9_a_deletion_is_awaited_until_the_store_shows_it(outcome: Outcome, sho
         Done(Confirm(resource=VMIS, key=OWNER, uid=UID, why="")),
     ],
 )
-def test_a_write_that_did_not_happen_is_not_awaited(outcome: Outcome):
-    setup = ExpectationsSetup()
+def test_a_write_that_did_not_happen_is_not_awaited(setup, outcome: Outcome):
     setup.store.apply(an_object("vm", version="11"), scope="a")
     setup.record(outcome)
     assert setup.settled()
 
 
 @pytest.mark.parametrize("write", [created(), deleted(), patched(), rebased()])
-def test_r9_a_write_with_a_lost_answer_is_unresolved_at_any_version_of_the_store(write: Write):
-    setup = ExpectationsSetup()
+def test_r9_a_write_with_a_lost_answer_is_unresolved_at_any_version_of_the_store(
+    setup: ExpectationsSetup, write: Write
+):
     setup.store.apply(an_object("vm", version="11", owner_uid="somebody-else"), scope="a")
     setup.record(Unknown(write, LOST))
     setup.store.advance("99", scope="a")
@@ -177,25 +173,27 @@ def test_r9_a_write_with_a_lost_answer_is_unresolved_at_any_version_of_the_store
     assert setup.settled()
 
 
-def test_r9_the_store_confirms_a_lost_create():
-    setup = ExpectationsSetup()
-    setup.record(Unknown(created(), LOST))
-    setup.store.apply(an_object("vm", version="11"), scope="a")
+@pytest.mark.parametrize(
+    ("write", "cached", "later"),
+    [
+        pytest.param(created(), (), an_object("vm", version="11"), id="create"),
+        pytest.param(
+            deleted(), (an_object("vm", version="11"),), an_object("vm", version="12", deleting=True), id="delete"
+        ),
+    ],
+)
+def test_r9_the_store_confirms_a_lost_write(
+    setup: ExpectationsSetup, write: Write, cached: tuple[VirtualMachineInstance, ...], later: VirtualMachineInstance
+):
+    for each in cached:
+        setup.store.apply(each, scope="a")
+    setup.record(Unknown(write, LOST))
+    setup.store.apply(later, scope="a")
     assert setup.expectations.unresolved(OWNER, UID) == ()
     assert setup.settled()
 
 
-def test_r9_the_store_confirms_a_lost_delete():
-    setup = ExpectationsSetup()
-    setup.store.apply(an_object("vm", version="11"), scope="a")
-    setup.record(Unknown(deleted(), LOST))
-    setup.store.apply(an_object("vm", version="12", deleting=True), scope="a")
-    assert setup.expectations.unresolved(OWNER, UID) == ()
-    assert setup.settled()
-
-
-def test_r9_the_outcome_of_a_resolved_write_is_awaited():
-    setup = ExpectationsSetup()
+def test_r9_the_outcome_of_a_resolved_write_is_awaited(setup):
     write = created()
     setup.record(Unknown(write, LOST))
     setup.expectations.resolve(OWNER, write, AlreadyThere(write, "12"))
@@ -205,8 +203,7 @@ def test_r9_the_outcome_of_a_resolved_write_is_awaited():
     assert setup.settled()
 
 
-def test_r9_after_five_minutes_the_key_counts_as_settled_and_the_metric_counts_it():
-    setup = ExpectationsSetup()
+def test_r9_after_five_minutes_the_key_counts_as_settled_and_the_metric_counts_it(setup):
     setup.record(Done(created(), "12"), Unknown(created("x"), LOST))
     setup.now += GIVE_UP_AFTER_S - 1
     assert not setup.settled()
@@ -218,8 +215,7 @@ def test_r9_after_five_minutes_the_key_counts_as_settled_and_the_metric_counts_i
     assert setup.given_up == 1, "what was given up is forgotten"
 
 
-def test_an_expectation_that_is_met_at_the_deadline_is_not_given_up():
-    setup = ExpectationsSetup()
+def test_an_expectation_that_is_met_at_the_deadline_is_not_given_up(setup):
     setup.record(Done(created(), "12"))
     setup.now += GIVE_UP_AFTER_S
     setup.store.advance("12", scope="a")
@@ -227,15 +223,13 @@ def test_an_expectation_that_is_met_at_the_deadline_is_not_given_up():
     assert setup.given_up == 0
 
 
-def test_a_new_set_of_the_same_name_does_not_wait_for_writes_of_the_old_set():
-    setup = ExpectationsSetup()
+def test_a_new_set_of_the_same_name_does_not_wait_for_writes_of_the_old_set(setup):
     setup.record(Done(created(), "12"), Unknown(created("x"), LOST))
     assert setup.expectations.unresolved(OWNER, "uid-2") == ()
     assert setup.settled("uid-2")
 
 
-def test_a_deleted_set_leaves_no_expectations():
-    setup = ExpectationsSetup()
+def test_a_deleted_set_leaves_no_expectations(setup):
     setup.record(Done(created(), "12"))
     setup.now += 10
     assert setup.expectations.oldest_s() == 10
@@ -243,8 +237,7 @@ def test_a_deleted_set_leaves_no_expectations():
     assert setup.expectations.oldest_s() == 0
 
 
-def test_a_resource_without_a_store_is_not_awaited_but_can_be_unresolved():
-    setup = ExpectationsSetup()
+def test_a_resource_without_a_store_is_not_awaited_but_can_be_unresolved(setup):
     setup.record(Done(created(resource=UNWATCHED), "12"), Done(deleted(resource=UNWATCHED)))
     assert setup.settled()
     setup.record(Unknown(deleted(resource=UNWATCHED), LOST))
@@ -252,11 +245,10 @@ def test_a_resource_without_a_store_is_not_awaited_but_can_be_unresolved():
     assert len(setup.expectations.unresolved(OWNER, UID)) == 1
 
 
-def test_r9_the_store_does_not_confirm_a_lost_merge():
+def test_r9_the_store_does_not_confirm_a_lost_merge(setup):
     """A newer version in the store does not prove that the server has done the merge. Another write may have made this
     version.
     """
-    setup = ExpectationsSetup()
     setup.record(Unknown(rebased(), LOST))
     setup.store.apply(an_object("vm", version="50"), scope="a")
     assert setup.expectations.unresolved(OWNER, UID) == (rebased(),)

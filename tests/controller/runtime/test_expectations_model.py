@@ -1,7 +1,5 @@
 """Property test: expectations behave like a simple model for any sequence of writes, events and lost answers (R9)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Any
 

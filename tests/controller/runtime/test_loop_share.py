@@ -1,7 +1,5 @@
 """A namespace with expensive reconciliations waits, and the other namespaces do not wait."""
 
-from __future__ import annotations
-
 import asyncio
 from types import SimpleNamespace
 from typing import Any

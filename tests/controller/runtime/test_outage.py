@@ -2,8 +2,6 @@
 recovered.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -16,7 +14,7 @@ from controller.runtime.workers.outage import LONGEST_S, PROBES_AT_ONCE, PROBES_
 from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
-from tests.controller.runtime.workers import A, B, Script, working
+from tests.controller.runtime.workers import A, B, Script, pauses, reports, worked_on, working
 
 pytestmark = pytest.mark.looptime(noop_cycles=1)  # no socket and no thread: the clock need not wait for either
 
@@ -25,19 +23,20 @@ REFUSED = TransportError("connection refused", sent=False)
 CRASHED = ServerError("etcdserver: request timed out", code=500)
 OVERLOADED = ServerError("try again later", code=503)
 WELL = Report(AwaitChange(), {"create_done": 1})
+QUOTA_FULL = Report(Retry("exceeded quota"))
 
 
 def now() -> float:
     return asyncio.get_running_loop().time()
 
 
-def gone_until(back_at: float, *, error: Exception = REFUSED) -> Script:
-    """A server that rejects all requests before this time and accepts all requests after it."""
+def gone_until(back_at: float, *, error: Exception = REFUSED, then: Report = WELL) -> Script:
+    """A server that rejects all requests before this time and answers all requests after it."""
 
     async def act(key: ObjectKey, call: int) -> Report:
         if now() < back_at:
             raise error
-        return WELL
+        return then
 
     return Script(act)
 
@@ -83,12 +82,7 @@ async def test_the_first_success_ends_the_outage_for_all_keys():
 
 
 async def test_a_failure_of_a_key_itself_ends_the_outage_for_all_keys():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if now() < 60:
-            raise REFUSED
-        return Report(Retry("exceeded quota"))
-
-    script = Script(act)
+    script = gone_until(60, then=QUOTA_FULL)
     async with working_on_many(script):
         await asyncio.sleep(60 + LONGEST_S)
         assert tried_since(60, script) == set(MANY)
@@ -109,12 +103,7 @@ async def test_the_next_outage_starts_with_short_delays():
 
 
 async def test_an_outage_does_not_count_towards_the_backoff_of_a_key():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if now() < 600:
-            raise REFUSED
-        return Report(Retry("exceeded quota"))
-
-    script = Script(act)
+    script = gone_until(600, then=QUOTA_FULL)
     async with working(script) as (queue, _):
         queue.add(A)
         await asyncio.sleep(610)
@@ -123,17 +112,8 @@ async def test_an_outage_does_not_count_towards_the_backoff_of_a_key():
 
 
 async def test_an_outage_between_failures_of_a_key_does_not_shorten_its_backoff():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if call == 5:
-            raise REFUSED
-        return Report(Retry("exceeded quota"))
-
-    script = Script(act)
-    async with working(script) as (queue, _):
-        queue.add(A)
-        await asyncio.sleep(0.2)
-    fifth, sixth, seventh = script.calls[A][4:7]
-    assert [sixth - fifth, seventh - sixth] == pytest.approx([0.005, 0.080])
+    script = await worked_on(reports(*[QUOTA_FULL] * 4, REFUSED, QUOTA_FULL), A, for_s=0.2)
+    assert pauses(script, A)[4:6] == pytest.approx([0.005, 0.080])
 
 
 async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
@@ -154,12 +134,8 @@ async def test_a_retry_after_is_respected_even_if_another_key_succeeds():
 
 
 async def test_a_key_that_succeeds_after_a_retry_after_starts_with_short_delays():
-    async def act(key: ObjectKey, call: int) -> Report:
-        if call == 6:
-            return WELL
-        raise TooManyRequests("later", code=429, retry_after_s=0.001)
-
-    script = Script(act)
+    later = TooManyRequests("later", code=429, retry_after_s=0.001)
+    script = Script(reports(*[later] * 5, WELL, later))
     async with working(script) as (queue, _):
         queue.add(A)
         await asyncio.sleep(1)

@@ -1,7 +1,5 @@
 """Members whose change the server refused wait, and the wait grows."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 import pytest

@@ -1,12 +1,10 @@
 """The result of a reconciliation. It depends on the plan, and on the outcomes of the plan's actions."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Create, Delete, Done, Missing, Plan, Rejected, Skipped, Unknown
-from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Retry, facts_of, result_of, retry_after
+from controller.runtime.actions import Create, Delete, Done, Missing, Outcome, Plan, Rejected, Skipped, Unknown
+from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Result, Retry, facts_of, result_of, retry_after
 from informers import errors
 from informers.meta import ObjectKey
 
@@ -19,34 +17,34 @@ BUSY = errors.TooManyRequests("too many requests", code=429, retry_after_s=7.0)
 LOST = errors.TransportError("connection reset", sent=True)
 
 
-def test_a_pass_with_nothing_to_do_waits_for_the_next_change() -> None:
-    assert result_of(Plan(), (), settled=True) == AwaitChange()
+REFUSED = Rejected(CREATE, QUOTA)
+LATER = Retry("exceeded quota", not_before_s=7.0, outage=True)
+LOST_CREATE = (Unknown(CREATE, LOST), Skipped(CREATE))
+
+RESULTS: dict[str, tuple[Plan, tuple[Outcome, ...], Result]] = {
+    "a pass with nothing to do waits for the next change": (Plan(), (), AwaitChange()),
+    "a pass that wrote requests a requeue": (Plan(), (Done(CREATE), Missing(DELETE)), After(LOOK_AGAIN_S)),
+    "a plan with a requeue time is made again then": (Plan(requeue_after_s=600.0), (), After(600.0)),
+    "a failed write is retried with backoff": (Plan(), (REFUSED, Skipped(CREATE)), Retry("exceeded quota")),
+    "a failure on the server side is an outage": (Plan(), LOST_CREATE, Retry("connection reset", outage=True)),
+    "one among others, too": (Plan(), (REFUSED, Unknown(DELETE, LOST)), Retry("exceeded quota", outage=True)),
+    "a retry respects the Retry-After of the server": (Plan(), (REFUSED, Rejected(CREATE, BUSY)), LATER),
+    "nothing is retried in a terminating namespace": (Plan(), (Rejected(CREATE, TERMINATING),), AwaitChange()),
+    "a failed pass keeps the requeue time of its plan": (
+        Plan(requeue_after_s=60.0),
+        (REFUSED,),
+        Retry("exceeded quota", also_after_s=60.0),
+    ),
+}
+
+
+@pytest.mark.parametrize(("plan", "outcomes", "expected"), RESULTS.values(), ids=RESULTS)
+def test_the_result_of_a_pass(plan: Plan, outcomes: tuple[Outcome, ...], expected: Result) -> None:
+    assert result_of(plan, outcomes, settled=True) == expected
 
 
 def test_a_pass_that_waits_for_the_cache_requests_a_requeue() -> None:
     assert result_of(Plan(held="the cache is behind"), (), settled=False) == After(LOOK_AGAIN_S)
-
-
-def test_a_pass_that_wrote_requests_a_requeue() -> None:
-    assert result_of(Plan(), (Done(CREATE), Missing(DELETE)), settled=True) == After(LOOK_AGAIN_S)
-
-
-def test_a_plan_with_a_requeue_time_is_made_again_then() -> None:
-    assert result_of(Plan(requeue_after_s=600.0), (), settled=True) == After(600.0)
-
-
-def test_a_failed_write_is_retried_with_backoff() -> None:
-    assert result_of(Plan(), (Rejected(CREATE, QUOTA), Skipped(CREATE)), settled=True) == Retry("exceeded quota")
-
-
-def test_a_write_that_failed_on_the_server_side_is_retried_as_an_outage() -> None:
-    outcomes = (Unknown(CREATE, LOST), Skipped(CREATE))
-    assert result_of(Plan(), outcomes, settled=True) == Retry("connection reset", outage=True)
-
-
-def test_one_server_side_failure_among_others_makes_an_outage() -> None:
-    outcomes = (Rejected(CREATE, QUOTA), Unknown(DELETE, LOST))
-    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", outage=True)
 
 
 @pytest.mark.parametrize(
@@ -75,15 +73,6 @@ def test_an_outage_is_an_error_that_does_not_depend_on_the_request(error: errors
     assert (result.why, result.outage) == (str(error), outage)
 
 
-def test_a_retry_respects_the_retry_after_of_the_server() -> None:
-    outcomes = (Rejected(CREATE, QUOTA), Rejected(CREATE, BUSY))
-    assert result_of(Plan(), outcomes, settled=True) == Retry("exceeded quota", not_before_s=7.0, outage=True)
-
-
-def test_nothing_is_retried_in_a_terminating_namespace() -> None:
-    assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True) == AwaitChange()
-
-
 CHANGED = errors.Conflict("the object has been modified", code=409)
 
 
@@ -103,11 +92,6 @@ def test_a_conflict_beside_a_failure_is_a_failure() -> None:
     assert isinstance(result, Retry)
     assert not result.lost_race
     assert facts_of(Plan(), outcomes)["failure"] == "exceeded quota"
-
-
-def test_a_failed_pass_keeps_the_requeue_time_of_its_plan() -> None:
-    outcomes = (Rejected(CREATE, QUOTA),)
-    assert result_of(Plan(requeue_after_s=60.0), outcomes, settled=True) == Retry("exceeded quota", also_after_s=60.0)
 
 
 def test_facts_count_outcomes_and_name_the_first_failure() -> None:

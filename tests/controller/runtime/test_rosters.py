@@ -1,8 +1,8 @@
 """A roster always equals a full count of the members in the store."""
 
-from __future__ import annotations
-
+import sys
 from collections.abc import Hashable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 
 import pytest
@@ -11,9 +11,12 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicaset.snapshot import VMI_INDEXES, VMIRosters, members_of
+from controller.kubevirt.vmis import is_ready
+from controller.replicaset.rosters import VMIRosters, members_of
+from controller.replicaset.snapshot import VMI_INDEXES
 from controller.replicaset.traits import VMIs, group_vmis, traits_of
 from controller.runtime.members import rosters
+from controller.runtime.members.groups import Group
 from informers.store import Store
 from tests.builders import LABELS, replicaset, vmi
 from tests.fakes import stores
@@ -74,6 +77,8 @@ class RosterMachine(RuleBasedStateMachine):
         self.vmis: Store[VirtualMachineInstance] = Store(indexes=VMI_INDEXES)
         self.rosters = VMIRosters(self.vmis)
         self.version = 0
+        self.kept: list[tuple[VMIs, dict[Hashable, set[tuple[str, str]]]]] = []
+        """Earlier results that the test has not read yet, with their contents."""
 
     def draw(self, data: st.DataObject) -> VirtualMachineInstance:
         self.version += 1
@@ -107,7 +112,18 @@ class RosterMachine(RuleBasedStateMachine):
     @rule(owner=st.sampled_from([*OWNERS, SUCCESSOR]))
     def read(self, owner):
         expected = contents(group_vmis(members_of(owner.metadata, self.vmis)))
-        assert contents(self.rosters.members_of(owner.metadata)) == expected
+        assert contents(self.rosters.read(owner.metadata)) == expected
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def keep(self, owner):
+        expected = contents(group_vmis(members_of(owner.metadata, self.vmis)))
+        self.kept.append((self.rosters.read(owner.metadata), expected))
+
+    @rule()
+    def read_kept(self):
+        while self.kept:
+            found, expected = self.kept.pop()
+            assert contents(found) == expected
 
     @rule(owner=st.sampled_from(OWNERS), slices=st.integers(1, 9))
     def prepare(self, owner, slices):
@@ -153,14 +169,14 @@ def test_all_members_of_a_very_large_set_are_read_in_slices_before_the_snapshot(
     read = recorded_reads(vmis, monkeypatch)
     owner = OWNERS[0].metadata
     assert [len(read) for _ in found.prepare(owner)] == [2, 4, 6, 8]
-    assert len(found.members_of(owner)) == 9
+    assert len(found.read(owner)) == 9
     assert len(read) == 9
 
 
 def test_a_set_with_a_roster_prepares_only_its_changes(monkeypatch):
     vmis, found = full_store(9)
     owner = OWNERS[0].metadata
-    found.members_of(owner)
+    found.read(owner)
     assert list(found.prepare(owner)) == []
     for number in range(5):
         vmis.apply(vmi(f"vm-{number}", owner=OWNERS[0], ready=False, version="9"))
@@ -177,37 +193,69 @@ def test_a_set_that_fits_into_one_slice_is_not_prepared():
 
 def test_a_snapshot_does_not_change_with_the_roster():
     vmis, found = full_store(8)
-    before = found.members_of(OWNERS[0].metadata)
-    shown = contents(before)
+    before = found.read(OWNERS[0].metadata)
+    shown = contents(group_vmis(vmis.values()))
     for each in range(0, 8, 2):
         vmis.apply(vmi(f"vm-{each}", owner=OWNERS[0], ready=False, version="9"))
     vmis.drop(vmi("vm-1", version="9").metadata)
-    after = found.members_of(OWNERS[0].metadata)
+    after = found.read(OWNERS[0].metadata)
     assert contents(before) == shown
     assert sorted(len(group) for group in after.groups) == [3, 4]
 
 
+def test_a_group_that_nobody_has_any_more_is_not_copied(monkeypatch):
+    vmis, found = full_store(8)
+    monkeypatch.setattr(Group, "take", lambda _: pytest.fail("a group is copied"))
+    for each in range(3):
+        members = found.read(OWNERS[0].metadata)
+        assert (len(members), len(members.where(is_ready))) == (8, 8 - each)
+        del members
+        vmis.apply(vmi(f"vm-{each}", owner=OWNERS[0], ready=False, version="9"))
+
+
+def test_another_thread_reads_a_group_while_the_roster_changes():
+    """Each change replaces one of the VMIs. So a group that mixes two moments has VMIs of two versions."""
+    vmis, found = full_store(500)
+    wrong: list[set[str]] = []
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(1) as thread:
+            for version in range(10, 30, 2):
+                for each in range(500):
+                    vmis.apply(vmi(f"vm-{each}", owner=OWNERS[0], version=str(version)))
+                (group,) = found.read(OWNERS[0].metadata).groups
+                for each in range(500):
+                    vmis.apply(vmi(f"vm-{each}", owner=OWNERS[0], version=str(version + 1)))
+                read = thread.submit(lambda group=group: {each.metadata.resource_version for each in group})
+                found.read(OWNERS[0].metadata)
+                wrong += [versions for versions in (read.result(),) if versions != {str(version)}]
+    finally:
+        sys.setswitchinterval(interval)
+    assert wrong == []
+
+
 def test_one_change_reads_one_vmi(monkeypatch):
     vmis, found = full_store(100)
-    found.members_of(OWNERS[0].metadata)
+    found.read(OWNERS[0].metadata)
     read: list[str] = []
     monkeypatch.setattr(vmis, "by_index", lambda *_: pytest.fail("all VMIs are read"))
     get = vmis.get
     monkeypatch.setattr(vmis, "get", lambda key: read.append(key.name) or get(key))
     vmis.apply(vmi("vm-42", owner=OWNERS[0], ready=False, version="9"))
-    assert len(found.members_of(OWNERS[0].metadata)) == 100
+    assert len(found.read(OWNERS[0].metadata)) == 100
     assert read == ["vm-42"]
 
 
 def test_a_small_set_has_no_roster():
     _, found = full_store(1)
-    assert len(found.members_of(OWNERS[0].metadata)) == 1
+    assert len(found.read(OWNERS[0].metadata)) == 1
     assert len(found._rosters) == 0
 
 
 def test_a_deleted_set_has_no_roster():
     _, found = full_store(5)
-    found.members_of(OWNERS[0].metadata)
+    found.read(OWNERS[0].metadata)
     assert len(found._rosters) == 1
     found.forget(OWNERS[0].metadata.key)
     assert len(found._rosters) == 0

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable
@@ -7,9 +5,12 @@ from typing import Any
 
 import pytest
 
-from controller.pool import rules
+from controller.pool import rules as pool_rules
+from controller.replicaset import rules as set_rules
 from controller.runtime.workers import side_thread
 from controller.runtime.workers.side_thread import LARGE, SideThread
+from tests.builders import replicaset, vmi
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.pool_builders import pool
 from tests.pool_simulation import PoolSimulation
 
@@ -40,13 +41,26 @@ async def test_an_exception_of_the_plan_reaches_the_caller():
         await SideThread().call(lambda: 1 // 0, members=LARGE)
 
 
-@pytest.mark.parametrize(("replicas", "is_other"), [(2, False), (3, True)])
-def test_the_number_of_members_alone_decides_where_a_pool_is_planned(
-    monkeypatch: pytest.MonkeyPatch, replicas: int, is_other: bool
-) -> None:
-    """The pool is at rest, so its plan is cheap."""
+def pool_at_rest(replicas: int) -> PoolSimulation:
     simulation = PoolSimulation(pool(replicas=replicas))
     simulation.come_to_rest()
+    return simulation
+
+
+def set_at_rest(replicas: int) -> ReplicaSetSimulation:
+    owner = replicaset(replicas=replicas)
+    simulation = ReplicaSetSimulation.of(owner, [vmi(f"vm-{number}", owner=owner) for number in range(replicas)])
+    simulation.run_pass()
+    return simulation
+
+
+@pytest.mark.parametrize(("rules", "at_rest"), [(pool_rules, pool_at_rest), (set_rules, set_at_rest)])
+@pytest.mark.parametrize(("replicas", "is_other"), [(2, False), (3, True)])
+def test_the_number_of_members_alone_decides_where_a_pool_or_a_set_is_planned(
+    monkeypatch: pytest.MonkeyPatch, rules: Any, at_rest: Callable[[int], Any], replicas: int, is_other: bool
+) -> None:
+    """The pool or set is at rest, so its plan is cheap."""
+    simulation = at_rest(replicas)
     monkeypatch.setattr(side_thread, "LARGE", 3)
     threads: list[int] = []
 

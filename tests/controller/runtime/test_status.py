@@ -3,8 +3,6 @@
 The patch has only fields that the API server serves. A status that has not changed is not sent again.
 """
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec
@@ -15,7 +13,7 @@ from hypothesis import strategies as st
 from controller.kinds import POOLS
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
-from controller.replicas.conditions import PAUSED
+from controller.replicaset.status import PAUSED
 from controller.runtime.status import recounted, status_patch
 from tests import pool_builders
 from tests.builders import replicaset, snapshot, vmi

@@ -1,7 +1,5 @@
 """The status writer writes the next status only after the cache shows the previous status (R11)."""
 
-from __future__ import annotations
-
 import asyncio
 
 import msgspec
@@ -13,6 +11,7 @@ from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS
+from tests.controller.runtime.executor_setup import loop_time
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import Fault, Garbled, Lost, refusal
@@ -26,8 +25,7 @@ class StatusWriterSetup:
     def __init__(self) -> None:
         self.server = FakeApiServer(has_status=(REPLICASETS,))
         self.cache = LaggingCache(self.server, REPLICASETS)
-        clock = asyncio.get_running_loop().time
-        expectations = Expectations({REPLICASETS: self.cache.store}, now=clock, gave_up=lambda: None)
+        expectations = Expectations({REPLICASETS: self.cache.store}, now=loop_time, gave_up=lambda: None)
         self.writer = StatusWriter(self.server, REPLICASETS, expectations)
         self.add()
 
@@ -51,8 +49,12 @@ class StatusWriterSetup:
         return owner.status.replicas if owner is not None and owner.status is not None else None
 
 
-async def test_r11_the_next_status_waits_until_the_cache_shows_the_one_before():
-    setup = StatusWriterSetup()
+@pytest.fixture
+def setup() -> StatusWriterSetup:
+    return StatusWriterSetup()
+
+
+async def test_r11_the_next_status_waits_until_the_cache_shows_the_one_before(setup):
     assert setup.may_write()
     assert await setup.write(3)
     assert setup.replicas == 3
@@ -61,8 +63,7 @@ async def test_r11_the_next_status_waits_until_the_cache_shows_the_one_before():
     assert setup.may_write()
 
 
-async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited():
-    setup = StatusWriterSetup()
+async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited(setup):
     setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
     assert not await setup.write(3)
     assert setup.replicas is None
@@ -70,8 +71,7 @@ async def test_r11_a_status_for_an_older_version_is_not_written_and_not_awaited(
     assert setup.may_write()
 
 
-async def test_r11_after_a_conflict_the_next_status_from_the_same_version_is_written_later_and_later():
-    setup = StatusWriterSetup()
+async def test_r11_after_a_conflict_the_next_status_from_the_same_version_is_written_later_and_later(setup):
     setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
     for pause_s in (1, 2, 4, 8, 16, 30, 30):
         assert not await setup.write(3)
@@ -87,37 +87,29 @@ async def test_r11_after_a_conflict_the_next_status_from_the_same_version_is_wri
     assert setup.may_write()
 
 
-async def test_r11_after_a_conflict_a_forgotten_set_may_get_a_status_at_once():
-    setup = StatusWriterSetup()
+async def test_r11_after_a_conflict_a_forgotten_set_may_get_a_status_at_once(setup):
     setup.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
     assert not await setup.write(3)
     setup.writer.forget(KEY)
     assert setup.may_write()
 
 
-async def test_r11_a_status_for_a_deleted_set_is_not_an_error():
-    setup = StatusWriterSetup()
+@pytest.mark.parametrize("is_new", [False, True], ids=["a deleted set", "a new set of the same name"])
+async def test_r11_no_status_is_written_for_a_set_that_is_gone_and_that_is_no_error(setup, is_new: bool):
     setup.server.remove(REPLICASETS, KEY)
-    assert not await setup.write(3)
-
-
-async def test_r11_a_status_is_never_written_to_a_new_set_of_the_same_name():
-    setup = StatusWriterSetup()
-    setup.server.remove(REPLICASETS, KEY)
-    setup.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
+    if is_new:
+        setup.server.put(REPLICASETS, {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "spec": {}})
     assert not await setup.write(3)
     assert setup.replicas is None
 
 
-async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_old_set():
-    setup = StatusWriterSetup()
+async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_old_set(setup):
     await setup.write(3)
     new = replace(setup.cache.store.get(KEY).metadata, uid="uid-of-the-next")
     assert setup.writer.may_write(KEY, new)
 
 
-async def test_nothing_is_awaited_for_a_set_that_was_forgotten():
-    setup = StatusWriterSetup()
+async def test_nothing_is_awaited_for_a_set_that_was_forgotten(setup):
     await setup.write(3)
     setup.writer.forget(KEY)
     assert setup.may_write()
@@ -126,16 +118,14 @@ async def test_nothing_is_awaited_for_a_set_that_was_forgotten():
 @pytest.mark.parametrize(
     "fault", [Lost.AFTER, Garbled(), TransportError("refused", sent=False), refusal(403, "Forbidden", "no")]
 )
-async def test_r11_other_errors_of_a_status_write_are_raised(fault: Fault):
-    setup = StatusWriterSetup()
+async def test_r11_other_errors_of_a_status_write_are_raised(setup, fault: Fault):
     setup.server.fault_for = lambda request: fault
     with pytest.raises(ApiError):
         await setup.write(3)
     assert setup.may_write()
 
 
-async def test_r11_a_set_that_the_server_does_not_have_is_left_alone_for_half_a_minute():
-    setup = StatusWriterSetup()
+async def test_r11_a_set_that_the_server_does_not_have_is_left_alone_for_half_a_minute(setup):
     uid = setup.cache.store.get(KEY).metadata.uid
     assert setup.writer.absent_s(KEY, uid) == 0.0
     setup.server.remove(REPLICASETS, KEY)

@@ -1,7 +1,5 @@
 """Which owners wake after a change: an update of the version alone wakes nothing, and is not looked at."""
 
-from __future__ import annotations
-
 from typing import NoReturn
 
 import pytest

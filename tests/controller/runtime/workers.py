@@ -1,11 +1,10 @@
 """Workers with a reconciler that the test controls."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from itertools import pairwise
 
 from controller.runtime.result import Report
 from controller.runtime.workers.controller import Controller
@@ -64,3 +63,30 @@ async def working(script: Script, *, workers: int = 2) -> AsyncIterator[tuple[Wo
         group.create_task(controller.run())
         yield queue, tally
         queue.shut_down()
+
+
+async def worked_on(act: Callable[[ObjectKey, int], Awaitable[Report]], *keys: ObjectKey, for_s: float) -> Script:
+    """Let a controller with two workers reconcile these keys for a time."""
+    script = Script(act)
+    async with working(script) as (queue, _):
+        for key in keys:
+            queue.add(key)
+        await asyncio.sleep(for_s)
+    return script
+
+
+def reports(*each: Report | Exception) -> Callable[[ObjectKey, int], Awaitable[Report]]:
+    """Reconciliations with these results, in order. The last result repeats."""
+
+    async def act(key: ObjectKey, call: int) -> Report:
+        report = each[min(call, len(each)) - 1]
+        if isinstance(report, Exception):
+            raise report
+        return report
+
+    return act
+
+
+def pauses(script: Script, key: ObjectKey) -> list[float]:
+    """The times between the reconciliations of a key."""
+    return [later - earlier for earlier, later in pairwise(script.calls[key])]

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import os
 import socket
 import ssl
@@ -153,17 +151,14 @@ def test_a_missing_file_is_named(files: Files):
         ServerTls(files.source)
 
 
-def test_a_key_of_another_certificate_is_rejected(files: Files):
-    files.key.write_bytes(files.authority.issue_cert("other.example").private_key_pem.bytes())
-    with pytest.raises(
-        CertificateError, match=r"tls\.crt and .*tls\.key are not a certificate and its key: key values"
-    ):
-        ServerTls(files.source)
-
-
-def test_a_file_that_is_not_pem_is_rejected(files: Files):
-    files.certificate.write_text("hello")
-    with pytest.raises(CertificateError, match="are not a certificate and its key"):
+@pytest.mark.parametrize("wrong", ["the key of another certificate", "not PEM"])
+def test_files_that_are_not_a_certificate_and_its_key_are_rejected(files: Files, wrong: str):
+    if wrong == "not PEM":
+        files.certificate.write_text("hello")
+    else:
+        files.key.write_bytes(files.authority.issue_cert("other.example").private_key_pem.bytes())
+    why = "" if wrong == "not PEM" else "key values"
+    with pytest.raises(CertificateError, match=rf"tls\.crt and .*tls\.key are not a certificate and its key: {why}"):
         ServerTls(files.source)
 
 
@@ -214,7 +209,6 @@ def test_a_self_signed_certificate_is_renewed_before_it_expires_and_kept_until_t
 
 def test_the_key_of_a_self_signed_certificate_is_not_written_to_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "there-is-no-such-directory"))
-    assert hasattr(os, "memfd_create")
     served_by(ServerTls(SelfSignedCertificate(Clock())))
 
 

@@ -1,37 +1,21 @@
 """The limits of the HTTP server. A client that exceeds a limit harms no other client."""
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry
 from structlog.testing import capture_logs
 
 from controller.config.types import Address
-from controller.metrics.registry import Metrics
 from controller.server import connections
 from controller.server.certificates import SelfSignedCertificate
 from controller.server.http import HttpServer, Secure
+from tests.controller.server.serving import serving
 
-ANY_PORT = Address("127.0.0.1", 0)
 PROBE = b"GET /healthz HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
-
-
-@asynccontextmanager
-async def serving(**settings: Any) -> AsyncIterator[HttpServer]:
-    usual = {"health": ANY_PORT, "metrics": ANY_PORT, "live": {}, "ready": {}}
-    server = HttpServer(**{**usual, "page": Metrics(CollectorRegistry()).page, **settings})
-    await server.open()
-    try:
-        yield server
-    finally:
-        await server.close()
 
 
 class Connection:

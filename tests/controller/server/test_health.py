@@ -2,9 +2,10 @@
 is not alive.
 """
 
-from __future__ import annotations
-
 import asyncio
+from typing import Any
+
+import pytest
 
 from controller.kubevirt.resources import VMIS
 from controller.server.health import SILENT_FOR_S, STUCK_FOR_S, live_checks, ready_checks
@@ -45,16 +46,16 @@ def failing_checks(
     return {name for name, check in checks.items() if check() is not None}
 
 
-async def test_no_check_fails_while_watches_receive_events():
-    assert failing_checks(FakeInformer(silent_s=SILENT_FOR_S - 1)) == set()
-
-
-async def test_a_watch_that_is_silent_for_too_long_fails_the_check():
-    assert failing_checks(FakeInformer(silent_s=SILENT_FOR_S + 1)) == {"watches"}
-
-
-async def test_a_long_wait_for_the_api_server_fails_no_check():
-    assert failing_checks(FakeInformer(silent_s=SILENT_FOR_S * 100, waiting_for="connection refused")) == set()
+@pytest.mark.parametrize(
+    ("informer", "failing"),
+    [
+        pytest.param({"silent_s": SILENT_FOR_S - 1}, set(), id="the watch receives events"),
+        pytest.param({"silent_s": SILENT_FOR_S + 1}, {"watches"}, id="the watch is silent"),
+        pytest.param({"silent_s": SILENT_FOR_S * 9, "waiting_for": "refused"}, set(), id="no API server answers"),
+    ],
+)
+async def test_only_a_silent_watch_fails_the_check(informer: dict[str, Any], failing: set[str]):
+    assert failing_checks(FakeInformer(**informer)) == failing
 
 
 async def test_a_worker_that_is_busy_with_one_key_for_too_long_fails_the_check():

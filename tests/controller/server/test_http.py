@@ -1,7 +1,4 @@
-from __future__ import annotations
-
 import asyncio
-import gc
 import gzip
 import re
 import socket
@@ -18,17 +15,9 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from controller.config.types import Address
 from controller.metrics.registry import Metrics, SetFigures
-from controller.server.http import (
-    BindError,
-    Check,
-    HttpServer,
-    describe_memory,
-    describe_queues,
-    describe_tasks,
-    run_checks,
-)
-
-ANY_PORT = Address("127.0.0.1", 0)
+from controller.server.debug import describe_tasks
+from controller.server.http import BindError, Check, Checks, HttpServer, run_checks
+from tests.controller.server.serving import make_server, serving
 
 
 def passing() -> str | None:
@@ -60,96 +49,62 @@ class ProbeClient:
         return answer
 
 
-def make_server(**kwargs: Any) -> HttpServer:
-    metrics = kwargs.pop("of", None) or Metrics(CollectorRegistry())
-    settings = {"health": ANY_PORT, "metrics": ANY_PORT, "live": {}, "ready": {}, "page": metrics.page}
-    return HttpServer(**{**settings, **kwargs})
-
-
 @asynccontextmanager
-async def opened(server: HttpServer) -> AsyncIterator[None]:
-    await server.open()
-    try:
-        yield
-    finally:
-        await server.close()
-
-
-@asynccontextmanager
-async def serving(**kwargs: Any) -> AsyncIterator[ProbeClient]:
-    server = make_server(**kwargs)
+async def probing(**settings: Any) -> AsyncIterator[ProbeClient]:
     async with (
-        opened(server),
+        serving(**settings) as server,
         aiohttp.ClientSession(auto_decompress=False, headers={"Accept-Encoding": "identity"}) as session,
     ):
         yield ProbeClient(server, session)
 
 
-@pytest.mark.parametrize("endpoint", ["/healthz", "/livez", "/readyz"])
-async def test_a_healthy_process_says_ok(endpoint: str):
-    async with serving(live={"loop": passing}, ready={"caches": passing}) as client:
-        assert await client.get(endpoint) == (200, "ok")
+NOT_YET = failing("not yet")
 
 
-async def test_a_failing_check_is_a_500_that_names_it_and_its_reason():
-    ready = {"caches": failing("virtualmachineinstances.kubevirt.io: the first list is not in"), "lease": passing}
-    async with serving(ready=ready) as client:
-        assert await client.get("/readyz") == (
-            500,
-            "[+]ping ok\n"
-            "[-]caches failed: virtualmachineinstances.kubevirt.io: the first list is not in\n"
-            "[+]lease ok\n"
-            "readyz check failed\n",
-        )
-
-
-async def test_a_process_that_is_not_ready_is_still_alive():
-    async with serving(ready={"caches": failing("not yet")}) as client:
-        assert (await client.get("/healthz"))[0] == 200
+@pytest.mark.parametrize(
+    ("path", "live", "ready", "expected"),
+    [
+        ("/healthz", {"loop": passing}, {}, (200, "ok")),
+        ("/livez", {"loop": passing}, {}, (200, "ok")),
+        ("/readyz", {}, {"caches": passing}, (200, "ok")),
+        ("/healthz", {}, {"caches": NOT_YET}, (200, "ok")),
+        ("/readyz", {}, {"caches": NOT_YET, "lease": passing},
+         (500, "[+]ping ok\n[-]caches failed: not yet\n[+]lease ok\nreadyz check failed\n")),
+        ("/healthz?verbose", {"loop": passing}, {}, (200, "[+]ping ok\n[+]loop ok\nhealthz check passed\n")),
+        ("/readyz?exclude=caches&exclude=lease&verbose", {}, {"caches": raising, "lease": NOT_YET},
+         (200, "[+]ping ok\n[+]caches excluded: ok\n[+]lease excluded: ok\nreadyz check passed\n")),
+        ("/readyz/caches", {}, {"caches": passing, "lease": NOT_YET}, (200, "ok")),
+        ("/readyz/ping", {}, {"lease": NOT_YET}, (200, "ok")),
+        ("/readyz/lease", {}, {"lease": NOT_YET}, (500, "[-]lease failed: not yet\nreadyz check failed\n")),
+        ("/readyz/nonsense", {}, {}, (404, "this check does not exist\n")),
+    ],
+)  # fmt: skip
+async def test_a_probe_answers_with_its_checks(path: str, live: Checks, ready: Checks, expected: tuple[int, str]):
+    async with probing(live=live, ready=ready) as client:
+        assert await client.get(path) == expected
 
 
 async def test_each_probe_runs_the_checks():
     answers = iter([None, "stuck", None])
-    async with serving(live={"loop": lambda: next(answers)}) as client:
+    async with probing(live={"loop": lambda: next(answers)}) as client:
         assert [(await client.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
 
 
 async def test_checks_may_be_added_while_the_server_runs():
     ready: dict[str, Check] = {}
-    async with serving(ready=ready) as client:
+    async with probing(ready=ready) as client:
         assert (await client.get("/readyz"))[0] == 200
         ready["caches"] = failing("not yet")
         assert (await client.get("/readyz"))[0] == 500
 
 
-async def test_verbose_lists_every_check():
-    async with serving(live={"loop": passing}) as client:
-        assert await client.get("/healthz?verbose") == (200, "[+]ping ok\n[+]loop ok\nhealthz check passed\n")
-
-
-async def test_an_excluded_check_is_not_run():
-    async with serving(ready={"caches": raising, "lease": failing("lost")}) as client:
-        assert await client.get("/readyz?exclude=caches&exclude=lease&verbose") == (
-            200,
-            "[+]ping ok\n[+]caches excluded: ok\n[+]lease excluded: ok\nreadyz check passed\n",
-        )
-
-
-async def test_a_single_check_can_be_requested():
-    async with serving(ready={"caches": passing, "lease": failing("lost")}) as client:
-        assert await client.get("/readyz/caches") == (200, "ok")
-        assert await client.get("/readyz/ping") == (200, "ok")
-        assert await client.get("/readyz/lease") == (500, "[-]lease failed: lost\nreadyz check failed\n")
-        assert (await client.get("/readyz/nonsense"))[0] == 404
-
-
 async def test_a_probe_may_be_a_head_request():
-    async with serving(live={"loop": passing}) as client:
+    async with probing(live={"loop": passing}) as client:
         assert (await client.answer("/healthz", method="HEAD")).status == 200
 
 
 async def test_answers_of_probes_are_plain_text_and_not_cached():
-    async with serving() as client:
+    async with probing() as client:
         headers = (await client.answer("/healthz")).headers
     assert headers["Content-Type"] == "text/plain; charset=utf-8"
     assert headers["Cache-Control"] == "no-store"
@@ -170,7 +125,7 @@ def test_excluding_an_unknown_check_only_adds_a_warning():
 
 
 async def test_the_metrics_page_is_prometheus_text():
-    async with serving() as client:
+    async with probing() as client:
         answer = await client.answer("/metrics")
         body = (await answer.read()).decode()
     assert answer.headers["Content-Type"].startswith("text/plain; version=")
@@ -178,7 +133,7 @@ async def test_the_metrics_page_is_prometheus_text():
 
 
 async def test_a_scraper_that_asks_for_openmetrics_gets_it():
-    async with serving() as client:
+    async with probing() as client:
         answer = await client.answer("/metrics", Accept="application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
         body = (await answer.read()).decode()
     assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
@@ -198,7 +153,7 @@ async def test_a_scraper_that_asks_for_openmetrics_gets_it():
     ],
 )
 async def test_the_page_is_compressed_for_clients_that_accept_gzip(accepted: str, compressed: bool):
-    async with serving() as client:
+    async with probing() as client:
         answer = await client.answer("/metrics", Accept_Encoding=accepted)
         body = await answer.read()
     assert ("Content-Encoding" in answer.headers) == compressed
@@ -219,7 +174,7 @@ async def test_a_slow_metrics_page_does_not_delay_probes():
 
     metrics = Metrics(CollectorRegistry())
     metrics.show_replicas(source)
-    async with serving(of=metrics) as client, asyncio.TaskGroup() as group:
+    async with probing(page=metrics.page) as client, asyncio.TaskGroup() as group:
         page = group.create_task(client.get("/metrics"))
         await taken.wait()
         assert await client.get("/healthz") == (200, "ok")
@@ -230,7 +185,7 @@ async def test_a_slow_metrics_page_does_not_delay_probes():
 
 
 async def test_metrics_and_probes_are_served_only_at_their_own_address():
-    async with serving() as client, aiohttp.ClientSession() as session:
+    async with probing() as client, aiohttp.ClientSession() as session:
         health, metrics = client.server.health_address, client.server.metrics_address
         assert health != metrics
         for url in (f"http://{health}/metrics", f"http://{metrics}/healthz", f"http://{health}/debug/tasks"):
@@ -239,10 +194,10 @@ async def test_metrics_and_probes_are_served_only_at_their_own_address():
 
 
 async def test_a_part_without_an_address_is_not_served():
-    async with serving(metrics=None) as client:
+    async with probing(metrics=None) as client:
         assert client.server.metrics_address is None
         assert (await client.get("/healthz"))[0] == 200
-    async with serving(health=None, metrics=None) as client:
+    async with probing(health=None, metrics=None) as client:
         assert (client.server.health_address, client.server.metrics_address) == (None, None)
 
 
@@ -254,7 +209,7 @@ def free_port() -> int:
 
 
 async def test_no_host_means_every_interface():
-    async with serving(health=Address("", free_port())) as client, aiohttp.ClientSession() as session:
+    async with probing(health=Address("", free_port())) as client, aiohttp.ClientSession() as session:
         assert client.server.health_address is not None
         async with session.get(f"http://127.0.0.1:{client.server.health_address.port}/healthz") as answer:
             assert answer.status == 200
@@ -289,7 +244,7 @@ async def test_an_unknown_host_is_an_error_of_one_line():
 
 async def test_a_closed_server_has_freed_its_port():
     port = free_port()
-    async with serving(health=Address("127.0.0.1", port)):
+    async with probing(health=Address("127.0.0.1", port)):
         pass
     with socket.socket() as again:
         again.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -308,40 +263,10 @@ async def test_opening_an_open_server_changes_nothing():
 
 async def test_debug_pages_exist_only_if_they_are_enabled():
     debug: dict[str, Callable[[], str]] = {"tasks": describe_tasks, "queues": lambda: "none\n"}
-    async with serving(debug=debug) as client:
+    async with probing(debug=debug) as client:
         assert await client.get("/debug/queues") == (200, "none\n")
         status, tasks = await client.get("/debug/tasks")
     assert status == 200
     assert re.search(r"\w+ \(\w+\.py:\d+\)", tasks)
-    async with serving() as client:
+    async with probing() as client:
         assert (await client.get("/debug/tasks"))[0] == 404
-
-
-def test_the_memory_page_counts_the_blocks_of_the_allocator():
-    gc.freeze()
-    try:
-        [blocks, frozen, waiting] = describe_memory().splitlines()
-    finally:
-        gc.unfreeze()
-    assert int(blocks.removeprefix("allocated blocks: ")) > 1000
-    assert int(frozen.removeprefix("frozen objects: ")) > 1000
-    assert re.fullmatch(r"objects that wait for a collection, by generation: \d+, \d+, \d+", waiting)
-
-
-class Queue:
-    name = "replicaset"
-
-    def __len__(self) -> int:
-        return 3
-
-    def oldest_waiting_s(self, now: float) -> float:
-        return now - 90
-
-    def longest_s(self, now: float) -> float:
-        return now - 95
-
-
-def test_a_queue_is_described_by_its_waiting_keys_and_its_longest_reconcile():
-    assert describe_queues([Queue()], now=100) == (
-        "replicaset: 3 keys waiting, the oldest for 10.0s; the longest reconcile so far takes 5.0s\n"
-    )

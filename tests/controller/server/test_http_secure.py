@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
@@ -10,32 +8,20 @@ import aiohttp
 import pytest
 from prometheus_client import CollectorRegistry
 
-from controller.config.types import Address
 from controller.metrics.page import Page
 from controller.metrics.registry import Metrics
 from controller.server.authorization import Denial
 from controller.server.certificates import FileCertificate, SelfSignedCertificate
 from controller.server.http import BindError, HttpServer, Secure
-
-ANY_PORT = Address("127.0.0.1", 0)
-
-
-def make_server(**settings: Any) -> HttpServer:
-    usual = {"health": ANY_PORT, "metrics": ANY_PORT, "live": {}, "ready": {}}
-    settings.setdefault("page", Metrics(CollectorRegistry()).page)
-    return HttpServer(**{**usual, **settings})
+from tests.controller.server.serving import ANY_PORT, make_server, serving
 
 
 @asynccontextmanager
 async def serving_securely(
     check: Callable[[str], Awaitable[Denial | None]], **settings: Any
 ) -> AsyncIterator[HttpServer]:
-    server = make_server(secure=Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), check), **settings)
-    await server.open()
-    try:
+    async with serving(secure=Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), check), **settings) as server:
         yield server
-    finally:
-        await server.close()
 
 
 class Answer(NamedTuple):

@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -56,22 +54,20 @@ async def test_a_block_at_the_time_of_a_measurement_is_recorded():
     assert loop.lags == [0.3, 0, 0.02, 0]
 
 
-async def test_a_loop_with_a_long_block_is_unhealthy_until_a_measurement_without_lag():
+@pytest.mark.parametrize(
+    ("block_s", "at_once", "measured"),
+    [(6, "the event loop was blocked for 5.8s", "the event loop was blocked for 6.0s"), (2, None, None)],
+)
+async def test_a_loop_with_a_long_block_is_unhealthy_until_a_measurement_without_lag(
+    block_s: float, at_once: str | None, measured: str | None
+):
     async with monitored() as loop:
-        loop.block(6)
+        loop.block(block_s)
         # The timer was due 0.25 s after the start of the block.
-        assert loop.monitor.check() == "the event loop was blocked for 5.8s"
+        assert loop.monitor.check() == at_once
         await asyncio.sleep(0.3)
-        assert loop.monitor.check() == "the event loop was blocked for 6.0s"
+        assert loop.monitor.check() == measured
         await asyncio.sleep(0.5)
-        assert loop.monitor.check() is None
-
-
-async def test_a_loop_with_a_short_block_is_healthy():
-    async with monitored() as loop:
-        loop.block(2)
-        assert loop.monitor.check() is None
-        await asyncio.sleep(0.3)
         assert loop.monitor.check() is None
 
 

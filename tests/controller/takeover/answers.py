@@ -1,7 +1,5 @@
 """An API server with fixed answers for the checks before the start, and the problems that the checks find."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from datetime import UTC, datetime

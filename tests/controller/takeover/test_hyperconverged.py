@@ -3,8 +3,6 @@
 `operated` does the work of the HyperConverged operator: it writes its own spec and applies the annotation's steps.
 """
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

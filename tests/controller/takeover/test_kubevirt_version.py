@@ -1,7 +1,5 @@
 """The check whether the installed KubeVirt is new enough."""
 
-from __future__ import annotations
-
 import pytest
 from structlog.testing import capture_logs
 
@@ -15,6 +13,8 @@ from tests.controller.takeover.answers import (
     beside_a_kubevirt,
     problems,
 )
+
+pytestmark = pytest.mark.looptime
 
 
 def with_version(version: str, *args: str) -> Answers:
@@ -33,7 +33,6 @@ def with_version(version: str, *args: str) -> Answers:
 STOPPED = ("--rs-controller-threads=0", "--pool-controller-threads=0")
 
 
-@pytest.mark.looptime
 async def test_an_unsupported_kubevirt_is_a_warning():
     with capture_logs() as lines:
         assert await problems(with_version("v1.2.3", *STOPPED), Config(mode="takeover")) == ()
@@ -41,7 +40,6 @@ async def test_an_unsupported_kubevirt_is_a_warning():
     assert (line["log_level"], line["found"], line["oldest"]) == ("warning", "v1.2.3", "1.3")
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("version", ["v1.3.0", "v1.9.0-rc.0", "v2.0.0", "", "devel", "v0.0.0-master+abc"])
 async def test_a_supported_or_unknown_version_of_kubevirt_is_not_mentioned(version: str):
     with capture_logs() as lines:
@@ -49,7 +47,6 @@ async def test_a_supported_or_unknown_version_of_kubevirt_is_not_mentioned(versi
     assert lines == []
 
 
-@pytest.mark.looptime
 async def test_a_kubevirt_without_the_flag_for_pools_cannot_be_taken_over():
     found = await problems(with_version("v0.48.1", *STOPPED), Config(mode="takeover"))
     [problem] = found
@@ -57,7 +54,6 @@ async def test_a_kubevirt_without_the_flag_for_pools_cannot_be_taken_over():
     assert "upgrade KubeVirt to 1.3 or newer, or use --mode alongside" in str(problem)
 
 
-@pytest.mark.looptime
 async def test_without_the_permission_to_list_kubevirts_the_version_is_not_checked():
     server = with_version("v0.48.1")
     server.denied = {("list", "kubevirts")}

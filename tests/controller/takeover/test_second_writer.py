@@ -2,8 +2,6 @@
 answers, and the time is virtual.
 """
 
-from __future__ import annotations
-
 import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -15,6 +13,8 @@ from controller.takeover.second_writer import SecondWriter, Undetermined, decide
 from informers.errors import Forbidden, NotFound
 from tests.command_line import parse
 from tests.fakes.answers import AnswersByPath
+
+pytestmark = pytest.mark.looptime
 
 NOW = datetime(2026, 8, 1, 12, 0, tzinfo=UTC)
 GROUP = "/apis/kubevirt.io/v1"
@@ -70,7 +70,6 @@ async def objection(cluster: Cluster, *argv: str) -> str:
     return str(found)
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("absent", [{GROUP: [{"resources": []}]}, {GROUP: [NONE]}, {KUBEVIRTS: [EMPTY]}])
 async def test_without_a_kubevirt_there_is_no_second_writer(absent):
     cluster = Cluster()
@@ -79,14 +78,12 @@ async def test_without_a_kubevirt_there_is_no_second_writer(absent):
     assert DEPLOYMENT not in cluster.asked
 
 
-@pytest.mark.looptime
 async def test_a_running_virt_controller_is_reported_with_the_remedies():
     line = await objection(Cluster())
     assert "kubevirt/virt-controller has no --rs-controller-threads=0 --pool-controller-threads=0" in line
     assert all(way in line for way in ("vmherd takeover", "--mode alongside", "--observe"))
 
 
-@pytest.mark.looptime
 async def test_only_the_running_loop_is_reported_if_the_other_one_is_stopped():
     cluster = Cluster()
     cluster.by_path[DEPLOYMENT] = [deployment(RESTING[0])]
@@ -95,21 +92,31 @@ async def test_only_the_running_loop_is_reported_if_the_other_one_is_stopped():
     assert "virtualmachineinstancereplicasets" not in line
 
 
-@pytest.mark.looptime
-async def test_stopped_loops_are_no_second_writer_despite_a_recent_write():
+LATE, FOREIGN = written(ago=timedelta(minutes=11)), written(ago=timedelta(seconds=1), manager="vmherd")
+OF_SPEC = written(ago=timedelta(seconds=1), subresource="")
+ALONE: dict[str, tuple[dict[str, Any], list[str]]] = {
+    "stopped loops, despite a recent write": (
+        {DEPLOYMENT: [deployment(*RESTING)], SETS: [written(ago=timedelta(seconds=5))]},
+        ["--mode", "takeover"],
+    ),
+    "a loop for a kind that is not shared": (
+        {DEPLOYMENT: [deployment(RESTING[0])]},
+        ["--pool-group", "pool.vmherd.dev"],
+    ),
+    **{
+        f"no deployment, and {name}": ({DEPLOYMENT: [NONE], SETS: [page]}, [])
+        for name, page in {"no write": EMPTY, "late": LATE, "foreign": FOREIGN, "of the spec": OF_SPEC}.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("answers", "argv"), ALONE.values(), ids=ALONE)
+async def test_there_is_no_second_writer(answers, argv):
     cluster = Cluster()
-    cluster.by_path |= {DEPLOYMENT: [deployment(*RESTING)], SETS: [written(ago=timedelta(seconds=5))]}
-    assert await objections(cluster, "--mode", "takeover") == ()
+    cluster.by_path |= answers
+    assert await objections(cluster, *argv) == ()
 
 
-@pytest.mark.looptime
-async def test_only_a_kind_that_is_shared_matters():
-    cluster = Cluster()
-    cluster.by_path[DEPLOYMENT] = [deployment(RESTING[0])]
-    assert await objections(cluster, "--pool-group", "pool.vmherd.dev") == ()
-
-
-@pytest.mark.looptime
 @pytest.mark.parametrize("argv", [["--mode", "alongside"], ["--mode", "takeover", "--no-second-writer-check"]])
 async def test_no_request_is_sent_if_no_kind_is_shared_or_the_check_is_disabled(argv):
     cluster = Cluster()
@@ -117,7 +124,6 @@ async def test_no_request_is_sent_if_no_kind_is_shared_or_the_check_is_disabled(
     assert cluster.asked == []
 
 
-@pytest.mark.looptime
 async def test_a_rollout_is_waited_for():
     cluster = Cluster()
     rolling = deployment(*RESTING, generation=2, seen=1)
@@ -126,14 +132,12 @@ async def test_a_rollout_is_waited_for():
     assert 2 <= asyncio.get_running_loop().time() < 3
 
 
-@pytest.mark.looptime
 async def test_a_rollout_that_takes_too_long_is_reported():
     cluster = Cluster()
     cluster.by_path[DEPLOYMENT] = [deployment(*RESTING, generation=2, seen=1)]
     assert "Deployment kubevirt/virt-controller is rolling out" in await objection(cluster, "--mode", "takeover")
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}])
 async def test_without_permission_to_read_kubevirt_the_start_fails_and_names_the_permission(hidden):
     cluster = Cluster()
@@ -144,7 +148,6 @@ async def test_without_permission_to_read_kubevirt_the_start_fails_and_names_the
     assert all(way in str(found) for way in ("with a role", "--mode alongside", "--no-second-writer-check"))
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize("place", [SETS, POOLS])
 @pytest.mark.parametrize("hidden", [{KUBEVIRTS: [DENIED]}, {DEPLOYMENT: [DENIED]}, {DEPLOYMENT: [NONE]}])
 async def test_without_permission_to_read_kubevirt_a_recent_write_shows_the_second_writer(place, hidden):
@@ -153,23 +156,6 @@ async def test_without_permission_to_read_kubevirt_a_recent_write_shows_the_seco
     assert "blue/herd 90s ago" in await objection(cluster)
 
 
-@pytest.mark.looptime
-@pytest.mark.parametrize(
-    "page",
-    [
-        EMPTY,
-        written(ago=timedelta(minutes=11)),
-        written(ago=timedelta(seconds=1), manager="vmherd"),
-        written(ago=timedelta(seconds=1), subresource=""),
-    ],
-)
-async def test_without_a_deployment_and_without_a_recent_write_the_start_continues(page):
-    cluster = Cluster()
-    cluster.by_path |= {DEPLOYMENT: [NONE], SETS: [page]}
-    assert await objections(cluster) == ()
-
-
-@pytest.mark.looptime
 async def test_every_page_of_a_list_is_read():
     cluster = Cluster()
     more = {**EMPTY, "metadata": {"continue": "x"}}
@@ -177,14 +163,12 @@ async def test_every_page_of_a_list_is_read():
     assert "blue/herd 3s ago" in await objection(cluster)
 
 
-@pytest.mark.looptime
 async def test_a_clock_that_is_behind_the_servers_does_not_hide_a_write():
     cluster = Cluster()
     cluster.by_path |= {DEPLOYMENT: [NONE], SETS: [written(ago=timedelta(minutes=-3))]}
     assert "blue/herd 0s ago" in await objection(cluster)
 
 
-@pytest.mark.looptime
 @pytest.mark.parametrize(
     ("answers", "mode", "groups"),
     [
@@ -202,7 +186,6 @@ async def test_auto_is_alongside_if_a_kubevirt_is_or_may_be_installed(answers, m
     assert (decided.mode, decided.groups) == (mode, groups)
 
 
-@pytest.mark.looptime
 async def test_a_chosen_mode_is_kept():
     cluster = Cluster()
     config = parse(["--mode", "standalone"], {})

@@ -3,8 +3,6 @@
 While a second writer runs, vmherd writes nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -15,7 +13,7 @@ from structlog.testing import capture_logs
 
 from controller.running import running
 from controller.runtime.actions import Notice
-from controller.takeover.second_writer_watch import INTERVAL_S, SecondWriterWatch
+from controller.takeover.second_writer import INTERVAL_S, SecondWriterWatch
 from informers.errors import GateClosed, TransportError
 from tests.command_line import parse
 from tests.controller.leaderelection.test_other_leader import Cluster as Leases

@@ -3,8 +3,6 @@
 This module adds the new kind to `KINDS` before other modules read `KINDS`. A real kind is added in controller/kinds.py.
 """
 
-from __future__ import annotations
-
 import sys
 
 from controller import kinds

@@ -2,8 +2,6 @@
 controller/kinds.py.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from controller.kinds import READ, Access, Kind

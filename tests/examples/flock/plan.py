@@ -1,7 +1,5 @@
 """The plan of a reconciliation of a flock: it creates VMIs for missing numbers, and deletes VMIs with other numbers."""
 
-from __future__ import annotations
-
 import msgspec
 
 from controller.apimachinery.owner_references import controller_reference

@@ -1,7 +1,5 @@
 """The reconciler's interface `Rules`, implemented for VirtualMachineFlocks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 from typing import NamedTuple

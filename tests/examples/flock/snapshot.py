@@ -3,8 +3,6 @@
 A flock is an example of a third kind, besides sets and pools.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Final
 

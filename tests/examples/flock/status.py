@@ -1,7 +1,5 @@
 """The status and the Events of a flock, the example of a new kind."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.kubevirt.vmis import is_ready

@@ -1,7 +1,5 @@
 """Decides which flocks the controller reconciles after a change of an object, and when."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.kubevirt.vmi_types import VirtualMachineInstance

@@ -1,7 +1,5 @@
 """VirtualMachineFlocks, with only the fields that the reconciler reads."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition

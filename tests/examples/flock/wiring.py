@@ -1,7 +1,5 @@
 """Creates the controller of VirtualMachineFlocks from its parts."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """How often a watch is read: a busy watch in few chunks, a quiet watch at once."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Sequence
 from typing import Any, cast

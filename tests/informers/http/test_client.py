@@ -1,5 +1,3 @@
-from __future__ import annotations
-
 import asyncio
 import json
 import socket
@@ -165,40 +163,29 @@ async def test_after_401_the_token_is_reloaded_and_the_request_repeated(tmp_path
     assert [request.headers["authorization"] for request in server.requests] == ["Bearer old", "Bearer new"]
 
 
-async def test_a_second_401_is_raised(tmp_path: Path):
+@pytest.mark.parametrize(("has_kubeconfig", "tries"), [(True, 2), (False, 1)], ids=["second 401", "no reload"])
+async def test_a_401_that_a_reload_does_not_help_is_raised(tmp_path: Path, has_kubeconfig: bool, tries: int):
     server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
     async with client_of(server, tmp_path) as client:
+        if not has_kubeconfig:
+            (tmp_path / "kubeconfig").unlink()
         with pytest.raises(Unauthorized):
             await client.get(CONFIGMAPS, key("a"))
-    assert len(server.requests) == 2
+    assert len(server.requests) == tries
 
 
-async def test_the_401_is_raised_if_the_credentials_cannot_be_reloaded(tmp_path: Path):
-    server = FaultServer(answer(401, failure(401, "Unauthorized", "Unauthorized")))
-    async with client_of(server, tmp_path) as client:
-        (tmp_path / "kubeconfig").unlink()
-        with pytest.raises(Unauthorized):
-            await client.get(CONFIGMAPS, key("a"))
-    assert len(server.requests) == 1
-
-
-async def test_after_connection_refused_sent_is_false(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("host", "why"), [("127.0.0.1", "Connection refused"), ("nowhere.invalid", r"cannot connect to nowhere\.invalid:")]
+)
+async def test_without_a_connection_sent_is_false(tmp_path: Path, host: str, why: str):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", f"http://127.0.0.1:{port}")))
+    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", f"http://{host}:{port}")))
     async with open_client(credentials, user_agent="tests") as client:
-        with pytest.raises(TransportError, match="Connection refused") as caught:
+        with pytest.raises(TransportError, match=why) as caught:
             await client.create(CONFIGMAPS, "ns", b"{}")
     assert caught.value.sent is False
     assert "secret" not in str(caught.value)
-
-
-async def test_with_an_unknown_host_sent_is_false(tmp_path: Path):
-    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", "http://nowhere.invalid:1")))
-    async with open_client(credentials, user_agent="tests") as client:
-        with pytest.raises(TransportError, match=r"cannot connect to nowhere\.invalid:1") as caught:
-            await client.create(CONFIGMAPS, "ns", b"{}")
-    assert caught.value.sent is False
 
 
 @pytest.mark.parametrize("after", [b"", b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf of it"])

@@ -1,7 +1,5 @@
 """A write that the gate forbids never reaches the server, even if the gate closes while the write waits."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """`ApiClient.stream`: the start and the end of a watch, and failures of the network."""
 
-from __future__ import annotations
-
 import asyncio
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The sources of credentials, the error messages for invalid credentials, and the renewal of credentials."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

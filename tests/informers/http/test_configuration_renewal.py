@@ -1,7 +1,5 @@
 """Credentials follow changes of their files, and an exec plugin that hangs does not stop other work."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 from collections.abc import AsyncIterator

@@ -1,7 +1,5 @@
 """Slots are shared fairly between the flows that wait for them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -4,8 +4,6 @@
 Each test starts a new process, because a process keeps its imported modules.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """Sockets that are closed only by a call of `close`, and not by the garbage collector."""
 
-from __future__ import annotations
-
 import gc
 import os
 import socket

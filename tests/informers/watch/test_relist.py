@@ -1,16 +1,22 @@
 """`SharedInformer.relist`: a user of the cache has found that the cache contradicts the server."""
 
-from __future__ import annotations
-
 import asyncio
 
 import pytest
 from structlog.testing import capture_logs
 
 from informers.errors import TransportError
-from informers.store import Added, Change, Removed
-from tests.informers.scripted import END, RecordedInstruments, ScriptedClient, following, make_informer, stream
-from tests.informers.subjects import ConfigMap, config_map, key, line, page
+from informers.store import Added, Removed
+from tests.informers.scripted import (
+    END,
+    RecordedInstruments,
+    ScriptedClient,
+    following,
+    make_informer,
+    recorded_informer,
+    stream,
+)
+from tests.informers.subjects import config_map, key, line, page
 
 pytestmark = pytest.mark.looptime
 
@@ -25,9 +31,7 @@ async def test_an_object_that_the_watch_lost_is_in_the_cache_after_a_relist():
         stream(line("MODIFIED", config_map("a", 10))),
     )
     reports = RecordedInstruments()
-    informer = make_informer(client, instruments=reports)
-    changes: list[Change[ConfigMap]] = []
-    informer.add_handler(changes.append)
+    informer, changes = recorded_informer(client, instruments=reports)
     with capture_logs() as logs:
         async with following(informer):
             await asyncio.sleep(5)
@@ -44,9 +48,7 @@ async def test_an_object_that_the_watch_lost_is_in_the_cache_after_a_relist():
 
 async def test_an_object_whose_deletion_the_watch_lost_is_gone_after_a_relist():
     client = ScriptedClient(page(config_map("a", 1), version=5), stream(), page(version=9), stream())
-    informer = make_informer(client)
-    changes: list[Change[ConfigMap]] = []
-    informer.add_handler(changes.append)
+    informer, changes = recorded_informer(client)
     async with following(informer):
         await asyncio.sleep(5)
         informer.relist(WHY)

@@ -1,7 +1,5 @@
 """Objects with an unreadable field: the cache gets only their metadata."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 from collections.abc import Mapping
@@ -70,7 +68,7 @@ def test_a_resource_that_is_not_partial_decodes_nothing():
 
 def test_an_object_that_is_nested_too_deeply_has_only_its_metadata():
     text = json.dumps({"type": "ADDED", "object": machine("a", 5, other="@")})
-    [event] = WatchParser(MACHINES).feed(text.replace('"@"', "[" * 20_000 + "]" * 20_000).encode() + b"\n")
+    [event] = WatchParser(MACHINES).feed(text.replace('"@"', "[" * 1_000_000 + "]" * 1_000_000).encode() + b"\n")
     assert isinstance(event, Undecodable)
     assert event.partial == Machine(metadata=event.partial.metadata, undecodable="the object is nested too deeply")
     assert event.partial.metadata.name == "a"

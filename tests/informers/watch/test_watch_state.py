@@ -1,7 +1,5 @@
 """The state machine of the reflector. Each row of the table is one situation."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import pytest

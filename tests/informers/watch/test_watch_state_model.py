@@ -7,8 +7,6 @@ Lists are paged or streaming. Events may be repeated, the history may expire, an
 may come from a stale server behind the same load balancer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple, TypeAlias
 
@@ -27,22 +25,10 @@ from informers.errors import (
     TransportError,
 )
 from informers.meta import ObjectKey
-from informers.store import Added, Change, Removed, Replacement, Store, Updated
-from informers.watch.effects import (
-    Advance,
-    Apply,
-    Collect,
-    Commit,
-    Discard,
-    Drop,
-    Effect,
-    GiveUpStreaming,
-    Keep,
-    Remove,
-    Skip,
-    Uncollect,
-)
+from informers.store import Added, Change, Removed, Store, Updated
+from informers.watch.effects import Commit, Effect
 from informers.watch.parser import Applied, Bookmark, Deleted, Undecodable, WatchError
+from informers.watch.reflector import Reflector
 from informers.watch.watch_state import (
     Checking,
     Ended,
@@ -57,7 +43,8 @@ from informers.watch.watch_state import (
     Watching,
     advance,
 )
-from tests.informers.subjects import ConfigMap, config_map, key
+from tests.informers.scripted import RecordedInstruments, ScriptedClient
+from tests.informers.subjects import CONFIGMAPS, ConfigMap, config_map, key
 
 PAGE = 2
 Write: TypeAlias = tuple[str, bool, bool]
@@ -132,8 +119,17 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
         self.server = Server()
         self.store: Store[ConfigMap] = Store()
         self.state: State = Streaming()
-        self.relist: Listing | Streaming = Streaming()
-        self.incoming: Replacement[ConfigMap] | None = None
+        self.reflector: Reflector[ConfigMap] = Reflector(
+            CONFIGMAPS,
+            ScriptedClient(),
+            self.store,
+            scope="",
+            transform=None,
+            emit=lambda change: self.receive([change]),
+            completed=lambda: None,
+            instruments=RecordedInstruments(),
+            chance=lambda: 0.0,
+        )
         self.pages: dict[str, PageRead[ConfigMap]] = {}
         self.stream: Iterator[Input[ConfigMap]] | None = None
         self.received: dict[ObjectKey, ConfigMap] = {}
@@ -195,7 +191,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
 
         The list may come from a server with old data, or end early.
         """
-        self.relist = Listing() if by_pages else Streaming()
+        self.reflector._relist = Listing() if by_pages else Streaming()
         self.step(WatchError(Gone("too old", code=410)))
         self.step(None)
         self.write(before)
@@ -253,7 +249,7 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
                 yield entry.as_event()
         yield Bookmark(str(version), initial_end=True)
 
-    # The part of the reflector's loop
+    # The part of the reflector's loop. The reflector itself performs all effects except the commit, which waits.
 
     def step(self, event: Input[ConfigMap] | None) -> None:
         before = self.state
@@ -262,46 +258,24 @@ class ReflectorAgainstAServer(RuleBasedStateMachine):
             self.state = before.then
         else:
             cached = self.store.version()
-            self.state, effects = advance(before, event, relist=self.relist, cached=cached)
+            self.state, effects = advance(before, event, relist=self.reflector._relist, cached=cached)
             for effect in effects:
                 self.perform(effect)
         if not isinstance(self.state, Streaming):
             self.stream = None
 
     def perform(self, effect: Effect[ConfigMap]) -> None:
-        incoming = self.incoming or self.store.begin_replace()
         match effect:
-            case Collect(objects=objects):
-                for obj in objects:
-                    incoming.put(obj)
-                self.incoming = incoming
-            case Uncollect(meta=meta):
-                incoming.drop(meta.key)
-                self.incoming = incoming
-            case Keep(meta=meta):
-                incoming.keep(meta)
-                self.incoming = incoming
             case Commit(version=version, rewound=rewound):
                 assert not rewound, "this server never goes back in time"
+                incoming = self.reflector._replacement or self.store.begin_replace()
+                self.reflector._replacement = None
                 self.store.commit(incoming, version)
                 assert not self.store.rewinds, "this server never goes back in time"
-                self.incoming = None
                 for changes in incoming.changes(at_once=3):
                     self.receive(changes)
-            case Discard():
-                self.incoming = None
-            case Apply(object=obj):
-                self.receive(self.store.apply(obj))
-            case Remove(object=obj):
-                self.receive(self.store.remove(obj))
-            case Drop(meta=meta):
-                self.receive(self.store.drop(meta))
-            case Advance(version=version):
-                self.store.advance(version)
-            case GiveUpStreaming():
-                self.relist = Listing()
-            case Skip():
-                pass
+            case _:
+                self.reflector._perform(effect)
 
     def receive(self, changes: Iterable[Change[ConfigMap]]) -> None:
         for change in changes:

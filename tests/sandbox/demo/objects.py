@@ -1,7 +1,5 @@
 """JSON objects of the API server, with the fields that the demo reads."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controller.kinds import POOLS, Kind

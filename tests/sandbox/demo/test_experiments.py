@@ -1,7 +1,5 @@
 """The experiments of the demo: they look at the objects first, and a second press does nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,8 +7,7 @@ import pytest
 
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER
-from sandbox.demo.examples import POOL_NAME, SET_NAME, Command
-from sandbox.demo.experiments import EXPERIMENTS, Step
+from sandbox.demo.experiments import EXPERIMENTS, POOL_NAME, SET_NAME, Command, Step
 from sandbox.demo.tables import View
 from tests.sandbox.demo.objects import owner, vm
 
@@ -56,22 +53,36 @@ def words(commands: tuple[Command, ...]) -> list[str]:
     return [" ".join(command[1:4]) for command in commands]
 
 
-def test_scale_changes_the_set_and_the_pool() -> None:
-    assert [command[-1] for command in decide("1", view()).commands] == ["5", "6"]
+SCALE_POOL = ("kubectl", "scale", "vmpool", POOL_NAME, "--replicas", "6")
+SCALE_SET = ("kubectl", "scale", "vmirs", SET_NAME, "--replicas", "5")
 
 
-def test_scale_leaves_out_the_object_that_has_its_number_already() -> None:
-    assert decide("1", view(size=5)).commands == (("kubectl", "scale", "vmpool", POOL_NAME, "--replicas", "6"),)
+@pytest.mark.parametrize(
+    ("key", "now", "commands"),
+    [
+        ("1", view(), (SCALE_SET, SCALE_POOL)),
+        ("1", view(size=5), (SCALE_POOL,)),
+        ("6", view(), (("kubectl", "vmherd", "detach", f"vm/{POOL_NAME}-2"),)),
+        ("6", view(member(0), member(4)), (("kubectl", "vmherd", "detach", f"vm/{POOL_NAME}-4"),)),
+    ],
+)
+def test_scale_and_detach_change_what_exists(key: str, now: View, commands: tuple[Command, ...]) -> None:
+    assert decide(key, now).commands == commands
 
 
-def test_update_gives_the_pool_a_template_that_boots_slowly() -> None:
-    [command] = decide("2", view()).commands
-    assert command[-1].endswith('{"annotations":{"sim.vmherd.dev/ready-after":"2s"}}}}}}}')
-
-
-def test_update_replaces_a_bad_image() -> None:
-    [command] = decide("2", view(template=BAD)).commands
-    assert '"sim.vmherd.dev/behavior":null' in command[-1]
+@pytest.mark.parametrize(
+    ("key", "before", "annotations"),
+    [
+        ("2", None, '{"sim.vmherd.dev/ready-after":"2s"}'),
+        ("2", BAD, '{"sim.vmherd.dev/ready-after":"2s","sim.vmherd.dev/behavior":null}'),
+        ("4", SLOW, '{"sim.vmherd.dev/behavior":"image-error"}'),
+    ],
+)
+def test_update_and_bad_image_change_the_template_of_the_pool(
+    key: str, before: Mapping[str, str] | None, annotations: str
+) -> None:
+    [command] = decide(key, view(template=before)).commands
+    assert command[-1].endswith(f'{{"annotations":{annotations}}}}}}}}}}}}}')
 
 
 def test_break_changes_one_vm_of_the_pool_and_starts_the_vm_again() -> None:
@@ -95,20 +106,10 @@ def test_break_of_a_broken_vm_says_what_heals_it() -> None:
     assert decide("3", view(*vms, heals=True)).line.endswith("; the pool replaces it soon")
 
 
-def test_bad_image_changes_the_template_of_the_pool() -> None:
-    [command] = decide("4", view(template=SLOW)).commands
-    assert '"sim.vmherd.dev/behavior":"image-error"' in command[-1]
-
-
 def test_heal_names_the_vm_that_the_pool_replaces_first() -> None:
     step = decide("5", view(member(0), member(1, annotations=HANGS)))
     assert step.line.endswith(f": {POOL_NAME}-1 first")
     assert step.commands[0][-1] == f"{REPLACE_UNREADY_AFTER}=5"
-
-
-def test_detach_takes_a_vm_of_the_pool() -> None:
-    assert decide("6", view()).commands == (("kubectl", "vmherd", "detach", f"vm/{POOL_NAME}-2"),)
-    assert decide("6", view(member(0), member(4))).commands[0][-1] == f"vm/{POOL_NAME}-4"
 
 
 @pytest.mark.parametrize(

@@ -1,17 +1,16 @@
 """The lines below the demo's tables, and the lines to paste."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from pathlib import Path
 
 import pytest
 from rich.console import Console
+from rich.screen import Screen
 from rich.text import Text
 
 from sandbox.demo.experiments import EXPERIMENTS
-from sandbox.demo.hints import OTHER_KEYS, Report, Screen, draw_hints, lines_to_paste
+from sandbox.demo.hints import OTHER_KEYS, Report, draw_hints, lines_to_paste, screen
 
 KUBECONFIG = Path("/tmp/vmherd-demo-abcdefgh/kubeconfig")
 ALL_KEYS = {*EXPERIMENTS, *OTHER_KEYS}
@@ -60,7 +59,7 @@ def picture(tables: int, *, width: int, height: int) -> list[str]:
     text = Text("\n").join(Text(f"row {number}") for number in range(tables))
     drawn = draw_hints(Report(), width=width, height=height, kubeconfig=KUBECONFIG)
     with console.capture() as capture:
-        console.print(Screen(tables=text, hints=drawn), end="")
+        console.print(Screen(screen(text, drawn)), end="")
     return [line.rstrip() for line in capture.get().split("\n")]
 
 

@@ -1,14 +1,12 @@
 """Keys of the demo."""
 
-from __future__ import annotations
-
 import os
 import sys
 import termios
 
 import pytest
 
-from sandbox.demo.keyboard import Keyboard, keyboard, keys_in
+from sandbox.demo.watch import Keyboard, keyboard, keys_in
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Experiments run one after the other, and their errors are one line."""
 
-from __future__ import annotations
-
 import sys
 import threading
 from collections.abc import Iterator
@@ -12,8 +10,7 @@ import pytest
 
 from sandbox.demo import runner as module
 from sandbox.demo.cluster import DemoFailed
-from sandbox.demo.examples import Command
-from sandbox.demo.experiments import Experiment, Step
+from sandbox.demo.experiments import Command, Experiment, Step
 from sandbox.demo.hints import Report
 from sandbox.demo.runner import Runner, as_process, environment, one_line, running_experiments
 from sandbox.demo.tables import View
@@ -28,7 +25,7 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def experiment(name: str, *lines: str) -> Experiment:
     commands: tuple[Command, ...] = tuple((line,) for line in lines)
-    return Experiment(key=name[0], name=name, purpose="", decide=lambda _: Step("try it", commands), lines=commands)
+    return Experiment(name[0], name, "", lambda *_: Step("try it", commands), commands, needs_pool=False)
 
 
 @contextmanager
@@ -98,7 +95,7 @@ def test_the_end_of_the_demo_ends_the_command_that_runs(tmp_path: Path) -> None:
         process = runner._process
     assert process is not None
     assert process.poll() is not None
-    assert not [each for each in threading.enumerate() if each.name == "experiments"]
+    assert not [each for each in threading.enumerate() if each.name.startswith("experiments")]
     assert not (tmp_path / "later").exists()
 
 

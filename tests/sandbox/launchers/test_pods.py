@@ -1,7 +1,5 @@
 """The simulated virt-launcher Pods, nodes, migrations and evictions, without a server."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -9,13 +7,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from sandbox.launchers import eviction, migrations, nodes, pods
-from sandbox.launchers.objects import PODS, VMI, VMIS, Migration, Node, Pod
+from sandbox.launchers import migrations, nodes, pods
+from sandbox.launchers.objects import PODS, Migration, Node, Pod
 from sandbox.step import Change, Create, Delete, Patch, Step
+from sandbox.virt_api.admission import Verdict, judge_eviction
+from sandbox.vmis import VMIS, SimulatedVMI
 
 NOW = datetime(2026, 11, 22, 1, 0, tzinfo=UTC)
 UID = "0b5f6d1e"
 LAUNCHER = "virt-launcher-web"
+UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 READY = {"type": "Ready", "status": "True"}
 LIVE_MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
 OWNER = {
@@ -27,14 +28,28 @@ OWNER = {
 }
 
 
-def vmi(phase: str = "Running", *, node: str = "node01", deleted: bool = False, **status: Any) -> VMI:
-    meta: dict[str, Any] = {"name": "web", "namespace": "ns", "uid": UID, "labels": {"app": "web"}}
+def vmi(
+    phase: str = "Running",
+    *,
+    node: str = "node01",
+    deleted: bool = False,
+    domain: dict[str, Any] | None = None,
+    **status: Any,
+) -> SimulatedVMI:
+    meta: dict[str, Any] = {
+        "name": "web",
+        "namespace": "ns",
+        "uid": UID,
+        "resourceVersion": "7",
+        "labels": {"app": "web"},
+    }
     if deleted:
         meta["deletionTimestamp"] = NOW
     conditions = [READY, LIVE_MIGRATABLE] if phase == "Running" else []
     interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
     known = {"phase": phase, "nodeName": node or None, "conditions": conditions, "interfaces": interfaces}
-    return msgspec.convert({"metadata": meta, "spec": {"domain": {}}, "status": {**known, **status}}, VMI)
+    document = {"metadata": meta, "spec": {"domain": domain or {}}, "status": {**known, **status}}
+    return VMIS.decode(msgspec.json.encode(document))
 
 
 def pod(
@@ -120,8 +135,7 @@ def test_the_pod_of_a_vmi_has_its_labels_node_and_owner() -> None:
 
 def test_a_pod_requests_a_tenth_of_each_virtual_cpu_and_the_memory_of_the_guest() -> None:
     domain = {"cpu": {"cores": 2, "sockets": 2, "threads": 1}, "memory": {"guest": "1Gi"}}
-    launched = msgspec.structs.replace(vmi(), spec=msgspec.convert({"domain": domain}, type(vmi().spec)))
-    assert pods.requests_of(launched) == {"cpu": "400m", "memory": "1Gi"}
+    assert pods.requests_of(vmi(domain=domain)) == {"cpu": "400m", "memory": "1Gi"}
 
 
 def test_a_pod_that_waits_for_a_node_is_bound_to_the_node_of_its_vmi() -> None:
@@ -129,28 +143,33 @@ def test_a_pod_that_waits_for_a_node_is_bound_to_the_node_of_its_vmi() -> None:
     assert (binding["kind"], binding["target"]["name"]) == ("Binding", "node01")
 
 
-def test_a_ready_vmi_has_a_ready_pod_with_its_address() -> None:
-    status = body(pods.pod_step(pod(), vmi(), NOW).write)["status"]
-    assert (status["phase"], status["podIP"]) == ("Running", "10.0.0.7")
-    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "True"
+UNREADY = {"type": "Ready", "status": "False"}
+PAUSED = {"type": "Paused", "status": "True"}
+MOVED = vmi(node="node02", migrationState={"migrationUid": "m1", "completed": True, "targetPod": "target"})
 
 
-def test_a_vmi_that_is_not_ready_has_a_running_pod_that_is_not_ready() -> None:
-    status = body(pods.pod_step(pod(), vmi("Scheduled"), NOW).write)["status"]
-    assert status["phase"] == "Running"
-    assert {each["type"]: each["status"] for each in status["conditions"]}["Ready"] == "False"
-
-
-def test_a_paused_vmi_has_a_pod_whose_readiness_gate_is_closed() -> None:
-    conditions = [{"type": "Ready", "status": "False"}, {"type": "Paused", "status": "True"}]
-    status = body(pods.pod_step(pod(), vmi(conditions=conditions), NOW).write)["status"]
-    told = {each["type"]: each["status"] for each in status["conditions"]}
-    assert (told["kubevirt.io/virtual-machine-unpaused"], told["Ready"]) == ("False", "False")
-    assert (status["phase"], told["ContainersReady"]) == ("Running", "True")
-
-
-def test_the_pod_of_an_ended_vmi_has_ended() -> None:
-    assert body(pods.pod_step(pod(phase="Running"), vmi("Failed"), NOW).write)["status"]["phase"] == "Failed"
+@pytest.mark.parametrize(
+    ("before", "subject", "phase", "conditions"),
+    [
+        ("Pending", vmi(), "Running", {"Ready": "True", "ContainersReady": "True", UNPAUSED: "True"}),
+        ("Pending", vmi("Scheduled"), "Running", {"Ready": "False"}),
+        (
+            "Pending",
+            vmi(conditions=[UNREADY, PAUSED]),
+            "Running",
+            {"Ready": "False", "ContainersReady": "True", UNPAUSED: "False"},
+        ),
+        ("Running", vmi("Failed"), "Failed", {"Ready": "False"}),
+        ("Running", MOVED, "Succeeded", {"Ready": "False"}),  # the Pod that the VMI has left
+    ],
+)
+def test_a_pod_has_the_phase_the_readiness_and_the_address_of_its_vmi(
+    before: str, subject: SimulatedVMI, phase: str, conditions: dict[str, str]
+) -> None:
+    status = body(pods.pod_step(pod(phase=before), subject, NOW).write)["status"]
+    assert status["phase"] == phase
+    assert status.get("podIP") == ("10.0.0.7" if phase == "Running" else None)
+    assert conditions.items() <= {each["type"]: each["status"] for each in status["conditions"]}.items()
 
 
 @pytest.mark.parametrize(("phase", "end"), [("Running", "Succeeded"), ("Scheduled", "Failed")])
@@ -195,7 +214,7 @@ def migration(phase: str = "") -> Migration:
     return msgspec.convert({"metadata": meta, "spec": {"vmiName": "web"}, "status": {"phase": phase}}, Migration)
 
 
-def migrate(subject: VMI | None, *launchers: Pod, phase: str = "", now: datetime = NOW) -> Step:
+def migrate(subject: SimulatedVMI | None, *launchers: Pod, phase: str = "", now: datetime = NOW) -> Step:
     both = named(node("node01"), node("node02"))
     return migrations.migration_step(migration(phase), subject, launchers, both, now)
 
@@ -241,11 +260,9 @@ def test_a_migration_ends_on_the_target_node() -> None:
 
 
 def finished(domain: dict[str, Any], *conditions: dict[str, str]) -> dict[str, Any]:
-    """The patch of a VMI when its migration has ended."""
+    """The patch of a SimulatedVMI when its migration has ended."""
     state = {"migrationUid": "m1", "startTimestamp": NOW.isoformat(), "targetNode": "node02", "targetPod": "target"}
-    moving = vmi(migrationState=state, conditions=[READY, *conditions])
-    moving = msgspec.structs.replace(moving, spec=msgspec.convert({"domain": domain}, type(moving.spec)))
-    moving = msgspec.structs.replace(moving, metadata=msgspec.structs.replace(moving.metadata, resource_version="7"))
+    moving = vmi(domain=domain, migrationState=state, conditions=[READY, *conditions])
     [change] = migrate(moving, phase="Running", now=NOW + timedelta(seconds=migrations.DURATION_S)).effects
     assert isinstance(change, Change)
     return body(change.patch)
@@ -276,10 +293,8 @@ def test_a_migration_changes_only_the_size_that_was_plugged_in() -> None:
     assert "currentCPUTopology" not in finished(domain, MEMORY_CHANGE)["status"]
 
 
-def test_the_pod_that_a_vmi_has_left_has_succeeded() -> None:
-    moved = vmi(node="node02", migrationState={"migrationUid": "m1", "completed": True, "targetPod": "target"})
-    assert body(pods.pod_step(pod(phase="Running"), moved, NOW).write)["status"]["phase"] == "Succeeded"
-    [deletion] = pods.pod_step(pod(deleted=True), moved, NOW).effects
+def test_the_deletion_of_the_pod_that_a_vmi_has_left_does_not_end_the_vmi() -> None:
+    [deletion] = pods.pod_step(pod(deleted=True), MOVED, NOW).effects
     assert isinstance(deletion, Delete)
 
 
@@ -289,23 +304,23 @@ def test_a_migration_of_a_vmi_that_has_ended_or_cannot_migrate_fails() -> None:
         assert body(migrate(subject).write)["status"]["phase"] == "Failed"
 
 
-def evicted(strategy: str | None, *, migratable: bool = True, **status: Any) -> eviction.Verdict:
+def evicted(strategy: str | None, *, migratable: bool = True, **status: Any) -> Verdict:
     launcher = {"metadata": {"labels": {"kubevirt.io": "virt-launcher"}}, "spec": {"nodeName": "node01"}, "status": {}}
     condition = {"type": "LiveMigratable", "status": str(migratable)}
     known = {"nodeName": "node01", "conditions": [condition], **status}
     meta = {"name": "web", "namespace": "ns"}
-    return eviction.decide(launcher, {"metadata": meta, "spec": {"evictionStrategy": strategy}, "status": known})
+    return judge_eviction(launcher, {"metadata": meta, "spec": {"evictionStrategy": strategy}, "status": known})
 
 
 @pytest.mark.parametrize(("strategy", "migratable"), [(None, True), ("None", True), ("LiveMigrateIfPossible", False)])
 def test_a_vmi_that_does_not_migrate_is_evicted(strategy: str | None, migratable: bool) -> None:
-    assert evicted(strategy, migratable=migratable) == eviction.Verdict()
+    assert evicted(strategy, migratable=migratable) == Verdict()
 
 
 @pytest.mark.parametrize("strategy", ["LiveMigrate", "LiveMigrateIfPossible", "External"])
 def test_an_eviction_marks_a_vmi_that_migrates(strategy: str) -> None:
     verdict = evicted(strategy)
-    assert verdict == eviction.Verdict('Eviction triggered evacuation of VMI "ns/web"', is_marked=True)
+    assert verdict == Verdict('Eviction triggered evacuation of VMI "ns/web"', is_marked=True)
 
 
 def test_a_vmi_that_is_marked_or_cannot_migrate_is_not_marked() -> None:

@@ -1,7 +1,5 @@
 """The answers of the simulated webhooks: the objects that they reject, and the reasons."""
 
-from __future__ import annotations
-
 import base64
 import json
 from typing import Any

@@ -1,0 +1,93 @@
+"""Cases about the number of members, which are the same for replica sets and pools."""
+
+from __future__ import annotations
+
+from conformance.api import owners_of
+from conformance.case import Cases, Kind
+from conformance.expectations import require
+from conformance.namespace import BOOT_S, CaseNamespace
+
+cases: Cases[CaseNamespace] = Cases(Kind.SETS, Kind.POOLS)
+
+
+@cases.add("R3 R4 R11", "P4 P7")
+async def bring_up(space: CaseNamespace) -> None:
+    """A new {kind} starts its {member}s, and all become ready."""
+    await space.make(3, template=space.template(running=True))
+    await space.until_ready(3)
+
+
+@cases.add("R4", "P4")
+async def default_replicas(space: CaseNamespace) -> None:
+    """A {kind} without spec.replicas has one {member}."""
+    await space.make(None)
+    await space.until_members(1)
+
+
+@cases.add("R6", "P8")
+async def scale_in(space: CaseNamespace) -> None:
+    """A lower spec.replicas deletes the surplus {member}s."""
+    before = await space.made(4)
+    await space.scale(1)
+    after = await space.until_members(1)
+    require(f"one of the earlier {space.member}s", after.keys() <= before.keys(), after)
+
+
+@cases.add("R6", "P8")
+async def scale_to_zero(space: CaseNamespace) -> None:
+    """With spec.replicas 0, all {member}s are deleted."""
+    await space.made(2)
+    await space.scale(0)
+    await space.until_members(0)
+    await space.until_equal(f"no {space.member}", space.all_members, {}, within_s=BOOT_S)
+
+
+@cases.add("R11", "P4 P8")
+async def scale_subresource(space: CaseNamespace) -> None:
+    """The subresource scale changes the number of {member}s, as kubectl scale."""
+    await space.made(1)
+    for replicas in (3, 2, 0):
+        await space.scale_by_subresource(replicas)
+        await space.until_members(replicas)
+
+
+@cases.add("R11", "P17")
+async def scale_read(space: CaseNamespace) -> None:
+    """The subresource scale tells the number and the selector of the {member}s."""
+    await space.made(2)
+    selector = f"app={space.name}"
+
+    async def read() -> tuple[object, ...]:
+        scale = await space.api.get(space.path(subresource="scale"))
+        status = scale["status"]
+        return scale["spec"]["replicas"], status.get("replicas"), status.get("selector")
+
+    await space.until_equal(f"2 wanted, 2 present, selector {selector}", read, (2, 2, selector))
+
+
+@cases.add("R11", "P4")
+async def autoscaler(space: CaseNamespace) -> None:
+    """A HorizontalPodAutoscaler (autoscaling/v2) scales a {kind}."""
+    await space.made(1)
+    await space.autoscale(3)
+    await space.until(f"3 {space.member}s", space.members, lambda seen: len(seen) == 3, within_s=90)
+    await space.until_members(3)
+
+
+@cases.add("R15", "P6")
+async def delete(space: CaseNamespace) -> None:
+    """If a {kind} is deleted, its {member}s are deleted."""
+    await space.made(2)
+    await space.delete()
+    await space.until_equal(f"no {space.member}", space.all_members, {}, within_s=BOOT_S)
+
+
+@cases.add("R15", "P6")
+async def delete_orphan(space: CaseNamespace) -> None:
+    """If a {kind} is deleted with --cascade=orphan, its {member}s stay without an owner."""
+    before = await space.made(2)
+    await space.delete("Orphan")
+    after = await space.all_members()
+    require(f"the same {space.member}s", after.keys() == before.keys(), after)
+    owners = [owner["name"] for each in after.values() for owner in owners_of(each)]
+    require(f"{space.member}s without an owner", not owners, owners)

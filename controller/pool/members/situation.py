@@ -1,0 +1,68 @@
+"""The facts about a valid pool that the stages of a plan share. The status is computed from the same facts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+
+from msgspec import Struct
+
+from controller.kubevirt.vms import is_deleting
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.revisions import Revisions, read_revisions
+from controller.pool.members.select import allows
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.spec.intent import Intent
+from controller.pool.spec.policies import Strategy
+from controller.runtime.actions import Plan
+from informers.meta import ObjectMeta
+
+
+class Situation(Struct, frozen=True):
+    """A valid pool in one reconciliation.
+
+    - `members`: in a plan, the VMs that stay in the pool. In the status, all VMs that the pool controls.
+    - `doomed`: the UIDs of the members that healing deletes in this reconciliation.
+    """
+
+    snapshot: Snapshot
+    intent: Intent
+    revisions: Revisions
+    members: Machines
+    doomed: frozenset[str] = frozenset()
+
+    @property
+    def now(self) -> datetime:
+        return self.snapshot.now
+
+    @property
+    def pool(self) -> ObjectMeta:
+        """The metadata of the pool."""
+        return self.snapshot.owner.metadata
+
+    def may_update(self, machine: Machine) -> bool:
+        """Return True if the update strategy and its selectors allow an update of the VM. A terminating VM is not
+        updated.
+
+        The result depends only on the traits of the VM. The partition is not checked (see `is_above_partition`).
+        """
+        update = self.intent.update
+        if update.strategy is Strategy.UNMANAGED or is_deleting(machine.vm):
+            return False
+        return allows(update.selection, machine.vm)
+
+    def is_above_partition(self, machine: Machine) -> bool:
+        """Return True if the ordinal of the VM is not below the partition. A VM without an ordinal is never updated."""
+        ordinal = self.snapshot.ordinal_of(machine)
+        return ordinal is not None and ordinal >= self.intent.partition
+
+
+def wake_at(times: Iterable[datetime], now: datetime) -> Plan:
+    """Return a plan that requests a reconciliation at the first of these times."""
+    first = min(times, default=None)
+    return Plan(requeue_after_s=(first - now).total_seconds() if first is not None else None)
+
+
+def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situation:
+    """Return the situation of a pool with these members, before any part of the plan is known."""
+    return Situation(snapshot, intent, read_revisions(snapshot, intent.template), members)

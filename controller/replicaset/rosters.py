@@ -1,0 +1,72 @@
+"""The rosters of large replica sets, with their VMIs in groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from msgspec import Struct
+
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset.snapshot import SET_UID, by_set_uid
+from controller.replicaset.traits import VMIs, traits_of
+from controller.runtime.members.rosters import Rosters
+from informers.meta import ObjectKey, ObjectMeta, controller_of
+from informers.store import StoreView
+
+
+def members_of(owner: ObjectMeta, vmis: StoreView[VirtualMachineInstance]) -> tuple[VirtualMachineInstance, ...]:
+    """Return the VMIs that the set controls."""
+    # Kubernetes ignores an owner reference to an object of another namespace. So a VMI of another namespace must not
+    # count as a member, even if the VMI has an owner reference to this set.
+    return tuple(vmi for vmi in vmis.by_index(SET_UID, owner.uid) if vmi.metadata.namespace == owner.namespace)
+
+
+class _Reader(Struct, frozen=True):
+    """Reads the VMIs of one set from the cache, for its roster."""
+
+    vmis: StoreView[VirtualMachineInstance]
+    owner: ObjectMeta
+
+    def size(self) -> int:
+        return len(self.vmis.by_index(SET_UID, self.owner.uid))
+
+    def names(self) -> Iterable[str]:
+        return (vmi.metadata.name for vmi in self.load())
+
+    def load(self) -> Iterable[VirtualMachineInstance]:
+        return members_of(self.owner, self.vmis)
+
+    def read(self, name: str) -> VirtualMachineInstance | None:
+        vmi = self.vmis.get(ObjectKey(self.owner.namespace, name))
+        return vmi if vmi is not None and self.owner.uid in by_set_uid(vmi) else None
+
+
+class VMIRosters:
+    """Keeps the VMIs of each large set. The cache tells this object about each change of a VMI."""
+
+    def __init__(self, vmis: StoreView[VirtualMachineInstance]) -> None:
+        self._vmis = vmis
+        self._rosters: Rosters[VirtualMachineInstance] = Rosters(traits_of)
+        vmis.follow(self)
+
+    def prepare(self, owner: ObjectMeta) -> Iterator[object]:
+        """Read the members of a very large set in slices (see `Rosters.prepare`)."""
+        return self._rosters.prepare(owner, _Reader(self._vmis, owner))
+
+    def read(self, owner: ObjectMeta) -> VMIs:
+        """Return the members of the set, as the cache shows them now."""
+        return self._rosters.read(owner, _Reader(self._vmis, owner))
+
+    def changed(self, old: VirtualMachineInstance | None, new: VirtualMachineInstance | None) -> None:
+        for vmi in (old, new):
+            owner = controller_of(vmi.metadata) if vmi is not None else None
+            if vmi is not None and owner is not None and owner.kind == REPLICA_SET_KIND:
+                self._rosters.change(owner.uid, vmi.metadata.name)
+
+    def replaced(self) -> None:
+        self._rosters.forget_all()
+
+    def forget(self, key: ObjectKey) -> None:
+        """Remove the roster of a deleted set."""
+        self._rosters.forget(key)

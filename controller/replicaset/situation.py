@@ -1,0 +1,43 @@
+"""What a replica set knows before it decides: its snapshot, its parsed spec, its VMIs by state, and their failures."""
+
+from __future__ import annotations
+
+from msgspec import Struct
+
+from controller.kubevirt.vmis import is_active, is_deleting, is_spent
+from controller.replicas.replica_limit import limited
+from controller.replicaset.back_off import BackOff, Creates, choose_creates, find_back_off
+from controller.replicaset.intent import Intent
+from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.traits import VMIs
+
+
+class Situation(Struct, frozen=True, kw_only=True):
+    """The input of all decisions about a valid set.
+
+    `active` and `spent` are the VMIs that are not being deleted (R3). Active VMIs count towards the wanted number.
+    Spent VMIs have finished, or their state is unknown. They do not count and will be deleted. `creates` are the
+    missing VMIs that may be created now (R4a).
+    """
+
+    snapshot: Snapshot
+    intent: Intent
+    active: VMIs
+    spent: VMIs
+    back_off: BackOff
+    creates: Creates
+
+    @property
+    def missing(self) -> int:
+        """The number of VMIs to create. For a surplus, it is negative."""
+        return self.intent.wanted - len(self.active)
+
+
+def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs) -> Situation:
+    """Return the situation of a set with these members."""
+    active, now = members.where(is_active), snapshot.now
+    spent = members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
+    back_off = find_back_off(now, intent.template, active, spent)
+    missing = limited(intent.wanted, len(active), snapshot.max_replicas) - len(active)
+    creates = choose_creates(back_off, missing, burst=snapshot.burst, now=now)
+    return Situation(snapshot=snapshot, intent=intent, active=active, spent=spent, back_off=back_off, creates=creates)

@@ -1,0 +1,170 @@
+"""The pages under `/debug/`, which `--debug-endpoints` switches on.
+
+`tasks` shows each task and where it waits, `queues` the age of the waiting keys, and `memory` the blocks of Python's
+allocator. `settled` and `objects` are JSON. They show what the caches have seen, and what the controllers still have to
+do. The controllers have settled after a change if both conditions are true:
+
+- Each cache has seen the change.
+- No key is queued or running. No key is unsettled: the caches show all writes of the controllers.
+
+A cache that has received no event since the change cannot prove by its resourceVersion that it is up to date, because
+bookmarks arrive only once a minute. `objects` lists the cached objects, for a comparison with a list of the API server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import sys
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import msgspec
+
+from informers.meta import ObjectKey
+from informers.resource import Resource
+from informers.store import StoreView
+from informers.workqueue import QueueKeys, WorkQueue
+
+Page = Callable[[], str]
+
+
+class Cache(Protocol):
+    """The part of a `SharedInformer` that the pages show."""
+
+    @property
+    def resource(self) -> Resource[Any]: ...
+
+    @property
+    def store(self) -> StoreView[Any]: ...
+
+    @property
+    def seen(self) -> Mapping[str, str]: ...
+
+
+class Controller(Protocol):
+    """The part of a controller that the pages show."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def queue(self) -> WorkQueue[ObjectKey]: ...
+
+    def keys(self, now: float) -> QueueKeys[ObjectKey]: ...
+
+
+class Kind(Protocol):
+    """The part of an `Assembly` that the pages show. `unsettled` returns the keys with writes that the caches do not
+    show yet.
+    """
+
+    @property
+    def controller(self) -> Controller: ...
+
+    def unsettled(self) -> Collection[ObjectKey]: ...
+
+
+class Recorder(Protocol):
+    """The part of an `EventRecorder` that the pages show."""
+
+    @property
+    def unsent(self) -> int: ...
+
+
+def debug_pages(
+    kinds: Sequence[Kind], caches: Sequence[Cache], recorder: Recorder, clock: Callable[[], float]
+) -> dict[str, Page]:
+    """Return the functions that return the text of each page, by the name of the page. Call them on the event loop."""
+    return {
+        "tasks": describe_tasks,
+        "queues": lambda: _queues([kind.controller.queue for kind in kinds], clock()),
+        "memory": describe_memory,
+        "settled": lambda: _settled(kinds, caches, recorder, clock()),
+        "objects": lambda: _objects(caches),
+    }
+
+
+def describe_tasks() -> str:
+    """Return the text of `/debug/tasks`: each task, and the source lines at which the task waits.
+
+    Call this function on the event loop.
+    """
+    lines = []
+    for task in sorted(asyncio.all_tasks(), key=asyncio.Task.get_name):
+        lines.append(task.get_name())
+        # `Task.get_stack` returns only the outermost frame. The innermost frame is the line where the task waits.
+        waiting: object = task.get_coro()
+        while frame := getattr(waiting, "cr_frame", None):
+            lines.append(f"    {frame.f_code.co_qualname} ({Path(frame.f_code.co_filename).name}:{frame.f_lineno})")
+            waiting = getattr(waiting, "cr_await", None)
+    return "\n".join(lines) + "\n"
+
+
+def describe_memory() -> str:
+    """Return the text of `/debug/memory`: counts of Python's allocator and garbage collector.
+
+    If the number of blocks grows for hours, the process has a leak. Resident memory also grows, but varies more.
+    """
+    generations = ", ".join(map(str, gc.get_count()))
+    return (
+        f"allocated blocks: {sys.getallocatedblocks()}\n"
+        f"frozen objects: {gc.get_freeze_count()}\n"
+        f"objects that wait for a collection, by generation: {generations}\n"
+    )
+
+
+def _queues(queues: Iterable[WorkQueue[ObjectKey]], now: float) -> str:
+    """Return the text of `/debug/queues`: one line for each work queue."""
+    return "".join(
+        f"{queue.name}: {len(queue)} keys waiting, the oldest for {queue.oldest_waiting_s(now):.1f}s;"
+        f" the longest reconcile so far takes {queue.longest_s(now):.1f}s\n"
+        for queue in queues
+    )
+
+
+def _settled(kinds: Iterable[Kind], caches: Iterable[Cache], recorder: Recorder, now: float) -> str:
+    """Return the JSON of `/debug/settled`.
+
+    `caches` has the last resourceVersion of each watch, by the name of the resource and the URL path of the watch. The
+    version of a bookmark counts. `kinds` has the keys of each kind. The values of `delayed` are seconds.
+    """
+    return _json(
+        {
+            "caches": {cache.resource.name: cache.seen for cache in caches},
+            "kinds": {kind.controller.name: _keys(kind, now) for kind in kinds},
+            "unsent_events": recorder.unsent,
+        }
+    )
+
+
+def _keys(kind: Kind, now: float) -> dict[str, Any]:
+    keys = kind.controller.keys(now)
+    return {
+        "queued": _texts(keys.queued),
+        "running": _texts(keys.running),
+        "unsettled": _texts(kind.unsettled()),
+        "delayed": {str(key): round(delay_s, 3) for key, delay_s in keys.delayed.items()},
+    }
+
+
+def _objects(caches: Iterable[Cache]) -> str:
+    """Return the JSON of `/debug/objects`: for each resource, the versions of its watches and the cached objects."""
+    return _json(
+        {
+            cache.resource.name: {
+                "watches": cache.seen,
+                "objects": _texts(each.metadata.key for each in cache.store.values()),
+            }
+            for cache in caches
+        }
+    )
+
+
+def _texts(keys: Iterable[ObjectKey]) -> list[str]:
+    return sorted(map(str, keys))
+
+
+def _json(page: object) -> str:
+    return msgspec.json.encode(page).decode() + "\n"

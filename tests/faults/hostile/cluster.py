@@ -1,0 +1,260 @@
+"""A cluster for hostile input: kinds without validation, and one controller for all tests of a file.
+
+A second namespace, called the neighbour, contains one well-behaved set. Each test checks that the controller still
+serves this set.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import threading
+import time
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from informers.nesting import cut_deep_values
+from sandbox.admin import Admin
+from sandbox.audit import AuditRecord
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl
+from tests.controlplane.programs import ControllerProcess, controller_process
+from tests.controlplane.waits import eventually, steady
+from tests.faults.resources import API_OF, KIND_OF, POOLS, SETS, VMIS, VMS
+from tests.manifests import documents
+
+GROUP, POOL_GROUP = "hostile.vmherd.dev", "pool.hostile.vmherd.dev"
+SET, POOL, VMI, VM = SETS, POOLS, VMIS, VMS
+ANYTHING = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+PATHS = {
+    **API_OF,
+    SET: f"/apis/{GROUP}/v1",
+    POOL: f"/apis/{POOL_GROUP}/v1beta1",
+    "events": "/api/v1",
+    "secrets": "/api/v1",
+}
+KINDS = {**KIND_OF, "configmaps": "ConfigMap", "secrets": "Secret"}
+MERGE = "application/merge-patch+json"
+QUIET_S = 3.0
+"""A controller that has sent no request for one namespace for this time is at rest there."""
+
+SERVED_WITHIN_S = 30.0
+"""The neighbour is served within this time, also on a busy machine. At rest, it takes less than a second."""
+
+FLAGS = ("--replicaset-group", GROUP, "--pool-group", POOL_GROUP, "--leader-election-id", "hostile")
+
+
+def vmi_template(labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"labels": labels or {"app": "x"}}, "spec": {"domain": {}, **spec}}
+
+
+def vm_template(labels: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    spec = {"runStrategy": "Always", "template": vmi_template(labels), **spec}
+    return {"metadata": {"labels": labels or {"app": "x"}}, "spec": spec}
+
+
+class Tenant:
+    """One namespace and its objects, written as the administrator. The bodies may be of any form."""
+
+    def __init__(self, plane: ControlPlane, name: str) -> None:
+        self.plane, self.name = plane, name
+        self.admin = Admin(plane.kubeconfig)
+        self.kubectl = Kubectl(plane.kubeconfig, name)
+        self.since = plane.audit_position()
+
+    def create(self, kind: str, name: str, spec: Any = None, *, meta: Any = None, **fields: Any) -> dict[str, Any]:
+        version = PATHS[kind].removeprefix("/apis/").removeprefix("/api/")
+        body = {"apiVersion": version, "kind": KINDS[kind], "metadata": {"name": name, **(meta or {})}, **fields}
+        if spec is not None:
+            body["spec"] = spec
+        return self.send("POST", kind, "", body)
+
+    def make_set(self, name: str = "herd", replicas: Any = 1, *, meta: Any = None, **spec: Any) -> dict[str, Any]:
+        whole = {"replicas": replicas, "selector": {"matchLabels": {"app": "x"}}, "template": vmi_template(), **spec}
+        return self.create(SET, name, whole, meta=meta)
+
+    def make_pool(self, name: str = "pool", replicas: Any = 1, *, meta: Any = None, **spec: Any) -> dict[str, Any]:
+        selector = {"matchLabels": {"app": "x"}}
+        whole = {"replicas": replicas, "selector": selector, "virtualMachineTemplate": vm_template(), **spec}
+        return self.create(POOL, name, whole, meta=meta)
+
+    def patch(self, kind: str, name: str, change: dict[str, Any]) -> dict[str, Any]:
+        return self.send("PATCH", kind, name, change)
+
+    def replace_spec(self, kind: str, name: str, spec: dict[str, Any]) -> None:
+        steps = json.dumps([{"op": "replace", "path": "/spec", "value": spec}]).encode()
+        self.admin.send("PATCH", self.path(kind, name), steps, "application/json-patch+json")
+
+    def delete(self, kind: str, name: str) -> None:
+        self.admin.send("DELETE", self.path(kind, name))
+
+    def list(self, kind: str) -> dict[str, dict[str, Any]]:
+        items = json.loads(cut_deep_values(self.admin.send("GET", self.path(kind))))["items"]
+        return {item["metadata"]["name"]: item for item in items}
+
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        found: dict[str, Any] = self.admin.get(self.path(kind, name))
+        return found
+
+    def children(self, owner: str) -> list[str]:
+        """The names of the VMs and VMIs that the set or pool with this name controls and that are not terminating."""
+        return [
+            name
+            for kind in (VMI, VM)
+            for name, item in self.list(kind).items()
+            if "deletionTimestamp" not in item["metadata"]
+            and any(each["name"] == owner and each.get("controller") for each in owners_of(item))
+        ]
+
+    def reasons(self) -> dict[str, Counter[str]]:
+        """For each object with Events: the number of Events for each reason, repeats included."""
+        found: dict[str, Counter[str]] = {}
+        for event in self.admin.get(self.path("events"))["items"]:
+            counted = found.setdefault(event["involvedObject"]["name"], Counter())
+            counted[event["reason"]] += event.get("count") or 1
+        return found
+
+    def requests(self, since: int | None = None) -> list[AuditRecord]:
+        """The requests of the controller in this namespace, including the requests for Events."""
+        records = self.plane.audit_records(self.since if since is None else since)
+        return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
+
+    def is_quiet(self) -> bool:
+        """Wait for a while. Return True if the controller sent no request in this namespace. The pauses between the
+        tries of a failing request grow, so they soon exceed this time. A hot loop is never quiet.
+        """
+        since = self.plane.audit_position()
+        time.sleep(QUIET_S)
+        return not self.requests(since)
+
+    def path(self, kind: str, name: str = "") -> str:
+        return f"{PATHS[kind]}/namespaces/{self.name}/{kind}" + (f"/{name}" if name else "")
+
+    def send(self, method: str, kind: str, name: str, body: dict[str, Any]) -> dict[str, Any]:
+        encoded = json.dumps(body).encode()
+        content_type = MERGE if method == "PATCH" else "application/json"
+        answer: dict[str, Any] = json.loads(self.admin.send(method, self.path(kind, name), encoded, content_type))
+        return answer
+
+
+def owners_of(item: dict[str, Any]) -> list[dict[str, Any]]:
+    return item["metadata"].get("ownerReferences") or []
+
+
+class HostileCluster:
+    """The control plane, the controller, and the neighbour: a namespace with one well-behaved set."""
+
+    def __init__(self, plane: ControlPlane, program: ControllerProcess) -> None:
+        self.plane, self.program = plane, program
+        self.neighbour = self.tenant("neighbour")
+        self.neighbour.make_set("calm", 1)
+        self._wanted = 1
+        eventually(lambda: len(self.neighbour.children("calm")) == 1, what="the neighbour's set works")
+
+    def tenant(self, name: str = "") -> Tenant:
+        """Create a namespace."""
+        name = name or f"hostile-{uuid.uuid4().hex[:8]}"
+        body = json.dumps({"metadata": {"name": name}}).encode()
+        Admin(self.plane.kubeconfig).send("POST", "/api/v1/namespaces", body, "application/json")
+        return Tenant(self.plane, name)
+
+    def serve_the_neighbour(self) -> None:
+        """Scale the neighbour's set. If its VMIs do not exist soon, the test fails."""
+        self._wanted = 3 - self._wanted
+        self.neighbour.patch(SET, "calm", {"spec": {"replicas": self._wanted}})
+        eventually(
+            lambda: len(self.neighbour.children("calm")) == self._wanted,
+            within_s=SERVED_WITHIN_S,
+            what="the neighbour is served",
+        )
+
+    def wait_until_seen(self) -> None:
+        """Wait until the controller has seen all earlier writes to VMIs. Its watch shows the neighbour's VMIs later."""
+        self.serve_the_neighbour()
+        eventually(
+            lambda: self.neighbour.get(SET, "calm").get("status", {}).get("replicas") == self._wanted,
+            what="the status of the neighbour's set",
+        )
+
+    def rest_in_the_neighbour(self) -> None:
+        """Wait until the controller has sent all requests for the neighbour, for example its last Events."""
+        steady(lambda: len(self.neighbour.requests()), for_s=1.0)
+
+    def faults(self) -> list[dict[str, Any]]:
+        """The log lines about unexpected exceptions."""
+        return [line for line in self.program.lines(level="error") if "exception" in line]
+
+    def worst_lag_s(self) -> float:
+        """The longest delay of the controller's event loop since the last call, in seconds."""
+        found = re.search(r"^vmherd_event_loop_lag_max_seconds (\S+)$", self.program.metrics(), re.MULTILINE)
+        assert found is not None
+        return float(found[1])
+
+    @contextmanager
+    def blocks(self) -> Iterator[list[float]]:
+        """Note the longest delays of the controller's event loop while the block runs, in seconds. The time for which a
+        busy machine gave the controller no CPU does not count.
+        """
+        found: list[float] = []
+        ended = threading.Event()
+
+        def measure() -> None:
+            waited_s, is_last = self._waited_for_cpu_s(), False
+            while not is_last:
+                is_last = ended.wait(0.1)
+                lag_s, before_s = self.worst_lag_s(), waited_s
+                waited_s = self._waited_for_cpu_s()
+                found.append(lag_s - (waited_s - before_s))
+
+        self.worst_lag_s()
+        with ThreadPoolExecutor(1) as pool:
+            measuring = pool.submit(measure)
+            try:
+                yield found
+            finally:
+                ended.set()
+            measuring.result()
+
+    def _waited_for_cpu_s(self) -> float:
+        """The seconds for which the controller's main thread was ready to run, but other threads had the CPUs."""
+        _ran_ns, waited_ns, _times = Path(f"/proc/{self.program.process.pid}/schedstat").read_text().split()
+        return int(waited_ns) / 1e9
+
+    def check(self) -> None:
+        """The controller is alive, and no reconciliation has raised an unexpected exception."""
+        assert self.program.working
+        # After a pause of the process, the endpoint answers for a moment that the event loop was blocked.
+        eventually(lambda: self.program.health("healthz")[0] == 200, what="the controller is healthy")
+        assert self.faults() == []
+
+
+def unchecked(definition: Path, group: str) -> dict[str, Any]:
+    """The definition of a kind in another group and without validation."""
+    document: dict[str, Any] = yaml.safe_load(definition.read_text())
+    spec = document["spec"]
+    document["metadata"]["name"] = f"{spec['names']['plural']}.{group}"
+    spec["group"] = group
+    spec["names"] |= {"shortNames": [], "categories": []}
+    for version in spec["versions"]:
+        properties = {"spec": ANYTHING, "status": ANYTHING}
+        version["schema"] = {"openAPIV3Schema": {"type": "object", "properties": properties}}
+    return document
+
+
+@contextmanager
+def hostile_cluster(plane: ControlPlane, directory: Path, *flags: str) -> Iterator[HostileCluster]:
+    """Define the kinds without validation, and run one controller for them while the block runs."""
+    kubectl = Kubectl(plane.kubeconfig)
+    definitions = [unchecked(documents.REPLICASETS, GROUP), unchecked(documents.POOLS, POOL_GROUP)]
+    kubectl.apply(*definitions)
+    for each in definitions:
+        kubectl("wait", "--for=condition=Established", "crd", each["metadata"]["name"])
+    with controller_process(plane, directory, *FLAGS, *flags) as program:
+        yield HostileCluster(plane, program)

@@ -1,0 +1,294 @@
+"""A hostile tenant may edit everything in one namespace. Other namespaces are not harmed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from tests.controlplane.waits import eventually, stays
+from tests.faults.hostile.cluster import (
+    KINDS,
+    POOL,
+    SET,
+    VM,
+    VMI,
+    HostileCluster,
+    Tenant,
+    owners_of,
+    vm_template,
+    vmi_template,
+)
+from tests.faults.hostile.webhook import running_webhook
+
+pytestmark = pytest.mark.cluster
+
+CREATORS = 8
+LONGEST_LAG_S = 1.0
+"""The limit for the delay of the event loop, without the time for which a busy machine gives the controller no CPU. At
+rest, the delay stays below 0.05 s.
+"""
+
+OK = 200
+
+
+@pytest.fixture
+def tenant(hostile: HostileCluster) -> Iterator[Tenant]:
+    yield hostile.tenant()
+    hostile.check()
+
+
+def reference(item: dict[str, Any], of: str, **changed: Any) -> dict[str, Any]:
+    meta = item["metadata"]
+    version = item["apiVersion"]
+    return {
+        "apiVersion": version,
+        "kind": KINDS[of],
+        "name": meta["name"],
+        "uid": meta["uid"],
+        "controller": True,
+        **changed,
+    }
+
+
+def make_orphans(tenant: Tenant, number: int) -> None:
+    def make(part: int) -> None:
+        own = Tenant(tenant.plane, tenant.name)
+        for index in range(part, number, CREATORS):
+            own.create(VMI, f"orphan-{index:05}", {"domain": {}}, meta={"labels": {"app": "x"}})
+
+    with ThreadPoolExecutor(CREATORS) as pool:
+        list(pool.map(make, range(CREATORS)))
+
+
+def test_hundreds_of_orphans_are_adopted_in_bursts_while_others_are_served(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    number = 300  # tests/controller/replicaset/test_hostile.py plans for 10,000; these take too long to create
+    make_orphans(tenant, number)
+    # A set that does not see an orphan yet creates a VMI in its place.
+    hostile.wait_until_seen()
+    since = tenant.plane.audit_position()
+    with hostile.blocks() as blocks:
+        tenant.make_set("adopter", number, selector={"matchLabels": {"app": "x"}})
+        hostile.serve_the_neighbour()
+        eventually(lambda: tenant.get(SET, "adopter").get("status", {}).get("replicas") == number, within_s=60)
+    verbs = Counter(each.verb for each in tenant.requests(since) if each.resource == VMI)
+    assert verbs["patch"] == number
+    assert verbs["create"] == verbs["delete"] == 0
+    assert max(blocks) < LONGEST_LAG_S, blocks
+
+
+def test_two_sets_with_the_same_selector_do_not_fight(hostile: HostileCluster, tenant: Tenant) -> None:
+    tenant.make_set("one", 2)
+    tenant.make_set("two", 2)
+    eventually(lambda: [len(tenant.children(name)) for name in ("one", "two")] == [2, 2])
+    make_orphans(tenant, 1)
+    eventually(lambda: len(tenant.list(VMI)) == 4 and all(map(owners_of, tenant.list(VMI).values())))
+    eventually(tenant.is_quiet)
+    patches = [each for each in tenant.requests() if each.verb == "patch" and each.resource == VMI]
+    # A set that does not see the other set's adoption yet tries again, and the API server answers with a conflict.
+    assert max(Counter(each.name for each in patches if each.code == OK).values()) <= 2
+
+
+def test_an_object_that_is_deleted_and_recreated_at_once_gets_its_own_children(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    for kind, make in ((SET, tenant.make_set), (POOL, tenant.make_pool)):
+        name = f"again-{kind[-5:]}"
+        for _ in range(5):
+            make(name, 2)
+            time.sleep(0.1)
+            tenant.delete(kind, name)
+            eventually(lambda kind=kind, name=name: name not in tenant.list(kind))
+        owner = make(name, 2)["metadata"]["uid"]
+
+        def own(kind: str = VM if kind == POOL else VMI, owner: str = owner) -> list[dict[str, Any]]:
+            return [
+                item
+                for item in tenant.list(kind).values()
+                if owner in [each["uid"] for each in owners_of(item)] and "deletionTimestamp" not in item["metadata"]
+            ]
+
+        eventually(lambda own=own: len(own()) == 2)
+        child = own()[0]
+        kind_of_child = VM if kind == POOL else VMI
+        tenant.delete(kind_of_child, child["metadata"]["name"])
+        eventually(
+            lambda own=own, child=child: (
+                len(own()) == 2 and child["metadata"]["uid"] not in [i["metadata"]["uid"] for i in own()]
+            )
+        )
+    eventually(tenant.is_quiet)
+
+
+def test_references_and_names_of_another_namespace_change_nothing_there(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    neighbour = hostile.neighbour
+    hostile.rest_in_the_neighbour()
+    calm = neighbour.get(SET, "calm")
+    before = {name: item["metadata"]["uid"] for name, item in neighbour.list(VMI).items()}
+    since = neighbour.plane.audit_position()
+    stolen = [reference(calm, SET), reference(calm, SET, kind=KINDS[POOL]), reference(calm, SET, apiVersion="v1")]
+    for number, each in enumerate(stolen):
+        meta = {"labels": {"app": "x"}, "ownerReferences": [each]}
+        tenant.create(VMI, f"child-{number}", {"domain": {}}, meta=meta)
+        tenant.create(VM, f"calm-{number}", {"running": False, "template": vmi_template()}, meta=meta)
+    victim = next(iter(before))
+    template = vmi_template()
+    template["metadata"] |= {"namespace": neighbour.name, "name": victim[:-5], "ownerReferences": stolen}
+    tenant.make_set("calm", 1, template=template)
+    disk = {"metadata": {"name": "d", "namespace": neighbour.name}, "spec": {"pvc": {}}}
+    tenant.make_pool("calm", 1, virtualMachineTemplate=vm_template(dataVolumeTemplates=[disk]))
+    eventually(lambda: len(tenant.children("calm")) >= 2)
+    stays(
+        lambda: before == {name: item["metadata"]["uid"] for name, item in neighbour.list(VMI).items()},
+        what="the neighbour's VMIs",
+    )
+    assert [each for each in neighbour.requests(since) if each.verb not in ("get", "list", "watch")] == []
+
+
+def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_controller(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    keep = {"finalizers": ["others.example.com/keep"], "labels": {"app": "x"}}
+    tenant.create(VM, "pool-0", {"running": False, "template": vmi_template()}, meta=keep)
+    claim = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Mi"}}}
+    owner = tenant.create("configmaps", "other")
+    other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": owner["metadata"]["uid"]}
+    tenant.create("persistentvolumeclaims", "d-0", claim, meta={"ownerReferences": [other]})
+    tenant.create("controllerrevisions", "pool-1", meta={"labels": {"vmherd.dev/pool-uid": "x"}}, revision=1, data={})
+    before = {kind: tenant.list(kind) for kind in (VM, "persistentvolumeclaims", "controllerrevisions")}
+    disk = {"metadata": {"name": "d"}, "spec": {"pvc": claim}}
+    volumes = [{"name": "d", "dataVolume": {"name": "d"}}, {"name": "e", "persistentVolumeClaim": {"claimName": "d-0"}}]
+    template = vm_template(dataVolumeTemplates=[disk])
+    template["spec"]["template"]["spec"]["volumes"] = volumes
+    strategy = {"proactive": {"statePreservation": "Offline"}}
+    tenant.make_pool("pool", 2, virtualMachineTemplate=template, scaleInStrategy=strategy)
+    eventually(lambda: len(tenant.children("pool")) == 2)
+    tenant.patch(POOL, "pool", {"spec": {"replicas": 0}})
+    eventually(lambda: not tenant.children("pool"))
+    tenant.delete(POOL, "pool")
+    eventually(lambda: "pool" not in tenant.list(POOL))
+    for kind, items in before.items():
+        now = tenant.list(kind)
+        assert {name: now[name]["metadata"] for name in items} == {n: i["metadata"] for n, i in items.items()}
+    tenant.patch(VM, "pool-0", {"metadata": {"finalizers": None}})
+
+
+def ready(status: str | None, since: str | None = None) -> dict[str, Any]:
+    return {"type": "Ready", "status": status, **({"lastTransitionTime": since} if since else {})}
+
+
+LAST, FIRST = "9999-12-31T23:59:59-12:00", "0001-01-01T00:00:00+14:00"
+ABSURD: dict[str, dict[str, Any]] = {
+    "future": {"phase": "Running", "conditions": [ready("True", LAST)]},
+    "past": {"phase": "Running", "conditions": [ready("False", FIRST)]},
+    "phase": {"phase": "Exploded\n\x1b[31m", "nodeName": "n" * 5000},
+    "twice": {"phase": "Running", "conditions": [ready(each) for each in ("True", "False", "Maybe") * 300]},
+    "times": {
+        "phase": "Failed",
+        "phaseTransitionTimestamps": [{"phase": "Running", "phaseTransitionTimestamp": LAST}] * 50,
+    },
+    "nulls": {"phase": None, "conditions": [{"type": None, "status": None}], "nodeName": None, "migrationState": None},
+}
+
+
+def test_children_with_absurd_values_crash_nothing(hostile: HostileCluster, tenant: Tenant) -> None:
+    tenant.make_set("absurd", len(ABSURD), meta={"annotations": {"vmherd.dev/replace-unready-after-seconds": "1"}})
+    tenant.make_pool("pool", len(ABSURD))
+    eventually(lambda: len(tenant.children("absurd")) == len(tenant.children("pool")) == len(ABSURD))
+    marks = {
+        "vmherd.dev/deletion-cost": "9" * 5000,
+        "vmherd.dev/early-failures": '{"failures": 1e400}',
+        "vmherd.dev/remove": "maybe",
+    }
+    for name, (case, status) in zip(tenant.children("absurd"), ABSURD.items(), strict=False):
+        if name in tenant.list(VMI):
+            # Each value but "false" protects, so only the VMI that may stay has one.
+            protect = {"vmherd.dev/protect": "maybe"} if case == "future" else {}
+            tenant.patch(VMI, name, {"metadata": {"annotations": {**marks, **protect}}, "status": status})
+    for name, status in zip(tenant.children("pool"), ABSURD.values(), strict=False):
+        body = {
+            "status": {**status, "printableStatus": "CrashLoopBackOff", "startFailure": {"consecutiveFailCount": 2**62}}
+        }
+        tenant.admin.send(
+            "PATCH", tenant.path(VM, name) + "/status", json.dumps(body).encode(), "application/merge-patch+json"
+        )
+    hostile.serve_the_neighbour()
+    tenant.patch(SET, "absurd", {"spec": {"replicas": 1}})
+    tenant.patch(POOL, "pool", {"spec": {"replicas": 1}})
+    eventually(lambda: len(tenant.children("absurd")) <= 1 and len(tenant.children("pool")) <= 1)
+    eventually(tenant.is_quiet)
+
+
+def test_a_namespace_that_is_deleted_and_a_limit_range_cause_no_hot_loop(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    limits = {"limits": [{"type": "Container", "max": {"memory": "1Mi"}}]}
+    tenant.kubectl.apply({"apiVersion": "v1", "kind": "LimitRange", "metadata": {"name": "small"}, "spec": limits})
+    tenant.make_set("herd", 20, template=vmi_template())
+    tenant.make_pool("pool", 5)
+    eventually(lambda: len(tenant.children("herd")) == 20)
+    since = tenant.plane.audit_position()
+    tenant.kubectl("delete", "namespace", tenant.name, "--wait=false")
+    hostile.serve_the_neighbour()
+    eventually(tenant.is_quiet)
+    refused = [each for each in tenant.requests(since) if each.code == 403]
+    assert len(refused) < 100
+
+
+def test_webhooks_that_deny_hang_and_change_delay_nobody_else(hostile: HostileCluster, tenant: Tenant) -> None:
+    with running_webhook() as webhook:
+        with webhook.calls(tenant, "hang"):
+            tenant.make_set("hung", 10)
+            hostile.serve_the_neighbour()
+            eventually(lambda: "FailedCreate" in tenant.reasons().get("hung", {}))
+            eventually(tenant.is_quiet, what="the controller is at rest")
+        with webhook.calls(tenant, "mutate"):
+            tenant.patch(SET, "hung", {"spec": {"replicas": 0}})
+            tenant.make_set("changed", 1, template=vmi_template({"app": "x"}))
+            eventually(lambda: tenant.reasons().get("changed", {}).get("ReleaseHeld"))
+            hostile.serve_the_neighbour()
+            created = len(tenant.list(VMI))
+            time.sleep(2)
+            assert len(tenant.list(VMI)) - created <= 2, "a VMI that loses its labels is not replaced at once"
+            tenant.delete(SET, "changed")
+
+
+def test_names_and_floods_of_events_stay_bounded(hostile: HostileCluster, tenant: Tenant) -> None:
+    since = tenant.plane.audit_position()
+    for number in range(60):
+        tenant.patch(
+            SET, tenant.make_set(f"flood-{number}", 1, selector={})["metadata"]["name"], {"spec": {"paused": True}}
+        )
+    for number in range(30):
+        tenant.patch(SET, "flood-0", {"spec": {"replicas": number}})
+    eventually(lambda: len(tenant.reasons()) >= 60)
+    eventually(tenant.is_quiet)
+    for_one = [
+        each for each in tenant.requests(since) if each.resource == "events" and each.name.startswith("flood-0.")
+    ]
+    assert len(for_one) <= 30
+    for number in range(60):
+        tenant.delete(SET, f"flood-{number}")
+    eventually(lambda: tenant.name not in hostile.program.metrics(), what="the series are gone")
+
+
+def test_a_client_that_opens_many_connections_does_not_stop_the_probes(hostile: HostileCluster) -> None:
+    host, _, port = hostile.program.health_url.removeprefix("http://").partition(":")
+    code = f"import socket,time\nheld=[socket.create_connection(('{host}',{port})) for _ in range(300)]\ntime.sleep(20)"
+    with subprocess.Popen(["python3", "-c", code]) as holder:
+        try:
+            time.sleep(1)
+            eventually(lambda: hostile.program.health("healthz")[0] == 200, within_s=10, what="the probe is answered")
+            hostile.serve_the_neighbour()
+        finally:
+            holder.kill()

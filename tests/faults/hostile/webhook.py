@@ -1,0 +1,112 @@
+"""A webhook that denies with the whole object in its message, hangs, or changes the object."""
+
+from __future__ import annotations
+
+import base64
+import json
+import ssl
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
+
+import trustme
+
+from sandbox.admin import Admin
+from tests.controlplane.waits import eventually
+from tests.faults.hostile.cluster import Tenant
+
+HANG_S = 4.0
+PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
+
+
+class _Handler(BaseHTTPRequestHandler):
+    def do_POST(self) -> None:
+        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
+        response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+        mode = self.path.strip("/").partition("?")[0]
+        if mode == "deny":
+            message = f"not like this:\n{json.dumps(request['object'], indent=1)}"
+            response |= {"allowed": False, "status": {"code": 403, "message": message}}
+        elif mode == "hang":
+            time.sleep(HANG_S)
+        elif mode == "mutate":
+            steps = [
+                {"op": "add", "path": "/metadata/labels/injected", "value": "yes"},
+                {"op": "replace", "path": "/metadata/labels/app", "value": "changed"},
+            ]
+            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(steps).encode()).decode()}
+        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
+        self.send_response(200)
+        self.send_header("Content-Type", "application/json")
+        self.end_headers()
+        self.wfile.write(body.encode())
+
+    def log_message(self, format: str, *args: Any) -> None: ...
+
+
+class Webhook:
+    """The running webhook.
+
+    `calls` registers the webhook for create requests in a tenant's namespace while a block runs.
+    """
+
+    def __init__(self, address: str, ca: bytes) -> None:
+        self._address = address
+        self._ca = base64.b64encode(ca).decode()
+
+    @contextmanager
+    def calls(self, tenant: Tenant, mode: str) -> Iterator[None]:
+        """Call the webhook for each create request for a VM or VMI in the tenant's namespace."""
+        admin = Admin(tenant.plane.kubeconfig)
+        resources = ["virtualmachineinstances", "virtualmachines"]
+        webhook = {
+            "name": f"{mode}.hostile.vmherd.dev",
+            "clientConfig": {"url": f"{self._address}/{mode}", "caBundle": self._ca},
+            "rules": [{"apiGroups": ["*"], "apiVersions": ["*"], "operations": ["CREATE"], "resources": resources}],
+            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": tenant.name}},
+            "failurePolicy": "Fail",
+            "sideEffects": "None",
+            "timeoutSeconds": 2,
+            "admissionReviewVersions": ["v1"],
+        }
+        name = f"{tenant.name}-{mode}"
+        kind = {"apiVersion": "admissionregistration.k8s.io/v1", "kind": "MutatingWebhookConfiguration"}
+        body = json.dumps({**kind, "metadata": {"name": name}, "webhooks": [webhook]}).encode()
+        admin.send("POST", PATH, body, "application/json")
+        eventually(lambda: self._is_called(tenant, mode), what="the webhook is in force")
+        try:
+            yield
+        finally:
+            admin.send("DELETE", f"{PATH}/{name}")
+
+    @staticmethod
+    def _is_called(tenant: Tenant, mode: str) -> bool:
+        probe = {
+            "apiVersion": "kubevirt.io/v1",
+            "kind": "VirtualMachineInstance",
+            "metadata": {"name": "probe", "labels": {"app": "probe"}},
+            "spec": {"domain": {}},
+        }
+        done = tenant.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=probe, check=False)
+        return '"injected"' in done.stdout if mode == "mutate" else done.returncode != 0
+
+
+@contextmanager
+def running_webhook() -> Iterator[Webhook]:
+    authority = trustme.CA()
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    authority.issue_cert("127.0.0.1").configure_cert(context)
+    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
+    server.daemon_threads = True
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield Webhook(f"https://127.0.0.1:{server.server_address[1]}", authority.cert_pem.bytes())
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

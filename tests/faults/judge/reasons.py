@@ -1,0 +1,153 @@
+"""The reason of a deletion, as the history shows it.
+
+The controller may delete a member for these reasons:
+
+- `owner`: the pool is being deleted (P6).
+- `spent`: the VMI has finished or its state is unknown (R7).
+- `unready`: the VMI runs unready, and the set asks for a replacement (R4a).
+- `outdated`: the VMI or VM has another template than its owner, and the owner rolls out (R14, P13). A VM is deleted
+  only if it needs new disks. Disks that only grow, and disks that are kept, are no reason (P21).
+- `healing`: the VM is not ready, and the pool heals (P15).
+- `surplus`: no other reason applies, so more members exist than wanted (R6, P8).
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+
+from tests.faults.judge.history import History
+from tests.faults.judge.judge import Run
+from tests.faults.judge.states import (
+    HASH_LABEL,
+    MOST_DISRUPTIVE,
+    POOL,
+    RECREATE,
+    REPLACE_UNREADY,
+    REVISION,
+    REVISION_LABEL,
+    ROLLING_UPDATE,
+    Object,
+    annotations_of,
+    controller_uid,
+    is_deleting,
+    is_ready,
+    is_spent,
+    labels_of,
+    preserves,
+    size_of,
+    strategy,
+    template_of,
+)
+from tests.faults.judge.timelines import Step, fewest_wanted
+
+
+def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
+    """Return the reason of a deletion, and what is wrong with the deletion or ""."""
+    owners, states = step.timeline.owners(run, step.index), states_of(step, run)
+    if not owners:
+        return "surplus", f"{step.change.name} is deleted, but its owner was gone"
+    if step.timeline.kind == POOL:
+        reason = _pool_reason(history, step, owners, states)
+    else:
+        reason = _set_reason(step, run, owners, states)
+    return reason, _problem(step, run, reason, owners)
+
+
+def states_of(step: Step, run: Run) -> list[Object]:
+    """Return the states of the member in the window."""
+    points = step.timeline.points[: step.index]
+    start = run.window(step.point.time)
+    own = [point for point in points if point.change.uid == step.change.uid and point.change.after is not None]
+    recent = [n for n, _ in enumerate(own) if n == len(own) - 1 or own[n + 1].time >= start]
+    before = [step.change.before] if step.change.before is not None else []
+    return [own[n].change.after or {} for n in recent] + before
+
+
+def replaces_members(owner: Object) -> bool:
+    """Return True if the owner replaces unready members, or if its annotation asks for rolling updates."""
+    return _heals(owner) or ROLLING_UPDATE in annotations_of(owner)
+
+
+def _set_reason(step: Step, run: Run, owners: list[Object], states: list[Object]) -> str:
+    if any(map(is_spent, states)):
+        return "spent"
+    if any(REPLACE_UNREADY in annotations_of(owner) for owner in owners) and not all(map(is_ready, states)):
+        return "unready"
+    rolls_out = any(ROLLING_UPDATE in annotations_of(owner) for owner in owners)
+    return "outdated" if rolls_out and _is_outdated_vmi(step, run, owners) else "surplus"
+
+
+def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
+    """Return True if a newer template differs from the VMI's template, or if the VMI was adopted."""
+    points = step.timeline.points
+    created = next(
+        (n for n, p in enumerate(points) if p.change.uid == step.change.uid and p.change.before is None), None
+    )
+    if created is None or not points[created].change.ours or HASH_LABEL not in labels_of(step.change.object):
+        return True
+    templates = [template_of(owner) for owner in step.timeline.owners(run, created)]
+    return any(template_of(owner) != template for owner in owners for template in templates)
+
+
+def _pool_reason(history: History, step: Step, owners: list[Object], states: list[Object]) -> str:
+    if any(map(is_deleting, owners)):
+        return "owner"
+    if any(_heals(owner) for owner in owners) and not all(map(is_ready, states)):
+        return "healing"
+    rolls_out = any(strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
+    revision = revision_of(history, step.change.object, controller_uid(step.change.object))
+    outdated = revision is None or any(may_replace_disks(revision, owner) for owner in owners)
+    return "outdated" if rolls_out and outdated else "surplus"
+
+
+def revision_of(history: History, vm: Object, pool_uid: str) -> Object | None:
+    """Return the pool spec in the revision that a VM names, or None. The revision belongs to the pool with this UID.
+
+    A pool that is deleted and created again may use the same names of revisions again.
+    """
+    return history.derive(_revisions).get((pool_uid, labels_of(vm).get(REVISION_LABEL, "")))
+
+
+def _revisions(history: History) -> Mapping[tuple[str, str], Object]:
+    return {
+        (controller_uid(each.object), each.name): each.object.get("data") or {}
+        for each in history.changes
+        if each.kind == REVISION and controller_uid(each.object)
+    }
+
+
+def may_replace_disks(revision: Object, owner: Object) -> bool:
+    """Return True if an update may delete the disks of a VM with this revision (P21)."""
+    (before, old), (after, new) = _disks(revision), _disks(owner["spec"])
+    leave = annotations_of(owner).get(MOST_DISRUPTIVE)
+    if before == after and all(old[name] <= size for name, size in new.items()):
+        return False
+    return leave == RECREATE or (leave is None and before != after and not preserves(owner))
+
+
+def _disks(pool_spec: Object) -> tuple[list[Object], dict[str, int]]:
+    """Return the dataVolumeTemplates without their sizes, and the sizes by name."""
+    spec = (pool_spec.get("virtualMachineTemplate") or {}).get("spec") or {}
+    templates, sizes = copy.deepcopy(spec.get("dataVolumeTemplates") or []), {}
+    for each in templates:
+        claims = [(each.get("spec") or {}).get(kind) or {} for kind in ("pvc", "storage")]
+        requests = [(claim.get("resources") or {}).get("requests") or {} for claim in claims]
+        sizes[each["metadata"]["name"]] = sum(size_of(found.pop("storage", "0")) for found in requests)
+    return templates, sizes
+
+
+def _heals(owner: Object) -> bool:
+    return (owner.get("spec") or {}).get("autohealing") is not None or REPLACE_UNREADY in annotations_of(owner)
+
+
+def _problem(step: Step, run: Run, reason: str, owners: list[Object]) -> str:
+    name = step.change.name
+    if reason != "surplus":
+        return ""
+    if all(strategy(owner, "scaleInStrategy")[0] != "proactive" for owner in owners):
+        return f"{name} is deleted, but the strategy of the scale-in forbids deletions"
+    most = max(point.staying for point in step.timeline.window(run, step.index))
+    if most <= fewest_wanted(owners):
+        return f"{name} is deleted without a reason: {most} members, {fewest_wanted(owners)} are wanted"
+    return ""

@@ -1,0 +1,161 @@
+"""The steps of the scenarios of pools: what users do, and the conditions that must follow."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults.judge.states import FINALIZER, controller_uid, finalizers_of, is_ready, references_of, status_of
+from tests.faults.matrix.objects import Json, Objects
+from tests.faults.matrix.scenarios import BEHAVIOR, QUICK, Condition
+from tests.faults.matrix.steps import Owner, memory_of
+from tests.faults.matrix.view import User
+from tests.faults.resources import CLAIMS, POOLS, VMIS, VMS, VOLUMES
+
+LABELS = {"app": "pool"}
+POOL = Owner(POOLS, VMS, "pool")
+DESCENDING = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}
+OFFLINE = {"proactive": {"statePreservation": "Offline", **DESCENDING}}
+PROACTIVE = {"proactive": DESCENDING}
+ASCENDING_UPDATE = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}}
+
+
+def vm_template(
+    memory: str = "64M", *, disk: str = "", mode: str = "ReadWriteOnce", labels: Json | None = None, **annotations: str
+) -> Json:
+    """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode."""
+    volumes = [{"name": "root", "dataVolume": {"name": "root"}}] if disk else []
+    vmi: Json = {
+        "metadata": {"labels": LABELS, "annotations": {**QUICK, **annotations}},
+        "spec": {
+            "domain": {
+                "resources": {"requests": {"memory": memory}},
+                "devices": {"disks": [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in volumes]},
+            },
+            "terminationGracePeriodSeconds": 0,
+            "volumes": volumes,
+        },
+    }
+    spec: Json = {"runStrategy": "Always", "template": vmi}
+    if disk:
+        claim = {"accessModes": [mode], "resources": {"requests": {"storage": disk}}}
+        metadata = {"name": "root", "annotations": QUICK}
+        spec["dataVolumeTemplates"] = [{"metadata": metadata, "spec": {"pvc": claim, "source": {"blank": {}}}}]
+    return {"metadata": {"labels": {**LABELS, **(labels or {})}}, "spec": spec}
+
+
+def pool(
+    replicas: int, *, template: Json | None = None, annotations: dict[str, str] | None = None, **spec: Any
+) -> tuple[str, Json]:
+    body = {
+        "apiVersion": "pool.kubevirt.io/v1beta1",
+        "kind": "VirtualMachinePool",
+        "metadata": {"name": "pool", "annotations": annotations or {}},
+        "spec": {
+            "replicas": replicas,
+            "selector": {"matchLabels": LABELS},
+            "virtualMachineTemplate": template or vm_template(),
+            "maxUnavailable": 1,
+            "scaleInStrategy": PROACTIVE,
+            "updateStrategy": ASCENDING_UPDATE,
+            **spec,
+        },
+    }
+    return POOLS, body
+
+
+def vms(*names: str) -> Condition:
+    """Exactly these VMs exist. No VMI has another name."""
+    return lambda objects: set(objects[VMS]) == set(names) and set(objects[VMIS]) <= set(names)
+
+
+def ordinals(*numbers: int) -> Condition:
+    return vms(*(f"pool-{number}" for number in numbers))
+
+
+def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
+    """Exactly these DataVolumes and PVCs exist. The disks in `free` have no VM as an owner."""
+
+    def holds(objects: Objects) -> bool:
+        loose = {name for name, volume in objects[VOLUMES].items() if not controller_uid(volume)}
+        return set(objects[VOLUMES]) == set(objects[CLAIMS]) == set(names) and loose == set(free)
+
+    return holds
+
+
+def claims(value: str, *names: str) -> Condition:
+    """Each of these PVCs has this access mode, or requests this size."""
+
+    def holds(objects: Objects) -> bool:
+        specs = [objects[CLAIMS][name]["spec"] for name in names if name in objects[CLAIMS]]
+        found = [value in (*spec["accessModes"], spec["resources"]["requests"]["storage"]) for spec in specs]
+        return len(found) == len(names) and all(found)
+
+    return holds
+
+
+def change_template(template: Json) -> Any:
+    steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
+    return lambda user: user.patch(POOLS, "pool", steps)
+
+
+def delete_vm(name: str, propagation: str = "Background") -> Any:
+    return lambda user: user.delete(VMS, name, propagation)
+
+
+def delete_vmi(name: str) -> Any:
+    return lambda user: user.delete(VMIS, name)
+
+
+def memory_is(memory: str, *names: str) -> Condition:
+    """The specs of these VMs have this memory."""
+
+    def holds(objects: Objects) -> bool:
+        found = [objects[VMS][name] for name in names if name in objects[VMS]]
+        return len(found) == len(names) and all(memory_of(vm["spec"]["template"]) == memory for vm in found)
+
+    return holds
+
+
+def running_with(memory: str, *names: str) -> Condition:
+    def holds(objects: Objects) -> bool:
+        found = [objects[VMIS][name] for name in names if name in objects[VMIS]]
+        return len(found) == len(names) and all(memory_of(vmi) == memory and is_ready(vmi) for vmi in found)
+
+    return holds
+
+
+async def break_vm(user: User) -> None:
+    """Make the VM's next VMIs fail. A VM that the pool recreates has no failure."""
+    annotations = {BEHAVIOR: "fail", "sim.vmherd.dev/time-scale": "0.05"}
+    changed = await user.patch(VMS, "pool-1", {"spec": {"template": {"metadata": {"annotations": annotations}}}})
+    generation = changed["metadata"]["generation"]
+
+    def seen(objects: Objects) -> bool:
+        return status_of(objects[VMS]["pool-1"]).get("desiredGeneration", 0) >= generation
+
+    assert await user.view.until(user.namespace, seen, within_s=10), "the simulator does not see the new spec"
+    await user.delete(VMIS, "pool-1")
+
+
+def healed(objects: Objects) -> bool:
+    """The recreated VM has no simulated failure."""
+    vm = objects[VMS].get("pool-1")
+    return vm is not None and BEHAVIOR not in vm["spec"]["template"]["metadata"]["annotations"]
+
+
+def remove_owner(name: str) -> Any:
+    return lambda user: user.patch(VMS, name, {"metadata": {"ownerReferences": None}})
+
+
+def relabel(name: str) -> Any:
+    return lambda user: user.patch(VMS, name, {"metadata": {"labels": {"app": "other"}}})
+
+
+def detached(name: str) -> Condition:
+    """The VM has neither the pool's ownerReference nor its finalizer."""
+
+    def holds(objects: Objects) -> bool:
+        vm = objects[VMS].get(name)
+        return vm is not None and not references_of(vm) and FINALIZER not in finalizers_of(vm)
+
+    return holds

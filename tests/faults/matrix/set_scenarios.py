@@ -1,0 +1,148 @@
+"""The scenarios of replica sets."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.faults.judge.states import references_of
+from tests.faults.matrix.objects import Json, Objects
+from tests.faults.matrix.scenarios import QUICK, Condition, Step, scenario
+from tests.faults.matrix.steps import Owner, both, created, memory_of
+from tests.faults.matrix.view import User
+from tests.faults.resources import SETS, VMIS
+
+HERD = Owner(SETS, VMIS, "herd")
+at, change, delete = HERD.at, HERD.change, HERD.delete
+LABELS = {"app": "herd"}
+ROLLING = "vmherd.dev/rolling-update"
+
+
+def vmi_template(memory: str = "64M", **annotations: str) -> Json:
+    spec = {"domain": {"resources": {"requests": {"memory": memory}}}, "terminationGracePeriodSeconds": 0}
+    return {"metadata": {"labels": LABELS, "annotations": {**QUICK, **annotations}}, "spec": spec}
+
+
+def herd(replicas: int, *, annotations: dict[str, str] | None = None, **spec: Any) -> tuple[str, Json]:
+    body = {
+        "apiVersion": "kubevirt.io/v1",
+        "kind": "VirtualMachineInstanceReplicaSet",
+        "metadata": {"name": "herd", "annotations": annotations or {}},
+        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": vmi_template(), **spec},
+    }
+    return SETS, body
+
+
+def begun(memory: str) -> Condition:
+    """A VMI with this memory exists."""
+
+    def holds(objects: Objects) -> bool:
+        return memory in map(memory_of, objects[VMIS].values())
+
+    return holds
+
+
+def change_template(memory: str) -> Any:
+    return HERD.change(template={"spec": {"domain": {"resources": {"requests": {"memory": memory}}}}})
+
+
+def _first(user: User) -> str:
+    return min(user.objects.alive(VMIS))
+
+
+async def _relabel(user: User) -> None:
+    await user.patch(VMIS, _first(user), {"metadata": {"labels": {"app": "other"}}})
+
+
+async def _give_back(user: User) -> None:
+    [name] = [n for n, vmi in user.objects.alive(VMIS).items() if vmi["metadata"]["labels"]["app"] == "other"]
+    await user.patch(VMIS, name, {"metadata": {"labels": LABELS}})
+
+
+async def _fail_one(user: User) -> None:
+    status = {"phase": "Failed", "conditions": [{"type": "Ready", "status": "False", "reason": "PodTerminating"}]}
+    await user.patch(VMIS, _first(user), {"status": status})
+
+
+async def _delete_one(user: User) -> None:
+    await user.delete(VMIS, _first(user))
+
+
+async def _mark_two(user: User) -> None:
+    first, second, *_ = sorted(user.objects.alive(VMIS))
+    await user.patch(VMIS, first, {"metadata": {"annotations": {"vmherd.dev/remove": "true"}}})
+    await user.patch(VMIS, second, {"metadata": {"annotations": {"vmherd.dev/protect": "true"}}})
+    await user.patch(SETS, "herd", {"spec": {"replicas": 2}})
+
+
+STRAY: Json = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "VirtualMachineInstance",
+    **vmi_template(),
+    "metadata": {"name": "stray", **vmi_template()["metadata"]},
+}
+
+
+def detached(count: int) -> Condition:
+    """The set has its VMIs, and one further VMI has no owner."""
+
+    def holds(objects: Objects) -> bool:
+        free = [vmi for vmi in objects.alive(VMIS).values() if not references_of(vmi)]
+        return at(count)(objects) and len(free) == 1 and len(objects[VMIS]) == count + 1
+
+    return holds
+
+
+def total(count: int) -> Condition:
+    return lambda objects: len(objects[VMIS]) == count
+
+
+SET_SCENARIOS = (
+    scenario("set-create", None, None, Step(created(herd(3)), at(3))),
+    scenario("set-adopt", None, None, Step(created((VMIS, STRAY), herd(3)), both(at(3), total(3)))),
+    scenario("set-scale-up", herd(1), at(1), Step(change(replicas=4), at(4))),
+    scenario("set-scale-down", herd(4), at(4), Step(change(replicas=1), at(1))),
+    scenario("set-scale-to-zero", herd(3), at(3), Step(change(replicas=0), at(0))),
+    scenario("set-scale-in-marks", herd(4), at(4), Step(_mark_two, both(at(2), total(2))), compared=False),
+    scenario(
+        "set-template",
+        herd(2),
+        at(2),
+        Step(change_template("128M"), at(2, updated=0)),
+        Step(change(replicas=4), at(4, updated=2)),
+    ),
+    scenario(
+        "set-rolling-update",
+        herd(3, annotations={ROLLING: "maxUnavailable=1"}),
+        at(3),
+        Step(change_template("128M"), at(3)),
+    ),
+    scenario(
+        "set-undo",
+        herd(3, annotations={ROLLING: "maxUnavailable=1"}),
+        at(3),
+        Step(change_template("128M"), begun("128M")),
+        Step(change_template("64M"), at(3)),
+    ),
+    scenario(
+        "set-pause",
+        herd(2),
+        at(2),
+        Step(change(paused=True, replicas=3), HERD.paused()),
+        Step(change(paused=False), both(at(3), HERD.paused(is_paused=False))),
+    ),
+    scenario("set-heal", herd(3), at(3), Step(_fail_one, both(at(3), total(3)))),
+    scenario("set-vmi-deleted", herd(3), at(3), Step(_delete_one, both(at(3), total(3)))),
+    scenario("set-detach", herd(2), at(2), Step(_relabel, detached(2))),
+    scenario(
+        "set-detach-and-return", herd(2), at(2), Step(_relabel, detached(2)), Step(_give_back, both(at(2), total(2)))
+    ),
+    *(
+        scenario(
+            f"set-delete-{propagation.lower()}",
+            herd(3),
+            at(3),
+            Step(delete(propagation), HERD.gone(3 if propagation == "Orphan" else 0)),
+        )
+        for propagation in ("Foreground", "Background", "Orphan")
+    ),
+)

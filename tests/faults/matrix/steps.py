@@ -1,0 +1,92 @@
+"""The steps and the conditions of the scenarios of both kinds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from msgspec import Struct
+
+from tests.faults.judge.states import (
+    FINALIZER,
+    condition,
+    finalizers_of,
+    is_ready,
+    references_of,
+    status_of,
+)
+from tests.faults.matrix.objects import Json, Objects
+from tests.faults.matrix.scenarios import Act, Condition
+from tests.faults.matrix.view import User
+from tests.faults.resources import VMIS, VMS
+
+
+class Owner(Struct, frozen=True):
+    """The set or the pool of a scenario, and the resource of its members."""
+
+    plural: str
+    members: str
+    name: str
+
+    def at(self, replicas: int, *, updated: int | None = None) -> Condition:
+        """The owner has this number of ready members and no others, all up to date, and its status says so."""
+
+        def holds(objects: Objects) -> bool:
+            owner = objects[self.plural].get(self.name)
+            if owner is None:
+                return False
+            status, mine = status_of(owner), objects.owned(self.members, owner)
+            ready = [name for name, item in mine.items() if is_ready(item) and is_ready(objects[VMIS].get(name, {}))]
+            counts = (status.get("replicas", 0), status.get("readyReplicas", 0), len(mine), len(ready))
+            return (
+                counts == (replicas,) * 4
+                and objects.alive(self.members).keys() >= mine.keys()
+                and condition(owner, "ReplicaFailure") is None
+                and status.get("observedGeneration") == owner["metadata"]["generation"]
+                and status.get("updatedReplicas", 0) == (replicas if updated is None else updated)
+            )
+
+        return holds
+
+    def paused(self, *, is_paused: bool = True) -> Condition:
+        def holds(objects: Objects) -> bool:
+            owner = objects[self.plural].get(self.name)
+            return owner is not None and (condition(owner, "ReplicaPaused") is not None) == is_paused
+
+        return holds
+
+    def gone(self, orphans: int = 0) -> Condition:
+        """The owner is gone. So many members are left, with no owner and no finalizer of the pool."""
+
+        def holds(objects: Objects) -> bool:
+            left = objects.alive(self.members).values()
+            bound = [item for item in left if references_of(item) or FINALIZER in finalizers_of(item)]
+            nothing = not orphans and (objects[VMS] or objects[VMIS])
+            return not objects[self.plural] and len(left) == orphans and not bound and not nothing
+
+        return holds
+
+    def change(self, **spec: Any) -> Act:
+        return lambda user: user.patch(self.plural, self.name, {"spec": spec})
+
+    def annotate(self, key: str, value: str) -> Act:
+        return lambda user: user.patch(self.plural, self.name, {"metadata": {"annotations": {key: value}}})
+
+    def delete(self, propagation: str) -> Act:
+        return lambda user: user.delete(self.plural, self.name, propagation)
+
+
+def both(*conditions: Condition) -> Condition:
+    return lambda objects: all(holds(objects) for holds in conditions)
+
+
+def created(*objects: tuple[str, Json]) -> Act:
+    async def act(user: User) -> None:
+        for plural, body in objects:
+            await user.create(plural, body)
+
+    return act
+
+
+def memory_of(vmi: Json) -> str:
+    memory: str = vmi["spec"]["domain"]["resources"]["requests"]["memory"]
+    return memory

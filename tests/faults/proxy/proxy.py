@@ -1,0 +1,353 @@
+"""A reverse proxy between a controller and a real API server. Its rules cause every kind of failure that a network can
+cause.
+
+    async with open_upstream(plane.url, plane.ca) as upstream, fault_proxy(upstream) as proxy:
+        lost = proxy.add(Rule(Match("create", "virtualmachineinstances"), LoseAnswer(), every=3, times=None))
+        run_the_controller(proxy.write_kubeconfig(path, token))
+        proxy.decisions(lost)
+
+The proxy runs in the event loop of its user. A refused request never reaches the server. A request whose answer is lost
+always reaches the server. Without a rule, the proxy changes no content. But the bytes of a compressed watch can differ,
+because the proxy compresses the watch again. `fault_proxy_in_thread` runs a proxy for synchronous tests.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import msgspec
+import yaml
+from msgspec import Struct
+from yarl import URL
+
+from tests.faults.proxy import answers
+from tests.faults.proxy.actions import (
+    Corrupt,
+    CrashAfter,
+    CrashBefore,
+    CutAnswer,
+    Delay,
+    Dribble,
+    Hang,
+    LoseAnswer,
+    Mark,
+    Refuse,
+    ReplayWatch,
+    Reset,
+)
+from tests.faults.proxy.authority import Authority, other_authority, shared_authority
+from tests.faults.proxy.listener import ConnectMode, Listener
+from tests.faults.proxy.requests import ApiRequest, parse_request
+from tests.faults.proxy.rules import Rule, Script, Taken
+from tests.faults.proxy.streams import WatchRelay
+from tests.faults.proxy.upstream import Upstream, abandon
+from tests.faults.proxy.wire import HOP_BY_HOP, Answer, Head, Received, Wire
+
+
+class Decision(Struct, frozen=True, kw_only=True):
+    """A request, or an action on an open watch, and the result.
+
+    `rule` is 0 if no rule acted. `server_code` is the status of the server's answer, and `code` is the status of the
+    answer to the client. Both are 0 without an answer.
+    """
+
+    number: int
+    time: float
+    request: ApiRequest
+    rule: int = 0
+    action: str = ""
+    code: int = 0
+    server_code: int = 0
+
+    @property
+    def verb(self) -> str:
+        return self.request.verb
+
+    @property
+    def path(self) -> str:
+        return self.request.path
+
+
+class FaultProxy:
+    """One proxy with its own port and script. `fault_proxy` starts and stops it."""
+
+    def __init__(self, upstream: Upstream, *, tls: bool = True) -> None:
+        self._upstream = upstream
+        self.script = Script()
+        self.log: list[Decision] = []
+        self.dark = False
+        """True after a crash: no byte passes in either direction."""
+
+        self.on_crash: Callable[[], None] = lambda: None
+        """The proxy calls this function after it has set `dark`."""
+
+        self.on_mark: Callable[[ApiRequest, Mark], Awaitable[None]]
+        """The proxy calls this function before it forwards a request with the action `Mark`."""
+
+        self._authority = shared_authority() if tls else None
+        self._ca_files: list[Path] = []
+        self._listener = Listener(self._serve, self._authority.context if self._authority else None)
+        self._relays: set[WatchRelay] = set()
+        self._forwarding: set[asyncio.Task[None]] = set()
+        self._oldest_watch: dict[str, str] = {}
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self._authority else 'http'}://127.0.0.1:{self._listener.port}"
+
+    def add(self, rule: Rule) -> int:
+        """Add a rule and return its number. The rule also acts on open watches."""
+        number = self.script.add(rule)
+        self._wake()
+        return number
+
+    def remove(self, number: int) -> None:
+        """Remove a rule. If the rule was holding back a watch, the watch continues."""
+        self.script.remove(number)
+        self._wake()
+
+    def decisions(self, rule: int) -> list[Decision]:
+        """Return the log entries of a rule."""
+        return [decision for decision in self.log if decision.rule == rule]
+
+    def write_kubeconfig(self, path: Path, token: str) -> Path:
+        """Write a kubeconfig for the proxy, and the CA certificate beside it. Return the path of the kubeconfig."""
+        cluster = {"server": self.url}
+        if self._authority:
+            self._ca_files.append(path.with_name(f"{path.name}.ca.crt"))
+            self.write_ca_files()
+            cluster["certificate-authority"] = str(self._ca_files[-1])
+        config = {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [{"name": "proxied", "cluster": cluster}],
+            "users": [{"name": "herder", "user": {"token": token}}],
+            "contexts": [{"name": "proxied", "context": {"cluster": "proxied", "user": "herder"}}],
+            "current-context": "proxied",
+        }
+        path.write_text(yaml.safe_dump(config))
+        return path
+
+    async def start(self) -> None:
+        await self._listener.open()
+
+    async def close(self) -> None:
+        """End all connections and free the port."""
+        self.dark = True
+        await self._listener.close()
+
+    def go_dark(self) -> None:
+        """Pass no further byte, as after a crash of the client.
+
+        The server still finishes the requests that it already has.
+        """
+        self.dark = True
+        self._listener.mode = "hang"
+        for task in self._listener.tasks - self._forwarding - {asyncio.current_task()}:
+            task.cancel()
+
+    def connect(self, mode: ConnectMode) -> None:
+        """Set what happens to new connections: accept, reset before the TLS handshake, or hang before the handshake."""
+        self._listener.mode = mode
+
+    def hold(self) -> None:
+        """Hold back all that the server sends, until `release`."""
+        self._listener.passing.clear()
+
+    def release(self) -> None:
+        self._listener.passing.set()
+
+    def reset_connections(self) -> None:
+        """Reset all connections."""
+        self._listener.reset()
+
+    def change_authority(self, authority: Authority | None = None) -> None:
+        """Reset all connections and use a certificate of another authority. `write_ca_files` tells the clients."""
+        self._authority = authority or other_authority()
+        self._listener.tls = self._authority.context
+        self.reset_connections()
+
+    def write_ca_files(self) -> None:
+        """Replace the CA certificates beside the kubeconfigs with the certificate of the current authority."""
+        for path in self._ca_files:
+            temporary = path.with_name(f"{path.name}.new")
+            temporary.write_bytes(self._authority.pem if self._authority else b"")
+            temporary.replace(path)
+
+    def _wake(self) -> None:
+        for relay in self._relays:
+            relay.wake()
+
+    async def _serve(self, wire: Wire) -> None:
+        while (received := await wire.receive()) is not None:
+            request = parse_request(received.method, received.target)
+            taken = self.script.on_request(request)
+            number = self._note(request, taken)
+            await self._carry_out(wire, received, request, taken, number)
+            if self.dark:
+                return
+            if received.wants_close or not wire.open:
+                wire.close()
+                return
+
+    async def _carry_out(
+        self, wire: Wire, received: Received, request: ApiRequest, taken: Taken | None, number: int
+    ) -> None:
+        action = taken.action if taken else None
+        match action:
+            case Refuse():
+                await self._send(wire, answers.refusal_answer(action), received, number)
+            case Reset():
+                wire.reset()
+            case Hang(seconds=seconds):
+                await _within(seconds, wire.gone.wait())
+                wire.reset()
+            case CrashBefore():
+                self._crash()
+            case _ if request.watch:
+                await self._watch(wire, received, request, action, number)
+            case _:
+                await self._ask(wire, received, request, action, number)
+
+    async def _ask(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
+        """Forward a request that is not a watch, and send its answer as the action says."""
+        if isinstance(action, Delay):
+            await asyncio.sleep(action.before_s)
+        if isinstance(action, Mark):
+            await self.on_mark(request, action)
+        answer = await self._forwarded(received)
+        if answer is None:
+            return wire.reset()
+        self._answered(number, server_code=answer.head.status)
+        if self.dark:
+            return None
+        match action:
+            case LoseAnswer(hang=hang):
+                await (wire.gone.wait() if hang else asyncio.sleep(0))
+                wire.reset()
+            case CrashAfter():
+                self._crash()
+            case CutAnswer(at_byte=at, gzip=gzip):
+                answer = answers.compressed(answer) if gzip else answer
+                await wire.send(answers.cut(answer, at, received.method))
+                await asyncio.sleep(0.01)  # a reset discards data that the client has not read
+                wire.reset()
+            case Corrupt(how=how):
+                await wire.send(answers.corrupted(answer, how, received.method))
+                wire.close()
+            case Dribble(piece_bytes=size, pause_s=pause):
+                self._answered(number, code=answer.head.status)
+                data = answer.encode(received.method)
+                for start in range(0, len(data), size):
+                    await wire.send(data[start : start + size])
+                    await asyncio.sleep(pause)
+            case _:
+                if isinstance(action, Delay):
+                    await asyncio.sleep(action.answer_s)
+                await self._send(wire, answer, received, number)
+
+    async def _watch(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
+        if isinstance(action, Delay):
+            await _within(action.before_s, wire.gone.wait())
+        oldest = self._oldest_watch.setdefault(request.path, request.resource_version)
+        target = received.target
+        if isinstance(action, ReplayWatch):
+            older = action.resource_version or oldest
+            target = target.replace(f"resourceVersion={request.resource_version}", f"resourceVersion={older}")
+        try:
+            async with self._request(msgspec.structs.replace(received, target=target)) as answer:
+                if isinstance(action, LoseAnswer):
+                    return wire.reset()
+                if isinstance(action, Delay):
+                    await _within(action.answer_s, wire.gone.wait())
+                self._answered(number, code=answer.status, server_code=answer.status)
+                if answer.status != 200:
+                    return await wire.send(Answer(_head_of(answer), await answer.read()).encode())
+                relay = WatchRelay(wire, request, self.script, self._note)
+                if isinstance(action, CutAnswer):
+                    relay.cut_after(action)
+                await self._relay(relay, answer)
+        except (aiohttp.ClientError, ConnectionError):
+            wire.reset()
+
+    async def _relay(self, relay: WatchRelay, answer: aiohttp.ClientResponse) -> None:
+        self._relays.add(relay)
+        try:
+            await relay.run(_head_of(answer), answer)
+        finally:
+            self._relays.discard(relay)
+            abandon(answer)
+
+    async def _forwarded(self, received: Received) -> Answer | None:
+        """Return the server's answer, or None if the connection to the server fails."""
+        task: Any = asyncio.current_task()
+        self._forwarding.add(task)
+        try:
+            async with self._request(received) as answer:
+                return Answer(_head_of(answer), await answer.read())
+        except (aiohttp.ClientError, ConnectionError):
+            return None
+        finally:
+            self._forwarding.discard(task)
+
+    def _request(self, received: Received) -> Any:
+        headers = [pair for pair in received.headers if pair[0].lower() not in HOP_BY_HOP | {"host", "content-length"}]
+        url = URL(self._upstream.url + received.target, encoded=True)
+        return self._upstream.session.request(
+            received.method, url, data=received.body or None, headers=headers, allow_redirects=False
+        )
+
+    async def _send(self, wire: Wire, answer: Answer, received: Received, number: int) -> None:
+        if not self.dark:
+            self._answered(number, code=answer.head.status)
+            await wire.send(answer.encode(received.method))
+
+    def _crash(self) -> None:
+        if not self.dark:
+            self.go_dark()
+            self.on_crash()
+
+    def _note(self, request: ApiRequest, taken: Taken | None) -> int:
+        """Add an entry to the log, and return its index."""
+        number, now = len(self.log), time.time()
+        if taken is None:
+            self.log.append(Decision(number=number, time=now, request=request))
+        else:
+            action = type(taken.action).__name__
+            self.log.append(Decision(number=number, time=now, request=request, rule=taken.rule, action=action))
+        return number
+
+    def _answered(self, number: int, **codes: int) -> None:
+        self.log[number] = msgspec.structs.replace(self.log[number], **codes)
+
+
+@asynccontextmanager
+async def fault_proxy(upstream: Upstream, *, tls: bool = True) -> AsyncIterator[FaultProxy]:
+    """Run a proxy while the block runs."""
+    proxy = FaultProxy(upstream, tls=tls)
+    await proxy.start()
+    try:
+        yield proxy
+    finally:
+        await proxy.close()
+
+
+async def _within(seconds: float | None, wait: Coroutine[Any, Any, Any]) -> None:
+    try:
+        async with asyncio.timeout(seconds):
+            await wait
+    except TimeoutError:
+        pass
+
+
+def _head_of(answer: aiohttp.ClientResponse) -> Head:
+    headers = tuple((name.decode("latin-1"), text.decode("latin-1")) for name, text in answer.raw_headers)
+    return Head(
+        answer.status, answer.reason or "", tuple(pair for pair in headers if pair[0].lower() not in HOP_BY_HOP)
+    )

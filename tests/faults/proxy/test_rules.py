@@ -1,0 +1,139 @@
+"""The rules of the fault proxy: which requests match, and for which of them a rule acts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from tests.faults.proxy.actions import Action, CrashBefore, HoldWatch, LoseAnswer, Mark, OmitEvents, Refuse
+from tests.faults.proxy.requests import ApiRequest, parse_event, parse_request
+from tests.faults.proxy.rules import Match, Rule, Script
+from tests.faults.proxy.tiny_server import connected, proxied
+
+CORE, KUBEVIRT = "/api/v1", "/apis/kubevirt.io/v1"
+
+
+def request(verb: str = "create", resource: str = "pods", **more: Any) -> ApiRequest:
+    return ApiRequest(method="", target="", verb=verb, resource=resource, watch=verb == "watch", **more)
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "expected"),
+    [
+        ("GET", f"{CORE}/pods", ("list", "", "pods", "", "", "")),
+        ("GET", f"{CORE}/namespaces/n/pods?limit=500", ("list", "", "pods", "", "n", "")),
+        ("GET", f"{CORE}/namespaces/n/pods?watch=true", ("watch", "", "pods", "", "n", "")),
+        ("GET", f"{KUBEVIRT}/virtualmachines?watch=1", ("watch", "kubevirt.io", "virtualmachines", "", "", "")),
+        ("GET", f"{CORE}/namespaces/n", ("get", "", "namespaces", "", "", "n")),
+        ("PUT", f"{CORE}/namespaces/n/finalize", ("update", "", "namespaces", "finalize", "", "n")),
+        ("POST", f"{CORE}/namespaces/n/pods", ("create", "", "pods", "", "n", "")),
+        ("DELETE", f"{CORE}/namespaces/n/pods/a", ("delete", "", "pods", "", "n", "a")),
+        ("DELETE", f"{CORE}/namespaces/n/pods", ("deletecollection", "", "pods", "", "n", "")),
+        ("PATCH", f"{CORE}/namespaces/n/pods/a%2Fb/status", ("patch", "", "pods", "status", "n", "a/b")),
+        ("GET", "/version", ("get", "", "", "", "", "")),
+        ("GET", "/apis", ("get", "", "", "", "", "")),
+        ("GET", "/apis/kubevirt.io/v1", ("get", "kubevirt.io", "", "", "", "")),
+    ],
+)
+def test_a_request_is_read_in_the_terms_of_the_api(method: str, target: str, expected: tuple[str, ...]) -> None:
+    seen = parse_request(method, target)
+    assert (seen.verb, seen.group, seen.resource, seen.subresource, seen.namespace, seen.name) == expected
+
+
+@pytest.mark.parametrize(
+    ("match", "covered"),
+    [
+        (Match(), True),
+        (Match("create"), True),
+        (Match("write"), True),
+        (Match("read"), False),
+        (Match("create", "pods", ""), True),
+        (Match(resource="nodes"), False),
+        (Match(subresource="status"), False),
+        (Match(watch=True), False),
+        (Match(besides=("events", "pods")), False),
+    ],
+)
+def test_a_match_compares_each_field(match: Match, covered: bool) -> None:
+    assert match.covers(request()) is covered
+
+
+def acted(rule: Rule) -> list[int]:
+    """The numbers of the requests that the rule acts on."""
+    script = Script([rule])
+    return [number for number in range(1, 11) if script.on_request(request())]
+
+
+@pytest.mark.parametrize(
+    ("rule", "expected"),
+    [
+        (Rule(Match(), LoseAnswer()), [1]),
+        (Rule(Match(), LoseAnswer(), times=3), [1, 2, 3]),
+        (Rule(Match(), LoseAnswer(), times=None, after=8), [9, 10]),
+        (Rule(Match(), LoseAnswer(), times=None, every=4), [1, 5, 9]),
+        (Rule(Match(), LoseAnswer(), times=2, after=1, every=3), [2, 5]),
+        (Rule(Match("delete"), LoseAnswer()), []),
+        (Rule(Match(), LoseAnswer(), times=0), []),
+    ],
+)
+def test_a_rule_acts_on_the_chosen_occasions(rule: Rule, expected: list[int]) -> None:
+    assert acted(rule) == expected
+
+
+def test_the_first_rule_decides_and_the_others_count_the_request() -> None:
+    script = Script([Rule(Match(), Refuse(503)), Rule(Match("write"), CrashBefore(), after=1)])
+    taken = [script.on_request(request()) for _ in range(3)]
+    assert [t and t.rule for t in taken] == [1, 2, None]
+    assert [script.used(number) for number in (1, 2)] == [1, 1]
+
+
+def test_a_removed_rule_acts_no_more() -> None:
+    script = Script()
+    number = script.add(Rule(Match(), Refuse(), times=None))
+    assert script.on_request(request())
+    script.remove(number)
+    assert script.on_request(request()) is None
+
+
+def test_a_rule_for_open_watches_acts_once_on_each_watch_and_after_so_many_events() -> None:
+    script = Script([Rule(Match("watch", event="ADDED"), HoldWatch(), times=2, after=1)])
+    watch, first, second = request("watch"), set[int](), set[int]()
+    assert script.on_stream(watch, first) is None
+    script.on_event(watch, parse_event(b'{"type":"MODIFIED","object":{"metadata":{"name":"b"}}}'))
+    assert script.on_stream(watch, first) is None
+    script.on_event(watch, parse_event(b'{"type":"ADDED","object":{"metadata":{"name":"a"}}}'))
+    assert [script.on_stream(watch, seen) is not None for seen in (first, first, second)] == [True, False, True]
+
+
+def test_an_action_on_events_does_not_act_on_the_request_of_a_watch() -> None:
+    script = Script([Rule(Match(), OmitEvents())])
+    assert script.on_request(request("watch")) is None
+    assert script.watches_events(request("watch"))
+    assert script.on_event(request("watch"), parse_event(b"not JSON")) is not None
+
+
+@pytest.mark.parametrize("rule", [Rule(Match("write", besides=("events",)), Refuse(429, retry_after="1"), after=3)])
+def test_a_rule_can_be_written_down_and_read_again(rule: Rule) -> None:
+    assert msgspec.json.decode(msgspec.json.encode(rule), type=Rule) == rule
+
+
+def test_each_action_can_be_written_down() -> None:
+    for action in msgspec.inspect.type_info(Action).types:  # type: ignore[attr-defined]
+        assert action.tag == action.cls.__name__
+
+
+async def test_a_mark_is_set_before_the_request_reaches_the_server() -> None:
+    async with proxied() as (server, proxy), connected(proxy) as client:
+        marked: list[tuple[str, int]] = []
+
+        async def mark(request: ApiRequest, _: Mark) -> None:
+            marked.append((request.name, len(server.requests)))
+
+        proxy.on_mark = mark
+        proxy.add(Rule(Match("delete"), Mark()))
+        for _ in range(2):
+            client.ask(f"{CORE}/namespaces/n/pods/a", "DELETE")
+            await client.read(len(server.answer))
+        assert (marked, len(server.requests)) == ([("a", 0)], 2)

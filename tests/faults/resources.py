@@ -1,0 +1,39 @@
+"""The resources of the control plane that the tests of faults read and write."""
+
+from collections.abc import Mapping
+from typing import Final
+
+SETS, POOLS = "virtualmachineinstancereplicasets", "virtualmachinepools"
+VMS, VMIS = "virtualmachines", "virtualmachineinstances"
+VOLUMES, CLAIMS = "datavolumes", "persistentvolumeclaims"
+REVISIONS = "controllerrevisions"
+
+KIND_OF: Final[Mapping[str, str]] = {
+    SETS: "VirtualMachineInstanceReplicaSet",
+    POOLS: "VirtualMachinePool",
+    VMS: "VirtualMachine",
+    VMIS: "VirtualMachineInstance",
+    VOLUMES: "DataVolume",
+    CLAIMS: "PersistentVolumeClaim",
+    REVISIONS: "ControllerRevision",
+}
+"""The kinds that histories and scenarios consist of, by resource."""
+
+RESOURCE_OF: Final = {kind: plural for plural, kind in KIND_OF.items()}
+API_OF: Final[Mapping[str, str]] = {
+    SETS: "/apis/kubevirt.io/v1",
+    POOLS: "/apis/pool.kubevirt.io/v1beta1",
+    VMS: "/apis/kubevirt.io/v1",
+    VMIS: "/apis/kubevirt.io/v1",
+    VOLUMES: "/apis/cdi.kubevirt.io/v1beta1",
+    CLAIMS: "/api/v1",
+    REVISIONS: "/apis/apps/v1",
+    "configmaps": "/api/v1",
+    "resourcequotas": "/api/v1",
+}
+
+
+def path_of(plural: str, namespace: str = "", name: str = "") -> str:
+    """Return the path of a resource, of one namespace's objects, or of one object."""
+    parts = (API_OF[plural], *(("namespaces", namespace) if namespace else ()), plural, *((name,) if name else ()))
+    return "/".join(parts)

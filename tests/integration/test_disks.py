@@ -1,0 +1,311 @@
+"""P3, P10, P21: the disks of VMs. New disks, kept disks, disks of others, and changes of disks."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from sandbox.claims import WAITING_PHASE
+from sandbox.controlplane import FIXED_SIZE, ControlPlane
+from sandbox.datavolumes import DELETE_AFTER_COMPLETION
+from tests.cluster import Kubectl
+from tests.controlplane.documents import (
+    FINALIZER,
+    claim_document,
+    data_volume_document,
+    finalizers_of,
+    is_ready,
+    owner_uid,
+    reference_to,
+    uids,
+    vm_document,
+    vm_template,
+)
+from tests.controlplane.namespace import PoolNamespace, controller_for
+from tests.controlplane.refusals import denied
+from tests.controlplane.waits import eventually, reacts
+from tests.integration.renewal import with_disk
+
+pytestmark = pytest.mark.cluster
+
+DATA_VOLUMES = "datavolumes.cdi.kubevirt.io"
+MOST_DISRUPTIVE = "vmherd.dev/most-disruptive-action"
+DESCENDING = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}
+OFFLINE = {"proactive": {"statePreservation": "Offline", **DESCENDING}}
+STRATEGIES: dict[str, dict[str, Any]] = {
+    "offline": OFFLINE,
+    "online": {"proactive": {"statePreservation": "Online", **DESCENDING}},
+    "disabled": {"proactive": {"statePreservation": "Disabled", **DESCENDING}},
+    "unstated": {"proactive": DESCENDING},
+}
+KEPT = ("offline", "online")
+SLOW = ("example.org/slow",)
+HALTED_WITH_DISK = vm_template(disks=("root",), runStrategy="Halted")
+
+
+def gone(name: str) -> dict[str, Any]:
+    """A VM that does not exist any more, as the owner of its disk."""
+    vm = vm_document(name)
+    return {**vm, "metadata": {**vm["metadata"], "uid": "00000000-0000-0000-0000-000000000000"}}
+
+
+def claim_without_data_volume(pools: PoolNamespace) -> None:
+    """CDI can delete a finished DataVolume. Its PersistentVolumeClaim then belongs to the VM."""
+    references = [reference_to(gone("pool-0"))]
+    pools.claims.make(claim_document("root-0", finalizers=SLOW, ownerReferences=references))
+
+
+def whole_disk(pools: PoolNamespace) -> None:
+    pools.make_disk("root-0", owner=gone("pool-0"), finalizers=SLOW)
+
+
+@pytest.mark.parametrize("leave", [claim_without_data_volume, whole_disk])
+def test_p3_a_create_waits_for_a_disk_that_the_old_vm_owns_and_this_is_no_failure(
+    pools: PoolNamespace, leave: Callable[[PoolNamespace], None]
+) -> None:
+    pools.make(0, template=vm_template(disks=("root",)))
+    pools.settle()
+    leave(pools)
+    pools.scale(1)
+    reacts(lambda: any(each.name == "root-0" for each in pools.requests("get")), what="the disk is read")
+    pools.settle(no_timer_within_s=0)
+    assert not pools.vms()
+    assert pools.condition("ReplicaFailure") is None
+    assert pools.reasons()["FailedCreate"] == 0
+    for objects in (pools.claims, pools.data_volumes):
+        for name in objects():
+            objects.set_finalizers(name)
+    pools.wait_for_ordinals(0)
+    owners = {owner["uid"] for owner in pools.claims.get("root-0")["metadata"]["ownerReferences"]}
+    assert gone("pool-0")["metadata"]["uid"] not in owners
+
+
+def test_p3_a_recreated_vm_has_new_disks_that_stay(pools: PoolNamespace) -> None:
+    pools.make(3, template=vm_template(disks=("root", "data")))
+    before = pools.wait_for_ordinals(0, 1, 2)
+    disks = uids(pools.data_volumes())
+    pools.kubectl("delete", "vm", "--all", "--wait=false")
+    eventually(
+        lambda: not set(uids(pools.vms()).values()) & set(uids(before).values()), within_s=20, what="the old VMs go"
+    )
+    after = pools.wait_for_ordinals(0, 1, 2)
+    pools.settle()
+    renewed = pools.data_volumes()
+    assert renewed.keys() == disks.keys()
+    assert not set(uids(renewed).values()) & set(disks.values())
+    assert uids(pools.vms()) == uids(after)
+    assert {owner_uid(disk) for disk in renewed.values()} == set(uids(after).values())
+
+
+def test_p3_a_burst_asks_for_its_disks_with_lists_and_one_create_waits(pools: PoolNamespace) -> None:
+    pools.make(0, template=HALTED_WITH_DISK)
+    pools.settle()
+    pools.make_disk("root-25", owner=gone("pool-25"), finalizers=SLOW)
+    position = pools.plane.audit_position()
+    pools.scale(30)
+    others = [ordinal for ordinal in range(30) if ordinal != 25]
+    pools.wait_for_ordinals(*others, ready=False)
+    reads = [each for each in pools.requests("get", "list", since=position) if each.code == 200 or each.verb == "list"]
+    # The create that waits reads its disk again each second.
+    once = [each for each in reads if each.resource != "virtualmachinepools" and each.name != "root-25"]
+    asked = Counter((each.verb, each.resource) for each in once)
+    assert asked["list", "datavolumes"] >= 1
+    assert asked["list", "persistentvolumeclaims"] >= 1
+    assert asked.total() < 15, asked
+    assert {each.code for each in reads} == {200}
+    pools.let_disk_go("root-25")
+    pools.wait_for_ordinals(*range(30), ready=False)
+
+
+def test_p10_disks_are_preserved_before_the_finalizer_is_removed(pools: PoolNamespace) -> None:
+    claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "root"}}
+    pools.make(2, template=vm_template(disks=("root",), volumes=(claim,)), scaleInStrategy=OFFLINE)
+    pools.wait_for_ordinals(0, 1)
+    position = pools.plane.audit_position()
+    pools.scale(1)
+    pools.wait_for_ordinals(0)
+    pools.settle()
+    asked = pools.requests("delete", "patch", since=position)
+    # A patch with a version conflict is refused and retried.
+    done = sorted((each for each in asked if each.code == 200), key=lambda each: each.request_received_timestamp)
+    order = [(each.verb, each.resource) for each in done if each.resource != "virtualmachinepools"]
+    assert order == [("delete", "virtualmachines"), ("patch", "datavolumes"), ("patch", "virtualmachines")]
+
+
+def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disks(pools: PoolNamespace) -> None:
+    """The deleted VM owns three PVCs and uses two of them: `own` and `shared`. `shared` and `unnamed` also have other
+    owners.
+    """
+    volumes = tuple({"name": name, "persistentVolumeClaim": {"claimName": name}} for name in ("own", "shared"))
+    for name in ("own", "shared", "unnamed"):
+        pools.claims.make(claim_document(name))
+    pools.make(2, template=vm_template(volumes=volumes), scaleInStrategy=OFFLINE)
+    vms = pools.wait_for_ordinals(0, 1)
+    owners = (vms["pool-0"], vms["pool-1"], pools.make_config_map("boss"))
+    first, second, boss = (reference_to(each, controller=False) for each in owners)
+    pools.claims.change("own", {"metadata": {"ownerReferences": [second]}})
+    pools.claims.change("shared", {"metadata": {"ownerReferences": [first, second, boss]}})
+    pools.claims.change("unnamed", {"metadata": {"ownerReferences": [second, boss]}})
+    pools.scale(1)
+    pools.wait_for_ordinals(0)
+    eventually(
+        lambda: len(pools.claims()["unnamed"]["metadata"]["ownerReferences"]) == 1,
+        within_s=20,
+        what="the collector removes its reference",
+    )
+    pools.settle()
+    assert pools.claims().keys() == {"own", "shared", "unnamed"}
+    assert "ownerReferences" not in pools.claims()["own"]["metadata"]
+    kept = pools.claims()["shared"]["metadata"]["ownerReferences"]
+    assert [owner["uid"] for owner in kept] == [first["uid"], boss["uid"]]
+
+
+def test_p10_preserved_disks_outlive_the_pool(pools: PoolNamespace) -> None:
+    for name, strategy in STRATEGIES.items():
+        pools.make(2, name=name, template=vm_template(disks=(f"{name}-root",)), scaleInStrategy=strategy)
+    pools.wait_for_vms(*(f"{name}-{ordinal}" for name in STRATEGIES for ordinal in (0, 1)))
+    before = pools.storage()
+    assert [len(each) for each in before] == [8, 8]
+    pools.delete(*STRATEGIES)
+    kept = tuple({name: uid for name, uid in each.items() if name.partition("-")[0] in KEPT} for each in before)
+    eventually(lambda: not pools.vms() and pools.storage() == kept, within_s=20, what="only the kept disks are left")
+    pools.settle()
+    assert pools.storage() == kept
+
+
+@pytest.fixture
+def without_cdi(own_plane: ControlPlane, tmp_path: Path) -> Iterator[PoolNamespace]:
+    """A cluster without the kind DataVolume, and a controller for this cluster."""
+    kubectl = Kubectl(own_plane.kubeconfig)
+    kubectl("delete", "crd", DATA_VOLUMES)
+    pools = PoolNamespace(own_plane, "bare")
+    kubectl("create", "namespace", pools.namespace)
+    with controller_for(pools, tmp_path) as program:
+        yield pools
+        assert program.working
+
+
+def test_p10_without_cdi_claims_are_preserved_and_data_volumes_too_once_they_exist(without_cdi: PoolNamespace) -> None:
+    pools = without_cdi
+    volume = {"name": "claim", "persistentVolumeClaim": {"claimName": "claim"}}
+    definition = Path(__file__).parents[2] / "sandbox/crds/cdi.kubevirt.io_datavolumes.yaml"
+    pools.claims.make(claim_document("claim"))
+    pools.make(3, template=vm_template(disks=("root",), volumes=(volume,)), scaleInStrategy=OFFLINE)
+    vms = pools.wait_for_ordinals(0, 1, 2, ready=False)
+    owned = {"metadata": {"ownerReferences": [reference_to(vms["pool-2"], controller=False)]}}
+    pools.claims.change("claim", owned)
+    pools.scale(2)
+    pools.wait_for_ordinals(0, 1, ready=False)
+    assert "ownerReferences" not in pools.claims()["claim"]["metadata"]
+    assert pools.condition("ReplicaFailure") is None
+
+    pools.kubectl("apply", "-f", str(definition))
+    pools.kubectl("wait", "--for=condition=Established", "crd", DATA_VOLUMES)
+    owner = reference_to(vms["pool-1"], controller=False)
+    pools.kubectl.apply(data_volume_document("root-1", ownerReferences=[owner]))
+    pools.scale(1)
+    pools.wait_for_ordinals(0, ready=False)
+    assert "ownerReferences" not in pools.data_volumes()["root-1"]["metadata"]
+    assert FINALIZER in finalizers_of(pools.vms.get("pool-0"))
+
+
+def test_p10_a_vm_waits_until_its_disks_are_preserved_even_after_many_refusals(pools: PoolNamespace) -> None:
+    pools.make(2, template=HALTED_WITH_DISK, scaleInStrategy=OFFLINE)
+    names = {"root-0", "root-1"}
+    eventually(lambda: pools.data_volumes().keys() == pools.claims().keys() == names, within_s=20, what="the disks")
+    disks = pools.storage()
+    with denied(pools, "UPDATE", "datavolumes", name="root-1"):
+        pools.scale(1)
+        reacts(lambda: (pools.condition("ReplicaFailure") or {}).get("reason") == "FailedScaleIn")
+        pools.settle()
+        assert FINALIZER in finalizers_of(pools.vms.get("pool-1")), "the VM is held"
+        assert owner_uid(pools.data_volumes()["root-1"]) == pools.vms.get("pool-1")["metadata"]["uid"]
+    pools.wait_for_vms("pool-0", ready=False, within_s=90)
+    assert owner_uid(pools.data_volumes()["root-1"]) == ""
+    reacts(lambda: pools.condition("ReplicaFailure") is None)
+    pools.settle()
+    assert pools.storage() == disks
+
+
+def everything(pools: PoolNamespace) -> list[dict[str, str]]:
+    return [uids(each) for each in (pools.vms(), pools.vmis(), pools.data_volumes(), pools.claims())]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "words"),
+    [
+        (
+            {"storageClassName": FIXED_SIZE},
+            {"storageClassName": FIXED_SIZE, "size": "2Gi"},
+            ("the storageclass that provisions the pvc must support resize",),
+        ),
+        ({}, {"size": "500Mi"}, ("a disk cannot become smaller", "root-0", f"{MOST_DISRUPTIVE}=recreate")),
+    ],
+    ids=["a-class-that-cannot-expand", "a-smaller-disk"],
+)
+def test_p21_a_size_that_the_disk_cannot_get_holds_the_update(
+    pools: PoolNamespace, before: dict[str, str], after: dict[str, str], words: tuple[str, ...]
+) -> None:
+    pools.make(2, template=with_disk(**before))
+    pools.wait_ready(2)
+    kept = everything(pools)
+    pools.change_template(with_disk(**after))
+    reacts(lambda: all(word in pools.status().get("problem", "") for word in words), what="the reason")
+    reacts(lambda: any(words[0] in each for each in pools.messages("UpdateHeld")), what="an Event")
+    pools.settle()
+    assert everything(pools) == kept
+    assert {claim["spec"]["resources"]["requests"]["storage"] for claim in pools.claims().values()} == {"1Gi"}
+    assert pools.status().get("updatedReplicas", 0) == 0
+    pools.change_template(with_disk(**before))
+    pools.wait_ready(2)
+    assert everything(pools) == kept
+
+
+def test_p21_a_disk_of_another_pool_is_reported_and_not_used(pools: PoolNamespace) -> None:
+    pools.make(1, template=with_disk())
+    pools.wait_ready(1)
+    before = everything(pools)
+    pools.make(1, name="second", template=with_disk())
+    eventually(lambda: "the disk root-0 belongs to pool-0" in pools.status("second").get("problem", ""))
+    assert (pools.condition("ReplicaFailure", name="second") or {})["reason"] == "FailedScaleOut"
+    assert everything(pools) == before
+    assert owner_uid(pools.data_volumes()["root-0"]) == pools.vms.get("pool-0")["metadata"]["uid"]
+    pools.scale(0)
+    pools.wait_for_vms("second-0", within_s=90)
+    assert not {*before[2].values(), *before[3].values()} & {*uids(pools.data_volumes()).values()}
+    reacts(lambda: pools.condition("ReplicaFailure", name="second") is None, what="the condition goes")
+
+
+def template_with(annotations: dict[str, str], strategy: str) -> dict[str, Any]:
+    template = vm_template(disks=("disk",), runStrategy=strategy)
+    template["spec"]["dataVolumeTemplates"][0]["metadata"]["annotations"] = annotations
+    return template
+
+
+def test_a_disk_waits_for_its_vm_to_start(pools: PoolNamespace) -> None:
+    pools.make_vm("vm", template=template_with({WAITING_PHASE: "WaitForFirstConsumer"}, "Halted"))
+
+    def phase() -> str:
+        volume = pools.data_volumes().get("disk") or {}
+        return (volume.get("status") or {}).get("phase", "")
+
+    reacts(lambda: phase() == "WaitForFirstConsumer", what="the DataVolume waits")
+    assert pools.claims()["disk"].get("status", {}).get("phase") != "Bound"
+    pools.vms.change("vm", {"spec": {"runStrategy": "Always"}})
+    eventually(lambda: is_ready(pools.vms.get("vm")), within_s=20, what="the VM is ready")
+    assert phase() == "Succeeded"
+
+
+def test_the_pvc_of_a_deleted_data_volume_belongs_to_the_vm(pools: PoolNamespace) -> None:
+    pools.make_vm("vm", template=template_with({DELETE_AFTER_COMPLETION: "true"}, "Always"))
+    eventually(
+        lambda: is_ready(pools.vms.get("vm")) and not pools.data_volumes(),
+        within_s=20,
+        what="the DataVolume is deleted",
+    )
+    [owner] = pools.claims()["disk"]["metadata"]["ownerReferences"]
+    assert (owner["kind"], owner["uid"]) == ("VirtualMachine", pools.vms.get("vm")["metadata"]["uid"])

@@ -1,0 +1,63 @@
+"""R4, R12, P18: hundreds of VMs. Each is created and deleted once, and their Events cost few requests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tests.controlplane.documents import vm_template
+from tests.controlplane.namespace import Namespace, PoolNamespace
+from tests.controlplane.waits import eventually, reacts
+from tests.integration.test_deletion import wait_until_stopped
+
+pytestmark = pytest.mark.cluster
+
+HALTED: dict[str, Any] = {"template": vm_template(runStrategy="Halted")}
+COMBINED = "(combined from similar events)"
+
+
+def assert_created_with_few_events(owner: Namespace, number: int) -> None:
+    """Check that each member was created once, and that the controller combined the Events about it."""
+    owner.settle(events=True)
+    assert owner.answers("create") == {(name, 201): 1 for name in owner.all_of(owner.members)()}
+    assert owner.answers("create").total() == number
+    assert 10 <= len(owner.requests(resource="events")) <= 36
+    described = owner.kubectl("describe", owner.resource, owner.name).stdout
+    assert COMBINED in described[described.index("Events:") :]
+
+
+def test_r4_r12_each_of_three_hundred_vmis_is_created_once_with_at_most_a_few_dozen_event_requests(
+    sets: Namespace,
+) -> None:
+    sets.make(300)
+    eventually(lambda: sets.status().get("replicas") == 300, within_s=60, what="all VMIs exist")
+    assert_created_with_few_events(sets, 300)
+
+
+def test_p18_a_large_pool_creates_and_deletes_each_vm_once_with_at_most_a_few_dozen_event_requests(
+    pools: PoolNamespace,
+) -> None:
+    pools.make(200, **HALTED)
+    eventually(lambda: pools.status().get("replicas") == 200, within_s=60, what="all VMs exist")
+    assert_created_with_few_events(pools, 200)
+    # A VM that changes after the controller has seen it needs a second delete.
+    wait_until_stopped(pools)
+    pools.settle()
+    pools.scale(20)
+    eventually(lambda: pools.status().get("replicas") == 20, within_s=60, what="twenty VMs are left")
+    assert pools.answers("delete").total() == len(pools.deleted()) == 180
+
+
+def test_vms_that_others_delete_during_a_scale_in_cause_no_failure(pools: PoolNamespace) -> None:
+    pools.make(30, **HALTED)
+    eventually(lambda: pools.status().get("replicas") == 30, within_s=20)
+    # A controller that does not know the new number yet would replace the VMs that others delete.
+    pools.change({"spec": {"paused": True, "replicas": 0}})
+    reacts(lambda: pools.condition("ReplicaPaused"), what="the controller has seen the new number")
+    pools.resume()
+    pools.kubectl("delete", "vm", "--all", "--wait=false")
+    eventually(lambda: pools.status().get("printableStatus") == "Stopped", within_s=20, what="all VMs go")
+    assert pools.condition("ReplicaFailure") is None
+    assert pools.told("FailedDelete") == {}
+    assert pools.created().total() == 30, "none comes back"

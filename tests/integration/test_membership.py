@@ -1,0 +1,115 @@
+"""P2, P3, P4: members of a pool, VMs that leave the pool, and the names of their replacements."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.controlplane.documents import (
+    FINALIZER,
+    HOLD,
+    REVISION,
+    finalizers_of,
+    owned_by,
+    owner_uid,
+    reference_to,
+    uids,
+    vm_template,
+)
+from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.programs import ControllerProcess
+from tests.controlplane.waits import eventually, reacts
+from tests.faults.proxy.actions import HoldWatch
+from tests.faults.proxy.rules import Match, Rule
+from tests.faults.proxy.threads import ThreadedProxy
+
+pytestmark = pytest.mark.cluster
+
+NOT_OURS = "kubevirt.io/virtualMachineControllerFinalize"
+KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
+HALTED = vm_template(runStrategy="Halted")
+POOLS = "virtualmachinepools"
+
+
+def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_foreign_metadata(
+    pools: PoolNamespace,
+) -> None:
+    pool = pools.make(2, template=vm_template(disks=("root",)), scaleInStrategy=KEEPS_DISKS)
+    before = pools.wait_for_ordinals(0, 1)["pool-0"]
+    boss = reference_to(pools.make_config_map("boss"), controller=False)
+    owners = [boss, *before["metadata"]["ownerReferences"]]
+    pools.vms.change("pool-0", {"metadata": {"ownerReferences": owners}})
+    pools.vms.hold("pool-0")
+    pools.vms.change("pool-0", {"metadata": {"labels": {"app": None, "kept": "yes"}}})
+    # A young VM is released late.
+    after = pools.wait_for_vms("pool-0", "pool-1", "pool-2", within_s=60)
+    reacts(lambda: FINALIZER not in finalizers_of(pools.vms.get("pool-0")), what="our finalizer is removed")
+    released = pools.vms.get("pool-0")
+    assert [owner["uid"] for owner in released["metadata"]["ownerReferences"]] == [boss["uid"]]
+    assert finalizers_of(released) == [NOT_OURS, HOLD]
+    assert released["metadata"]["uid"] == before["metadata"]["uid"]
+    assert released["spec"] == before["spec"]
+    assert released["metadata"]["labels"]["kept"] == "yes"
+    assert REVISION in released["metadata"]["labels"]
+    assert owner_uid(pools.data_volumes()["root-0"]) == released["metadata"]["uid"], "its disk is still its own"
+    assert owned_by(after, pool) == ["pool-1", "pool-2"], "it is replaced under a new ordinal"
+    assert pools.deleted() == {}
+    pools.vms.let_go("pool-0")
+    pools.vms.delete("pool-0")
+    pools.wait_for_ordinals(1, 2)
+
+
+def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNamespace) -> None:
+    pools.make(1, scaleInStrategy=KEEPS_DISKS)
+    pools.wait_for_ordinals(0)
+    pools.vms.change("pool-0", {"metadata": {"ownerReferences": None}})
+    pools.delete()
+    pools.wait_for_ordinals(0)
+    assert finalizers_of(pools.vms.get("pool-0")) == [NOT_OURS]
+    pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
+
+
+def test_p3_a_terminating_vm_keeps_its_name_and_its_replacement_waits_for_the_name(pools: PoolNamespace) -> None:
+    pools.make(2)
+    before = uids(pools.wait_for_ordinals(0, 1))
+    pools.vms.hold("pool-0")
+    pools.vms.delete("pool-0")
+    pools.settle()
+    assert uids(pools.vms()) == before, "no VM under another ordinal"
+    pools.vms.let_go("pool-0")
+    reacts(lambda: uids(pools.vms()).get("pool-0", before["pool-0"]) != before["pool-0"], what="its replacement")
+    after = uids(pools.wait_for_ordinals(0, 1))
+    assert after["pool-1"] == before["pool-1"]
+    assert pools.created() == {"pool-0": 2, "pool-1": 1}
+    assert {record.code for record in pools.requests("create")} == {201}, "none was tried before its time"
+
+
+def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    pools = idle_namespace.pools
+    pools.make(2, template=HALTED)
+    pools.wait_until_updated(2)
+    held = proxy.add(Rule(Match("watch", POOLS), HoldWatch(), times=None))
+    pools.delete(cascade="orphan", wait=False)
+    eventually(lambda: not any(map(owner_uid, pools.vms().values())), within_s=20, what="the VMs have no owner")
+    reacts(lambda: pools.requests("get", resource=POOLS), what="the controller reads the pool before it creates")
+    assert proxied.working
+    proxy.remove(held)
+    reacts(lambda: not pools.exists(), what="the pool is gone")
+    pools.settle()
+    assert pools.created() == {"pool-0": 1, "pool-1": 1}
+
+
+def test_no_request_is_sent_for_a_deleted_pool(pools: PoolNamespace, pool_controller: ControllerProcess) -> None:
+    names = ("first", "second", "third")
+    for name in names:
+        pools.make(2, name=name, template=HALTED)
+    for name in names:
+        pools.wait_until_updated(2, name=name)
+    pools.settle()
+    position = pools.plane.audit_position()
+    pools.delete(*names)
+    eventually(lambda: not pools.vms(), within_s=20, what="the VMs go")
+    pools.settle()
+    assert [record for record in pools.requests(since=position, resource=POOLS) if record.code >= 400] == []
+    assert not pool_controller.lines(level="error", namespace=pools.namespace)

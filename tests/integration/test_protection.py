@@ -1,0 +1,285 @@
+"""R3, R14, P7, P8, P15, P20, P22: what must not be deleted now stays, and says why. The others go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+
+import pytest
+
+from sandbox.controlplane import FIXED_SIZE
+from tests.controlplane.documents import (
+    BEHAVIOR,
+    FINALIZER,
+    HOLD,
+    READY_AFTER,
+    finalizers_of,
+    is_leaving,
+    is_ready,
+    owner_uid,
+    uids,
+    vm_template,
+)
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.programs import ControllerProcess
+from tests.controlplane.refusals import MESSAGE, WEBHOOK_DOWN, allow, denied, webhook_down
+from tests.controlplane.waits import eventually, reacts
+from tests.controlplane.watch import watched
+from tests.faults.proxy.actions import HoldWatch
+from tests.faults.proxy.rules import Match, Rule
+from tests.faults.proxy.threads import ThreadedProxy
+from tests.integration.renewal import VMS, break_vm, classes_of, memories, with_disk
+
+pytestmark = pytest.mark.cluster
+
+AGAIN_S = 150.0
+"""The time until the controller tries again after many refusals, and finishes an update."""
+
+HEALED_WITHIN_S = 60.0
+SOON = {"startUpFailureThreshold": 99, "minFailingToStartDuration": "1s"}
+BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "1h"}
+LAST_FIRST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
+ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=2"}
+NEW_DISKS = with_disk(storageClassName=FIXED_SIZE)
+NOT_THE_FIRST = "object.metadata.name != 'pool-0'"
+HALTED = vm_template(runStrategy="Halted")
+
+
+def quick(**template: tuple[str, ...]) -> dict[str, object]:
+    return vm_template(vmi_annotations={BEHAVIOR: "normal", READY_AFTER: "100ms"}, **template)  # type: ignore[arg-type]
+
+
+def test_r3_a_vmi_whose_status_cannot_be_decoded_counts_and_does_not_disturb_its_siblings(sets: SetNamespace) -> None:
+    sets.make(3)
+    bad, lost, _ = sets.wait_for(3)
+    sets.play_all()
+    reacts(lambda: sets.status().get("readyReplicas") == 3)
+    sets.vmis.change(bad, {"status": {"phase": 7}, "metadata": {"labels": {"seen": "yes"}}})
+    reacts(lambda: sets.reasons()["UndecodableVirtualMachine"], what="an Event names the VMI")
+    sets.vmis.delete(lost)
+    sets.settle()
+    assert (sets.status()["replicas"], sets.status()["readyReplicas"]) == (3, 1), "the unreadable VMI is not ready"
+    assert sets.created().total() == 4, "the deleted VMI is replaced"
+    assert sets.reasons()["UndecodableVirtualMachine"] <= 6, "one Event each time the age doubles"
+    sets.vmis.change(bad, {"metadata": {"labels": {"app": None}}})
+    eventually(lambda: sets.created().total() == 5, within_s=40, what="its labels still count")
+    assert not sets.requests("delete")
+
+
+def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pools: PoolNamespace) -> None:
+    pools.make(2)
+    pools.wait_ready(2)
+    pools.vms.change_status("pool-1", {"snapshotInProgress": 7})
+    reacts(lambda: pools.reasons()["UndecodableVirtualMachine"], what="an Event names the VM")
+    pools.scale(3)
+    reacts(lambda: pools.status().get("replicas", 0) == 3)
+    pools.scale(0)
+    reacts(lambda: pools.reasons()["ScaleInHeld"], what="an Event has the reason")
+    eventually(lambda: list(pools.vms()) == ["pool-1"], within_s=20, what="the other VMs are gone")
+    pools.settle()
+    assert list(pools.vms()) == ["pool-1"], "the VM with the unreadable status stays"
+    assert pools.created() == {"pool-0": 1, "pool-1": 1, "pool-2": 1}
+
+
+def test_p8_a_vm_with_a_snapshot_in_progress_is_deleted_last_and_after_the_snapshot(pools: PoolNamespace) -> None:
+    pools.make(3, template=HALTED, scaleInStrategy=LAST_FIRST)
+    pools.wait_until_updated(3)
+    pools.vms.change_status("pool-2", {"snapshotInProgress": "monday"})
+    pools.settle()
+    pools.scale(1)
+    reacts(lambda: pools.alive_vms() == {"pool-2"}, what="the other two VMs are deleted")
+    pools.scale(0)
+    reacts(lambda: pools.told("ScaleInHeld") == {"pool": 1}, what="an Event has the reason")
+    pools.settle()
+    assert pools.alive_vms() == {"pool-2"}, "the VM stays during the snapshot"
+    pools.vms.change_status("pool-2", {"snapshotInProgress": None})
+    reacts(lambda: not pools.alive_vms(), what="the VM is deleted after the snapshot")
+
+
+def wait_until_healed(pools: PoolNamespace, name: str, uid: str) -> None:
+    """Wait until the VM has been recreated with another UID and is ready."""
+
+    def healed() -> bool:
+        vm = pools.vms().get(name)
+        return vm is not None and vm["metadata"]["uid"] != uid and is_ready(vm)
+
+    eventually(healed, within_s=HEALED_WITHIN_S, what=f"{name} is healed")
+
+
+def test_p15_the_failure_of_a_vm_is_visible_for_three_seconds_before_the_vm_is_deleted(pools: PoolNamespace) -> None:
+    pools.make(2, template=quick(), autohealing=BY_THRESHOLD)
+    pools.wait_ready(2)
+    uid = pools.vms.get("pool-1")["metadata"]["uid"]
+    position = pools.plane.audit_position()
+    with watched(pools, pools.vms) as seen:
+        break_vm(pools, "pool-1", "fail")
+        wait_until_healed(pools, "pool-1", uid)
+    shown = [vm["status"] for vm in seen.versions if vm["metadata"]["uid"] == uid]
+    failed = [each for each in shown if each.get("startFailure", {}).get("consecutiveFailCount", 0) >= 2]
+    assert "CrashLoopBackOff" in {status["printableStatus"] for status in failed}
+    notes = pools.requests("patch", since=position, resource="virtualmachinepools")
+    # On a busy machine, the controller also notes since when the VM is unready.
+    announced = next(record for record in notes if record.subresource != "status")
+    [deleted] = pools.requests("delete", since=position, resource=VMS)
+    between = deleted.request_received_timestamp - announced.request_received_timestamp
+    assert 3.0 <= between.total_seconds() < 30.0
+
+
+def test_p15_a_healed_vm_gets_new_disks(pools: PoolNamespace) -> None:
+    pools.make(2, template=quick(disks=("root",)), autohealing=SOON)
+    pools.wait_ready(2)
+    vms, disks = uids(pools.vms()), pools.storage()
+    pools.data_volumes.set_finalizers("root-1", HOLD)
+    break_vm(pools, "pool-1", "fail")
+    eventually(lambda: is_leaving(pools.vms.get("pool-1")), within_s=HEALED_WITHIN_S, what="the VM is deleted")
+    assert "foregroundDeletion" in finalizers_of(pools.vms.get("pool-1"))
+    pools.settle()
+    assert uids(pools.vms()) == vms, "the VM waits for the removal of its disk"
+    pools.data_volumes.set_finalizers("root-1")
+    wait_until_healed(pools, "pool-1", vms["pool-1"])
+    for before, after in zip(disks, pools.storage(), strict=True):
+        assert after["root-0"] == before["root-0"]
+        assert after["root-1"] != before["root-1"]
+    assert owner_uid(pools.data_volumes()["root-1"]) == pools.vms.get("pool-1")["metadata"]["uid"]
+
+
+def refused_by_policy(pools: PoolNamespace) -> AbstractContextManager[None]:
+    return denied(pools, "CREATE", VMS)
+
+
+def refused_by_webhook(pools: PoolNamespace) -> AbstractContextManager[None]:
+    return webhook_down(pools, VMS)
+
+
+@pytest.mark.parametrize(("refused", "words"), [(refused_by_policy, MESSAGE), (refused_by_webhook, WEBHOOK_DOWN)])
+def test_p20_a_rollout_deletes_no_vm_and_no_disk_while_new_vms_are_refused(
+    pools: PoolNamespace, refused: Callable[[PoolNamespace], AbstractContextManager[None]], words: str
+) -> None:
+    pools.make(5, template=with_disk(), maxUnavailable=1)
+    pools.wait_ready(5)
+    vms, disks = uids(pools.vms()), pools.storage()
+    with refused(pools):
+        pools.change_template(NEW_DISKS)
+        reacts(lambda: any(words in each for each in pools.messages("UpdateHeld")), what="an Event")
+        failure = reacts(lambda: pools.condition("ReplicaFailure"))
+        assert failure["reason"] == "FailedUpdate"
+        assert words in failure["message"]
+        assert words in pools.status()["problem"]
+        pools.settle()
+        assert (uids(pools.vms()), pools.storage()) == (vms, disks)
+    pools.wait_ready(5, within_s=AGAIN_S)
+    assert set(classes_of(pools).values()) == {FIXED_SIZE}
+    assert not set(uids(pools.vms()).values()) & set(vms.values())
+    reacts(lambda: pools.condition("ReplicaFailure") is None, what="the condition goes")
+
+
+def test_r14_p20_a_refused_successor_holds_a_rolling_update_on_the_real_api_server(sets: SetNamespace) -> None:
+    sets.make(2)
+    before = sets.wait_for(2).keys()
+    allow(sets, 1)
+    sets.change({"metadata": {"annotations": ROLLING}})
+    sets.change_memory("128M")
+    reacts(lambda: sets.reasons()["UpdateHeld"] == 1, what="an Event names the VMI")
+    reacts(lambda: "would be refused" in sets.status().get("problem", ""), what="PROBLEM says it")
+    assert (sets.alive().keys(), sets.requests("delete")) == (before, [])
+    allow(sets, 9)
+    eventually(lambda: sets.status().get("updatedReplicas") == 2, within_s=AGAIN_S, what="both are replaced")
+
+
+def test_p20_a_quota_that_is_exactly_full_does_not_hold_a_rollout(pools: PoolNamespace) -> None:
+    pools.make(3, template=with_disk(), maxUnavailable=1)
+    pools.wait_ready(3)
+    allow(pools, 3)
+    pools.change_template(NEW_DISKS)
+    pools.wait_ready(3, within_s=AGAIN_S)
+    assert set(classes_of(pools).values()) == {FIXED_SIZE}
+    assert pools.messages("UpdateHeld") == []
+
+
+def test_p20_a_failing_vm_is_not_healed_while_new_vms_are_refused(pools: PoolNamespace) -> None:
+    pools.make(3, autohealing=SOON)
+    pools.wait_ready(3)
+    before = uids(pools.vms())
+    with denied(pools, "CREATE", VMS):
+        break_vm(pools, "pool-1", "image-error")
+        held = eventually(lambda: pools.messages("HealingHeld"), within_s=HEALED_WITHIN_S, what="an Event")
+        assert held[0].startswith("pool-1 is not replaced: ")
+        assert MESSAGE in held[0]
+        pools.settle()
+        assert uids(pools.vms()) == before
+        assert MESSAGE in (pools.condition("ReplicaFailure") or {})["message"]
+    pools.wait_ready(3, within_s=AGAIN_S)
+    after = uids(pools.vms())
+    assert {name for name in before if after[name] != before[name]} == {"pool-1"}
+
+
+def test_p20_a_vm_that_is_protected_after_the_plan_is_not_deleted(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    pools = idle_namespace.pools
+    pools.make(3, template=with_disk(), autohealing=BY_THRESHOLD, maxUnavailable=3, scaleInStrategy=LAST_FIRST)
+    before = uids(pools.wait_for_ordinals(0, 1, 2, ready=False))
+    pools.change({"spec": {"replicas": 2, "paused": True}})
+    pools.change_template(NEW_DISKS)
+    broken = {"printableStatus": "CrashLoopBackOff", "startFailure": {"consecutiveFailCount": 2}}
+    pools.vms.change_status("pool-0", broken)
+    pools.settle()
+    held = proxy.add(Rule(Match("watch", VMS), HoldWatch(), times=None))
+    for name in before:
+        pools.vms.annotate(name, protect="True")
+    pools.resume()
+    conflicts = {(name, 409) for name in before}
+    eventually(
+        lambda: pools.answers("delete").keys() >= conflicts, within_s=30, what="healing, update and scale-in give up"
+    )
+    assert uids(pools.vms()) == before
+    proxy.remove(held)
+    pools.settle()
+    assert uids(pools.vms()) == before
+    assert proxied.working
+
+
+def problem_of(owner: Namespace) -> str:
+    return str(owner.status().get("problem", ""))
+
+
+def test_p22_a_vm_whose_update_is_refused_does_not_delay_the_others(pools: PoolNamespace) -> None:
+    pools.make(3, maxUnavailable=1)
+    pools.wait_ready(3)
+    with denied(pools, "UPDATE", VMS, name="pool-0", unless=NOT_THE_FIRST):
+        pools.change_memory("128M")
+        eventually(lambda: pools.status().get("updatedReplicas") == 2, within_s=30, what="the others are updated")
+        reacts(lambda: any("pool-0" in each for each in pools.messages("UpdateHeld")), what="an Event")
+        pools.settle()
+        assert "pool-0" in problem_of(pools)
+        assert MESSAGE in problem_of(pools)
+        assert memories(pools.vms()) == {"pool-0": "64M", "pool-1": "128M", "pool-2": "128M"}
+    pools.wait_ready(3, within_s=AGAIN_S)
+
+
+def test_p22_a_deleted_pool_lets_all_vms_go_but_the_refused_one(pools: PoolNamespace) -> None:
+    pools.make(3, template=with_disk(), scaleInStrategy=KEEPS_DISKS)
+    pools.wait_ready(3)
+    claims = uids(pools.claims())
+    with denied(pools, "UPDATE", VMS, name="pool-0", unless=NOT_THE_FIRST):
+        pools.objects.delete()
+        eventually(lambda: pools.vms().keys() == {"pool-0"}, within_s=20, what="the other VMs are gone")
+        pools.settle()
+        assert FINALIZER in finalizers_of(pools.vms.get("pool-0"))
+        assert pools.exists()
+    eventually(lambda: not pools.vms() and not pools.exists(), within_s=AGAIN_S, what="all are gone")
+    assert uids(pools.claims()) == claims
+
+
+def test_p22_a_refused_change_of_the_pool_itself_is_a_failure(pools: PoolNamespace) -> None:
+    pools.make(0, name="other")
+    pools.settle()
+    with denied(pools, "UPDATE", "virtualmachinepools", name="other"):
+        pools.make(1)
+        failure = reacts(lambda: pools.condition("ReplicaFailure"), what="the condition")
+        assert failure["reason"] == "FailedPoolUpdate"
+        assert MESSAGE in failure["message"]
+        assert problem_of(pools) == failure["message"]
+    pools.wait_ready(1, within_s=AGAIN_S)
+    reacts(lambda: pools.condition("ReplicaFailure") is None, what="the condition goes")

@@ -1,0 +1,145 @@
+"""R16, P19 and G4: only relevant changes trigger a reconciliation, and nothing is requested at rest."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.controlplane.documents import BEHAVIOR, FINALIZER, REVISION, finalizers_of, vm_template
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
+from tests.controlplane.waits import eventually, reacts
+
+pytestmark = pytest.mark.cluster
+
+REST_S = 5.0
+RENEWED_EACH_S = 1.0
+"""The retry period of the lease of the tests' controllers."""
+
+IRRELEVANT: dict[str, dict[str, Any]] = {
+    "an annotation": {"metadata": {"annotations": {"note": "hello"}}},
+    "a field of the status": {"status": {"guestOSInfo": {"name": "Fedora"}}},
+    "a foreign finalizer": {"metadata": {"finalizers": ["test.vmherd.dev/hold"]}},
+}
+
+
+@pytest.mark.parametrize("change", IRRELEVANT.values(), ids=IRRELEVANT)
+def test_r16_p19_an_irrelevant_change_triggers_no_pass(owner: Namespace, change: dict[str, Any]) -> None:
+    owner.make(2)
+    owner.wait_ready(2)
+    owner.settle()
+    before, name = owner.passes, min(owner.vmis())
+    owner.vmis.change(name, change)
+    owner.make_vmi("stranger", labels={"app": "other"})
+    owner.vmis.change("stranger", {"metadata": {"labels": {"more": "yes"}}})
+    owner.make_vm("stranger", labels={"app": "other"}, template=vm_template(running=False))
+    owner.settle()
+    assert owner.passes == before
+    owner.vmis.change(name, {"metadata": {"finalizers": None}})
+    owner.vmis.delete(name)
+    reacts(lambda: owner.passes > before, what="a deletion triggers a pass")
+
+
+def test_r16_an_orphan_triggers_the_set_that_it_matches(sets: SetNamespace) -> None:
+    sets.make(1)
+    sets.wait_for(1)
+    sets.make_vmi("stranger", labels={"app": "other"})
+    sets.settle()
+    before = sets.passes
+    sets.vmis.change("stranger", {"metadata": {"labels": {"app": "herd"}}})
+    reacts(lambda: sets.passes > before, what="a matching label triggers a pass")
+
+
+def test_p19_the_readiness_and_the_revision_of_a_vmi_trigger_the_pool_of_its_vm(pools: PoolNamespace) -> None:
+    pools.make(2)
+    pools.wait_ready(2)
+    pools.vmis.change("pool-0", {"metadata": {"labels": {REVISION: "none"}}})
+    labels = {"pool-1"}
+    reacts(
+        lambda: {vmi["metadata"]["labels"].get(REVISION) for vmi in pools.vmis().values()} == labels,
+        what="the revision is corrected",
+    )
+    pools.wait_ready(2)
+    pools.vmis.change("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
+    reacts(lambda: pools.status().get("readyReplicas") == 1)
+
+
+def test_p19_the_deletion_of_the_pool_triggers_a_pass_that_releases_its_vms(pools: PoolNamespace) -> None:
+    pools.make(2, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    pools.wait_ready(2)
+    pools.delete(cascade="orphan", wait=False)
+    reacts(lambda: not pools.exists(), what="the pool is gone")
+    reacts(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()), what="the release")
+
+
+def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_with_one_patch(pools: PoolNamespace) -> None:
+    keeps_disks = {"proactive": {"statePreservation": "Offline"}}
+    pools.make(6, template=vm_template(runStrategy="Halted"), scaleInStrategy=keeps_disks)
+    pools.wait_for_ordinals(*range(6), ready=False)
+    pools.wait_until_updated(6)
+    since = pools.plane.audit_position()
+    for ordinal in range(6):
+        pools.vms.delete(f"pool-{ordinal}")
+    eventually(lambda: len(pools.created(since)) == 6, within_s=20, what="all VMs are recreated")
+    assert sorted(patched_after_deletion(pools, since)) == [f"pool-{ordinal}" for ordinal in range(6)]
+
+
+def patched_after_deletion(pools: PoolNamespace, since: int) -> list[str]:
+    """The names of the VMs that the controller patched after their deletion, once for each such patch."""
+    records = sorted(pools.plane.audit_records(since), key=lambda each: each.request_received_timestamp)
+    ours = [r for r in records if r.namespace == pools.namespace and r.resource == pools.members and r.code == 200]
+    deleted: set[str] = set()
+    found = []
+    for record in ours:
+        if record.verb == "delete":
+            deleted.add(record.name)
+        elif record.verb == "patch" and record.user_agent.startswith("vmherd/") and record.name in deleted:
+            found.append(record.name)
+    return found
+
+
+def test_p19_at_rest_there_are_no_requests(pools: PoolNamespace) -> None:
+    pools.make(10)
+    pools.wait_ready(10)
+    pools.make(2, name="degraded", template=vm_template(vmi_annotations={BEHAVIOR: "never-ready"}))
+    reacts(lambda: pools.status("degraded").get("replicas") == 2)
+    phases = ["Running"] * 12
+    eventually(
+        lambda: [vmi["status"].get("phase") for vmi in pools.vmis().values()] == phases,
+        within_s=20,
+        what="all VMIs run",
+    )
+    pools.settle(events=True, no_timer_within_s=REST_S)
+    at_rest, passes = pools.plane.audit_position(), pools.passes
+    time.sleep(REST_S)
+    assert pools.requests(since=at_rest) == []
+    assert pools.passes == passes
+
+
+def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
+    idle_namespace: SetNamespace, tmp_path: Path
+) -> None:
+    sets = idle_namespace
+    with controller_for(sets, tmp_path):
+        sets.make(20)
+        sets.wait_for(20)
+        sets.play_all()
+        reacts(lambda: sets.status().get("readyReplicas") == 20)
+        sets.settle(events=True, no_timer_within_s=REST_S)
+        passes, at_rest, rests_from = sets.passes, sets.plane.audit_position(), time.monotonic()
+        time.sleep(REST_S)
+        # The audit log has a watch when the watch ends. The watches of this test have not ended.
+        asked = Counter(
+            (record.verb, record.resource)
+            for record in sets.plane.audit_records(at_rest)
+            if record.user_agent.startswith("vmherd/")
+        )
+        renewals = (time.monotonic() - rests_from) / RENEWED_EACH_S
+        # A process outside the cluster looks once a minute for another leader.
+        assert asked.keys() - {("list", "leases")} == {("patch", "leases")}, asked
+        assert asked["list", "leases"] <= 1
+        assert asked["patch", "leases"] <= renewals + 2, "the lease is renewed too often"
+        assert sets.passes == passes

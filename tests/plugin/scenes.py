@@ -1,0 +1,333 @@
+"""Scenes for the golden files: what the cluster has before a user runs the commands in the file."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+from msgspec import Raw
+from msgspec.structs import replace
+
+from controller.kubevirt.annotations import POOL_FINALIZER, ROLLING_UPDATE, TEMPLATE_HASH
+from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.replicaset.intent import Intent, parse_intent
+from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
+from informers.errors import StatusError
+from informers.meta import ObjectKey
+from plugin.commands.drain import CREATED_BY, NODE_LABEL, NODES, PODS
+from tests import builders, pool_builders
+from tests.plugin import herds, states
+from tests.plugin.cluster import POOL, SET, Cluster
+
+HERD = ObjectKey("default", "testreplicaset")
+
+Setup = Callable[[Cluster], None]
+
+
+def both(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster)
+    herds.replica_set(cluster, updated=2)
+    cluster.put(VMIS, builders.vmi("alone", labels={"own": "label"}))
+
+
+def without(setup: Setup, *plurals: str) -> Setup:
+    """The same cluster for a user who may not read these resources."""
+
+    def put(cluster: Cluster) -> None:
+        setup(cluster)
+        cluster.forbidden = set(plurals)
+
+    return put
+
+
+def behind_kubevirt(setup: Setup, *flags: str) -> Setup:
+    """The same cluster with KubeVirt. Its virt-controller has these flags."""
+
+    def put(cluster: Cluster) -> None:
+        setup(cluster)
+        cluster.install_kubevirt(*flags)
+
+    return put
+
+
+def changed_pool(**change: Any) -> Setup:
+    """A pool at rest, with a change that nothing has handled yet."""
+
+    def put(cluster: Cluster) -> None:
+        herds.pool_at_rest(cluster)
+        states.change_pool(cluster, **change)
+
+    return put
+
+
+def pool_with_other_rules_for_names(cluster: Cluster) -> None:
+    spec = pool_builders.vm_spec(volumes=[{"name": "key", "secret": {"secretName": "key"}}])
+    old = pool_builders.pool(generation=1, spec=spec, nameGeneration={"appendIndexToSecretRefs": True})
+    pool = pool_builders.pool(generation=2, spec=spec)
+    revisions = [pool_builders.revision(old, "web-1", number=1), pool_builders.revision(pool, number=2)]
+    cluster.put_pool(pool, [], [], revisions)
+
+
+def pool_with_one_revision(cluster: Cluster) -> None:
+    pool = pool_builders.pool()
+    cluster.put_pool(pool, [], [], [pool_builders.revision(pool)])
+
+
+def pool_with_marks(cluster: Cluster, **fields: Any) -> None:
+    """A pool of four VMs with disks: web-1 is not ready, web-3 is protected."""
+    spec = pool_builders.vm_spec(disks=["data"])
+    policy = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}, "statePreservation": "Offline"}
+    pool = pool_builders.pool(spec=spec, **{"replicas": 4, "scaleInStrategy": {"proactive": policy}, **fields})
+    vms = [
+        *pool_builders.vms(pool, 0, 2, spec=spec),
+        pool_builders.vm("web-1", owner=pool, spec=spec, ready=False),
+        pool_builders.vm("web-3", owner=pool, spec=spec, annotations={"vmherd.dev/protect": "true"}),
+    ]
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+
+
+def template(number: int, **fields: Any) -> ReplicaSet:
+    spec = json.dumps({"domain": {"devices": {}}, "hostname": f"v{number}"}).encode()
+    return builders.replicaset(generation=number, spec=spec, **fields)
+
+
+def hash_of(owner: ReplicaSet) -> str:
+    intent = parse_intent(owner)
+    assert isinstance(intent, Intent)
+    return intent.template.hash
+
+
+def put_set(cluster: Cluster, *, rolls: bool = False, vmis: Sequence[int] = (2, 2), **fields: Any) -> None:
+    """A set with the templates 1, 2 and 3. Template 2 is the present one. `vmis` has the template of each VMI."""
+    annotations = {ROLLING_UPDATE: "maxUnavailable=1"} if rolls else None
+    owner = template(2, replicas=len(vmis), annotations=annotations, **fields)
+    cluster.put(SET, owner)
+    cluster.put(CONTROLLER_REVISIONS, *(builders.revision(template(number)) for number in (1, 2, 3)))
+    for number, made_from in enumerate(vmis):
+        labels = {**builders.LABELS, TEMPLATE_HASH: hash_of(template(made_from))}
+        cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels))
+
+
+rolling_set: Final = partial(put_set, rolls=True)
+
+
+def invalid_set(cluster: Cluster) -> None:
+    rolling_set(cluster)
+    cluster.server.change(SET, HERD, {"spec": {"template": {"metadata": {"labels": {"myvmi": "other"}}}}})
+
+
+def set_with_a_broken_revision(cluster: Cluster) -> None:
+    put_set(cluster)
+    cluster.put(CONTROLLER_REVISIONS, replace(builders.revision(template(4)), data=Raw(b'{"template":7}')))
+
+
+def set_without_a_revision(cluster: Cluster) -> None:
+    cluster.put(SET, template(1))
+
+
+def pool_that_the_status_describes(cluster: Cluster) -> None:
+    counters = {"replicas": 3, "readyReplicas": 2, "updatedReplicas": 1}
+    revisions = {"currentRevision": "web-4", "updateRevision": "web-7"}
+    cluster.put(POOL, pool_builders.pool(status={**counters, **revisions, "printableStatus": "Updating"}))
+
+
+def kubevirt_and_a_pool(cluster: Cluster) -> None:
+    cluster.install_kubevirt()
+    cluster.put(POOL, pool_builders.pool(replicas=1))
+
+
+def pools_in_two_namespaces(cluster: Cluster) -> None:
+    for namespace in ("default", "shop"):
+        cluster.put(POOL, pool_builders.pool(namespace=namespace, uid=f"uid-{namespace}"))
+
+
+def pool_with_finalizers(cluster: Cluster) -> None:
+    owner = pool_builders.pool()
+    cluster.put(POOL, owner)
+    cluster.put(VMS, *pool_builders.vms(owner, 0, finalizers=(POOL_FINALIZER,)))
+
+
+def pool_whose_finalizer_stays(cluster: Cluster) -> None:
+    pool_with_finalizers(cluster)
+    down = StatusError("no", code=422, reason="Invalid")
+    cluster.server.fault_for = lambda each: down if each.verb == "patch" and each.resource is POOL else None
+
+
+def recorded_pool(cluster: Cluster, *, has_new_image: bool = False) -> None:
+    """A pool that KubeVirt's controller wrote, with its revision and two VMs. Its status does not count updates."""
+    recorded = json.loads(RECORDING.read_text())
+    cluster.namespace = "demo"
+    cluster.server.put(POOL, recorded["pool"])
+    cluster.server.put(CONTROLLER_REVISIONS, recorded["revision"])
+    for number in range(2):
+        vm = {**recorded["stored"], "metadata": {**recorded["stored"]["metadata"], "name": f"web-{number}"}}
+        vm["metadata"]["uid"] = f"uid-web-{number}"
+        cluster.server.put(VMS, vm)
+        cluster.put(VMIS, pool_builders.vmi(VMS.decode(json.dumps(vm).encode()), node=f"node-{number}"))
+    if has_new_image:
+        volume = {"containerDisk": {"image": "quay.io/containerdisks/fedora:41"}, "name": "root"}
+        volumes = [volume, {"dataVolume": {"name": "data"}, "name": "data"}]
+        template = {"spec": {"template": {"spec": {"volumes": volumes}}}}
+        patch = {"spec": {"virtualMachineTemplate": template}, "metadata": {"generation": 2}}
+        cluster.server.change(POOL, ObjectKey("demo", "web"), patch)
+
+
+def recorded_pool_and_leader(cluster: Cluster) -> None:
+    recorded_pool(cluster, has_new_image=True)
+    states.lease(cluster)
+
+
+def pool_with_other_disks_before(
+    cluster: Cluster, *, size: str = "1Gi", storage_class: str = "fast", **fields: object
+) -> None:
+    """A pool of three VMs with the newest of two templates. The older one has disks of this size and class."""
+    old = pool_builders.vm_spec(disks=["data"], size=size, storage_class=storage_class, image="v0")
+    past = pool_builders.pool(generation=1, spec=old)
+    owner = pool_builders.pool(generation=2, spec=pool_builders.vm_spec(disks=["data"]), **fields)
+    vms = pool_builders.vms(owner, 0, 1, 2, revision="web-2")
+    revisions = [pool_builders.revision(past, "web-1", number=1), pool_builders.revision(owner, "web-2", number=2)]
+    cluster.put_pool(owner, vms, [pool_builders.vmi(vm) for vm in vms], revisions)
+
+
+def set_without_hashes(cluster: Cluster) -> None:
+    herds.replica_set(cluster, updated=1)
+    cluster.server.change(VMIS, ObjectKey("default", "test0"), {"metadata": {"labels": {TEMPLATE_HASH: None}}})
+
+
+def set_while_virt_controller_restarts(cluster: Cluster) -> None:
+    herds.replica_set(cluster, outdated=1, updated=1)
+    cluster.install_kubevirt("--rs-controller-threads=0")
+    deployment = ObjectKey("kubevirt", VIRT_CONTROLLER)
+    cluster.server.change(DEPLOYMENTS, deployment, {"status": {"updatedReplicas": 1}})
+
+
+def server_with_an_error(cluster: Cluster) -> None:
+    cluster.answer_with(StatusError("etcd is down", code=500, reason="InternalError"))
+
+
+def node(cluster: Cluster, name: str = "node-1") -> None:
+    cluster.server.put(NODES, {"metadata": {"name": name, "namespace": ""}, "spec": {}})
+
+
+def put_pod(cluster: Cluster, name: str, uid: str) -> None:
+    cluster.server.change(VMIS, ObjectKey("default", name), {"metadata": {"labels": {NODE_LABEL: "node-1"}}})
+    cluster.server.put(PODS, {"metadata": {"name": f"pod-{name}", "namespace": "default", "labels": {CREATED_BY: uid}}})
+
+
+def pool_on_one_node(cluster: Cluster, number: int = 3) -> None:
+    """A pool whose VMs all run on node-1, with their Pods. One VM may be unavailable."""
+    node(cluster)
+    pool = pool_builders.pool(replicas=number, maxUnavailable=1)
+    vms = pool_builders.vms(pool, *range(number))
+    vmis = [pool_builders.vmi(vm) for vm in vms]
+    cluster.put_pool(pool, vms, vmis, [pool_builders.revision(pool)])
+    for vmi in vmis:
+        put_pod(cluster, vmi.metadata.name, vmi.metadata.uid)
+
+
+def set_on_one_node(cluster: Cluster) -> None:
+    """A set without a rolling update. So one VMI at a time may be unavailable."""
+    node(cluster)
+    herds.replica_set(cluster, updated=2, rolls=False)
+    for number in range(2):
+        put_pod(cluster, f"test{number}", f"uid-of-test{number}")
+
+
+def vmi_alone_on_a_node(cluster: Cluster) -> None:
+    node(cluster)
+    cluster.put(VMIS, builders.vmi("alone", labels={NODE_LABEL: "node-1"}))
+    put_pod(cluster, "alone", "uid-alone")
+    cluster.on_eviction = lambda pod: cluster.server.remove(VMIS, ObjectKey("default", "alone"))
+
+
+OFFLINE: Final = {"scaleInStrategy": {"proactive": {"statePreservation": "Offline"}}}
+RECORDING: Final = Path(__file__).parents[1] / "recordings" / "kubevirt-pool-revision.json"
+
+SCENES: Final[Mapping[str, Setup]] = {
+    "list": both,
+    "history-pool": herds.pool_at_rest,
+    "history-set": partial(put_set, vmis=(1, 2, 2)),
+    "history-broken": set_with_a_broken_revision,
+    "history-none": set_without_a_revision,
+    "history-none-behind-kubevirt": behind_kubevirt(set_without_a_revision),
+    "history-forbidden": without(put_set, "controllerrevisions"),
+    "history-without-vmis": without(put_set, "virtualmachineinstances"),
+    "history-without-vms": without(herds.pool_at_rest, "virtualmachines", "virtualmachineinstances"),
+    "undo-pool": herds.pool_at_rest,
+    "undo-rules-for-names": pool_with_other_rules_for_names,
+    "undo-one-revision": pool_with_one_revision,
+    "undo-paused": partial(herds.pool_at_rest, paused=True),
+    "undo-argo": changed_pool(metadata={"labels": {"argocd.argoproj.io/instance": "shop"}}),
+    "undo-flux": changed_pool(metadata={"labels": {"kustomize.toolkit.fluxcd.io/name": "shop"}}),
+    "undo-dry-run": herds.pool_at_rest,
+    "undo-rolling-set": rolling_set,
+    "undo-rolling-set-without-vmis": without(rolling_set, "virtualmachineinstances"),
+    "undo-rolling-set-behind-kubevirt": behind_kubevirt(rolling_set),
+    "undo-paused-set": partial(put_set, paused=True),
+    "undo-invalid-set": invalid_set,
+    "undo-set": partial(put_set, vmis=(1, 2, 2)),
+    "undo-set-to-the-template-of-all": partial(put_set, vmis=(1, 1)),
+    "restart-pool": herds.pool_at_rest,
+    "restart-set": rolling_set,
+    "restart-nothing": put_set,
+    "restart-opportunistic": partial(herds.pool_at_rest, updateStrategy={"opportunistic": {}}),
+    "pause": both,
+    "protect": both,
+    "remove": both,
+    "membership": both,
+    "scale": herds.pool_at_rest,
+    "scale-preview": pool_with_marks,
+    "scale-without-disks": partial(pool_with_marks, scaleInStrategy=None),
+    "list-counters": without(
+        pool_that_the_status_describes, "virtualmachines", "virtualmachineinstances", "controllerrevisions"
+    ),
+    "list-nothing": lambda cluster: None,
+    "list-one-type": without(both, "virtualmachineinstancereplicasets"),
+    "list-no-type": without(both, "virtualmachineinstancereplicasets", "virtualmachinepools"),
+    "plan": changed_pool(spec={"replicas": 3}),
+    "plan-at-rest": both,
+    "plan-new-disks": states.pool_new_disks,
+    "plan-growing-disks": states.pool_growing_disks,
+    "plan-keeps-disks": states.pool_keeps_disks,
+    "plan-protected": states.pool_protected_from_new_disks,
+    "plan-many-disks": partial(states.pool_with_new_disks, replicas=12),
+    "data": herds.pool_in_update,
+    "why-without-kubevirts": without(behind_kubevirt(herds.pool_at_rest), "kubevirts"),
+    "status": both,
+    "status-unmanaged": partial(herds.pool_in_update, updateStrategy={"unmanaged": {}}),
+    "status-not-observed": changed_pool(status={"observedGeneration": 1}),
+    "status-behind-kubevirt": behind_kubevirt(partial(herds.replica_set, outdated=2, updated=1, rolls=False)),
+    "status-finished-behind-kubevirt": without(behind_kubevirt(partial(herds.replica_set, updated=2)), "kubevirts"),
+    "expose": both,
+    "takeover": kubevirt_and_a_pool,
+    "cleanup-one-namespace": pools_in_two_namespaces,
+    "cleanup": pool_with_finalizers,
+    "cleanup-fails": pool_whose_finalizer_stays,
+    "cleanup-forbidden": without(both, "virtualmachinepools"),
+    "scale-unmanaged": partial(herds.pool_at_rest, scaleInStrategy={"unmanaged": {}}),
+    "recorded": recorded_pool,
+    "recorded-new-image": partial(recorded_pool, has_new_image=True),
+    "recorded-loops-stopped": behind_kubevirt(recorded_pool_and_leader, "--pool-controller-threads=0"),
+    "recorded-behind-kubevirt": behind_kubevirt(partial(recorded_pool, has_new_image=True)),
+    "undo-keeps-disks": partial(pool_with_other_disks_before, storage_class="slow", **OFFLINE),
+    "undo-smaller-disks": partial(pool_with_other_disks_before, size="500Mi"),
+    "undo-same-disks": partial(pool_with_other_disks_before, size="1024Mi"),
+    "undo-other-disks": partial(pool_with_other_disks_before, storage_class="slow"),
+    "undo-other-disks-without-vms": without(
+        partial(pool_with_other_disks_before, storage_class="slow"), "virtualmachines"
+    ),
+    "undo-before-the-first-new-disk": states.pool_with_new_disks,
+    "status-without-hashes": behind_kubevirt(set_without_hashes),
+    "status-while-virt-controller-restarts": set_while_virt_controller_restarts,
+    "status-without-kubevirts": without(
+        behind_kubevirt(partial(herds.replica_set, outdated=1, updated=1)), "kubevirts"
+    ),
+    "error-of-the-server": server_with_an_error,
+    "drain-pool": pool_on_one_node,
+    "drain-set": set_on_one_node,
+    "drain-alone": vmi_alone_on_a_node,
+    "drain-nothing": node,
+}
+"""For each scene, a function that fills the cluster. The golden file of the scene has the commands."""
