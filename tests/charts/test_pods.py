@@ -69,6 +69,21 @@ def test_a_pod_in_the_network_of_its_node_resolves_services(
     assert spec.get("dnsConfig") == values.get("dnsConfig")
 
 
+def test_all_pods_go_to_the_nodes_of_all_charts_and_of_this_chart(helm: Helm) -> None:
+    shared, own = {"key": "infra", "operator": "Exists"}, {"key": "own", "operator": "Exists"}
+    everywhere = {"nodeSelector": {"zone": "a", "infra": "yes"}, "tolerations": [shared], "affinity": {"podAffinity": {}}}
+    given = {"nodeSelector": {"zone": "b"}, "tolerations": [own], "schedulerName": "mine", "hostUsers": False}
+    specs = pod_specs(helm.render({**HOOKS, **given, "global": everywhere}))
+    assert len(specs) == 5
+    for spec in specs:
+        assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "zone": "b", "infra": "yes"}
+        assert spec["tolerations"] == [shared, own]
+        assert (spec["schedulerName"], spec["hostUsers"]) == ("mine", False)
+    assert controller(helm.render({"global": everywhere}))["affinity"] == {"podAffinity": {}}
+    replaced = {"global": everywhere, "affinity": {"nodeAffinity": {}}}
+    assert controller(helm.render(replaced))["affinity"] == {"nodeAffinity": {}}
+
+
 def test_host_aliases_reach_the_pods(helm: Helm) -> None:
     aliases = [{"ip": "192.0.2.1", "hostnames": ["api.example.com"]}]
     assert controller(helm.render({"hostAliases": aliases}))["hostAliases"] == aliases

@@ -61,6 +61,8 @@ REFINED: Mapping[str, Schema] = {
     "mode": one_of("auto", "standalone", "takeover", "alongside"),
     "platform": one_of("auto", "kubernetes", "openshift"),
     "global.imagePullSecrets": PULL_SECRETS,
+    "global.nodeSelector": STRING_MAP,
+    "global.tolerations": OBJECTS,
     "secondWriterCheck.kubevirtNamespace": pattern(f"^({NAMESPACE})?$"),
     "watchNamespaces": {"type": "array", "items": pattern(f"^{NAMESPACE}$"), "uniqueItems": True},
     "image.repository": {"type": "string", "minLength": 1},
@@ -110,6 +112,8 @@ REFINED: Mapping[str, Schema] = {
     "networkPolicy.extraEgress": OBJECTS,
     "networkPolicy.extraIngress": OBJECTS,
     "metrics.port": PORT,
+    "metrics.service.ipFamilies": {"type": "array", "items": one_of("IPv4", "IPv6"), "maxItems": 2, "uniqueItems": True},
+    "metrics.service.ipFamilyPolicy": one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},
 }

@@ -40,13 +40,19 @@ hostAliases:
 {{- end }}
 {{- end }}
 
-{{/* The nodes of the Pods. */}}
+{{/* The nodes of the Pods, the scheduler that chooses them, and the user namespace on them. */}}
 {{- define "vmherd.nodes" -}}
-{{- with .Values.nodeSelector }}
+{{- if not .Values.hostUsers }}
+hostUsers: false
+{{- end }}
+{{- with .Values.schedulerName }}
+schedulerName: {{ . }}
+{{- end }}
+{{- with merge (dict) .Values.nodeSelector (default (dict) .Values.global.nodeSelector) }}
 nodeSelector:
   {{- toYaml . | nindent 2 }}
 {{- end }}
-{{- with .Values.tolerations }}
+{{- with concat (default (list) .Values.global.tolerations) .Values.tolerations | uniq }}
 tolerations:
   {{- toYaml . | nindent 2 }}
 {{- end }}
