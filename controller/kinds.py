@@ -172,7 +172,7 @@ REPLICA_SETS: Final[Kind[ReplicaSet]] = Kind(
     short_names=("vmirs", "vmirss"),
     own_short_names=("hvmirs", "hvmirss"),
     component="virtualmachineinstancereplicaset-controller",
-    metric_prefix="kubevirt_vmirs",
+    metric_prefix="vmherd_vmirs",
     writes=(("created", (resources.VMIS,)), ("deleted", (resources.VMIS,))),
     access=(
         Access(resources.VMIS, (*READ, *_WRITE)),
@@ -201,7 +201,7 @@ POOLS: Final[Kind[Pool]] = Kind(
     short_names=("vmpool", "vmpools"),
     own_short_names=("hvmpool", "hvmpools"),
     component="virtualmachinepool-controller",
-    metric_prefix="kubevirt_vmpool",
+    metric_prefix="vmherd_vmpool",
     writes=(
         ("created", (resources.VMS,)),
         ("deleted", (resources.VMS, resources.VMIS)),

@@ -1,10 +1,9 @@
 """Writes the metrics of single replica sets and pools, as kube-state-metrics does for ReplicaSets and StatefulSets.
 
 The replica gauges are named `vmherd_replicas_*`. These gauges have the kind as a label, so that one query can read the
-replicas of all kinds. The names of most other series begin with a prefix for the kind. The series of pools have the
-names `kubevirt_vmpool_*`, of which KubeVirt has proposed most. The series of replica sets have similar names,
-`kubevirt_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there
-is no gauge of updated replicas if the status has no `updatedReplicas`.
+replicas of all kinds. The names of most other series begin with a prefix for the kind: `vmherd_vmpool_*` and
+`vmherd_vmirs_*`. If an object does not have a field, the page has no series for this field. For example, there is no
+gauge of updated replicas if the status has no `updatedReplicas`.
 
 All functions read immutable values and return text, so any thread may call the functions. For ten thousand objects, the
 page has about two hundred thousand lines. So to save time, the labels of each object are formatted only once.

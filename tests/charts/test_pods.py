@@ -71,7 +71,8 @@ def test_a_pod_in_the_network_of_its_node_resolves_services(
 
 def test_all_pods_go_to_the_nodes_of_all_charts_and_of_this_chart(helm: Helm) -> None:
     shared, own = {"key": "infra", "operator": "Exists"}, {"key": "own", "operator": "Exists"}
-    everywhere = {"nodeSelector": {"zone": "a", "infra": "yes"}, "tolerations": [shared], "affinity": {"podAffinity": {}}}
+    labels, affinity = {"zone": "a", "infra": "yes"}, {"podAffinity": {}}
+    everywhere = {"nodeSelector": labels, "tolerations": [shared], "affinity": affinity}
     given = {"nodeSelector": {"zone": "b"}, "tolerations": [own], "schedulerName": "mine", "hostUsers": False}
     specs = pod_specs(helm.render({**HOOKS, **given, "global": everywhere}))
     assert len(specs) == 5
@@ -79,7 +80,7 @@ def test_all_pods_go_to_the_nodes_of_all_charts_and_of_this_chart(helm: Helm) ->
         assert spec["nodeSelector"] == {"kubernetes.io/os": "linux", "zone": "b", "infra": "yes"}
         assert spec["tolerations"] == [shared, own]
         assert (spec["schedulerName"], spec["hostUsers"]) == ("mine", False)
-    assert controller(helm.render({"global": everywhere}))["affinity"] == {"podAffinity": {}}
+    assert controller(helm.render({"global": everywhere}))["affinity"] == affinity
     replaced = {"global": everywhere, "affinity": {"nodeAffinity": {}}}
     assert controller(helm.render(replaced))["affinity"] == {"nodeAffinity": {}}
 

@@ -44,10 +44,10 @@ def foreign_config_map(name: str) -> dict[str, Any]:
 
 
 @contextmanager
-def greeter(plane: ControlPlane, output: Path) -> Iterator[None]:
+def greeter(plane: ControlPlane, output: Path, python: str = sys.executable, path: str = str(ROOT)) -> Iterator[None]:
     with output.open("ab") as file:
-        command = [sys.executable, str(EXAMPLES / "greeter.py"), str(plane.kubeconfig)]
-        process = subprocess.Popen(command, cwd=ROOT, env={"PYTHONPATH": str(ROOT)}, stdout=file, stderr=file)
+        command = [python, str(EXAMPLES / "greeter.py"), str(plane.kubeconfig)]
+        process = subprocess.Popen(command, cwd=output.parent, env={"PYTHONPATH": path}, stdout=file, stderr=file)
         try:
             yield
             assert process.poll() is None, output.read_text()

@@ -179,11 +179,11 @@ def test_prometheus_accepts_the_whole_page_and_shows_each_object_in_its_namespac
     ask = watched.ask
     assert ask(f'vmherd_replicas_ready{{kind="VirtualMachinePool", name="pool", {labels}}}') == [2]
     assert ask(f'vmherd_replicas_desired{{kind="VirtualMachineInstanceReplicaSet", name="herd", {labels}}}') == [2]
-    assert ask(f'kubevirt_vmpool_paused{{name="paused", {labels}}}') == [1]
-    assert ask(f'kubevirt_vmpool_printable_status{{name="paused", status="Paused", {labels}}}') == [1]
-    assert ask(f'kubevirt_vmpool_vms_started_total{{pool_name="pool", {labels}}}') == [3]
-    assert ask(f'kubevirt_vmpool_vms_stopped_total{{pool_name="pool", {labels}}}') == [1]
-    healed = f'kubevirt_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}"}}'
+    assert ask(f'vmherd_vmpool_paused{{name="paused", {labels}}}') == [1]
+    assert ask(f'vmherd_vmpool_printable_status{{name="paused", status="Paused", {labels}}}') == [1]
+    assert ask(f'vmherd_vmpool_vms_started_total{{pool_name="pool", {labels}}}') == [3]
+    assert ask(f'vmherd_vmpool_vms_stopped_total{{pool_name="pool", {labels}}}') == [1]
+    healed = f'vmherd_vmpool_auto_healing_operations_total{{namespace="{watched.clinic.namespace}"}}'
     # The controller counts a healing at the end of the reconciliation. The Event and the status come before.
     eventually(lambda: ask(healed)[0] >= 1, what="the healing is counted")
     assert ask('sum(vmherd_vms_updated_total{result="success"})')[0] >= 3
@@ -200,12 +200,12 @@ def test_each_vm_and_vmi_counts_once_when_it_is_ready_for_the_first_time(watched
 
 def test_the_series_of_an_object_end_with_the_object(watched: Watched) -> None:
     watched.shop.make(1, name="brief", template=quick())
-    names = '__name__=~"vmherd_.*|kubevirt_.*"'
+    names = '__name__=~"vmherd_.*"'
     brief = f'{{{names}, name="brief"}} or {{{names}, pool_name="brief"}}'
     eventually(lambda: len(watched.prometheus.ask(brief)) >= 15, what="its series exist")
     watched.shop.kubectl("delete", "vmpool", "brief", "--cascade=background")
     eventually(lambda: not watched.prometheus.ask(brief), what="its series are removed")
     watched.shop.make(1, name="brief", template=quick())
-    started = f'kubevirt_vmpool_vms_started_total{{namespace="{watched.shop.namespace}", pool_name="brief"}}'
+    started = f'vmherd_vmpool_vms_started_total{{namespace="{watched.shop.namespace}", pool_name="brief"}}'
     seen = eventually(lambda: [n for n in watched.prometheus.numbers(started) if n], what="the next one is counted")
     assert seen == [1], "from zero on"

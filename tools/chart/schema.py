@@ -112,7 +112,7 @@ REFINED: Mapping[str, Schema] = {
     "networkPolicy.extraEgress": OBJECTS,
     "networkPolicy.extraIngress": OBJECTS,
     "metrics.port": PORT,
-    "metrics.service.ipFamilies": {"type": "array", "items": one_of("IPv4", "IPv6"), "maxItems": 2, "uniqueItems": True},
+    "metrics.service.ipFamilies": {"type": "array", "items": one_of("IPv4", "IPv6"), "uniqueItems": True},
     "metrics.service.ipFamilyPolicy": one_of("", "SingleStack", "PreferDualStack", "RequireDualStack"),
     **{f"metrics.serviceMonitor.{field}": schema for field, schema in MONITOR.items()},
     **{f"metrics.podMonitor.{field}": schema for field, schema in MONITOR.items()},

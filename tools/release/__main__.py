@@ -47,7 +47,9 @@ def make(root: Path, tools: Path, commit: Commit, scratch: Path) -> dict[str, by
     say(f"{project.name} {project.version} from commit {commit.id[:12]}")
     files = packages.build(tools, source, _new(scratch / "packages"), commit.time)
     [wheel] = [content for name, content in files.items() if name.endswith(".whl")]
-    say("made the source distribution and the wheel")
+    library = packages.informers(project, source, scratch / "informers")
+    files |= packages.build(tools, library, _new(scratch / "library"), commit.time)
+    say("made the source distributions and the wheels")
     lock = source / ".ci" / "requirements-plugin.txt"
     plugin = zipapp.make(tools, wheel, lock, _new(scratch / "wheels"), commit.time)
     files |= {zipapp.NAME: plugin, **krew.files(project, plugin, (source / "LICENSE").read_bytes(), commit.time)}
@@ -86,7 +88,7 @@ def try_out(files: dict[str, bytes], options: argparse.Namespace, scratch: Path)
     (there / zipapp.NAME).chmod(0o755)
     pythons = trial.zipapp(there / zipapp.NAME, options.version, scratch)
     say(f"ran the zipapp with Python {', '.join(pythons)}")
-    [wheel] = there.glob("*.whl")
+    [wheel] = there.glob(f"{read_project(options.root).name}-*.whl")
     lock = (options.root / ".ci" / "requirements-dev.txt").read_text()
     trial.wheel(wheel, lock, scratch)
     say("installed the wheel into a new environment and ran vmherd demo --once")

@@ -68,6 +68,7 @@ def _digest(content: bytes) -> str:
 
 
 PURPOSES = (
+    ("informers-", "the package informers alone, for other controllers"),
     (".whl", "the controller, the plugin and the sandbox, for pip and pipx"),
     (".tgz", "the Helm chart"),
     ("-image.cdx.json", "the packages of the image, as CycloneDX"),
@@ -88,7 +89,7 @@ def release_notes(project: Project, commit: Commit, files: Iterable[str]) -> str
 
 
 def _purpose(name: str) -> str:
-    for ending, purpose in PURPOSES:
-        if name.endswith(ending):
+    for part, purpose in PURPOSES:
+        if name.endswith(part) or (part.endswith("-") and part in name):
             return purpose
     return "the plugin for krew" if name.startswith("kubectl-") else "the source"

@@ -6,6 +6,7 @@ that no more, but the build of the image needs six pinned packages in the place 
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,18 @@ def build(python: Path, source: Path, directory: Path, epoch: int) -> dict[str, 
         sdist.name: archives.tar_gz(archives.read_tar(sdist.read_bytes()), epoch),
         wheel.name: archives.zipped(archives.read_zip(wheel.read_bytes()), epoch),
     }
+
+
+def informers(project: Project, source: Path, directory: Path) -> Path:
+    """Write the sources of the distribution `vmherd-informers` into a new directory, and return the directory.
+
+    Other projects install it to get `informers` without the packages `controller` and `plugin`.
+    """
+    shutil.copytree(source / "informers", directory / "informers", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copy(source / "LICENSE", directory)
+    about = (source / "tools" / "release" / "informers.toml").read_text()
+    (directory / "pyproject.toml").write_text(about.replace("@version@", project.version))
+    return directory
 
 
 ALWAYS = ("Dockerfile", ".dockerignore")

@@ -44,7 +44,7 @@ def shown(*figures: SetFigures, **tallies: MachineTally) -> dict[str, float]:
     }
 
 
-@pytest.mark.parametrize(("kind", "prefix"), [(POOL, "kubevirt_vmpool"), (SET, "kubevirt_vmirs")])
+@pytest.mark.parametrize(("kind", "prefix"), [(POOL, "vmherd_vmpool"), (SET, "vmherd_vmirs")])
 def test_an_object_has_the_series_of_its_kind(kind: str, prefix: str):
     page = shown(
         make(
@@ -59,7 +59,7 @@ def test_an_object_has_the_series_of_its_kind(kind: str, prefix: str):
             conditions=(Condition(type="ReplicaFailure", status="True", reason="FailedScaleOut"),),
         )
     )
-    of_kind = {name: value for name, value in page.items() if name.startswith("kubevirt_") and "_total{" not in name}
+    of_kind = {name: value for name, value in page.items() if name.startswith("vmherd_vm") and "_total{" not in name}
     place = "name=web,namespace=shop"
     assert of_kind == {
         f"{prefix}_paused{{{place}}}": 1,
@@ -87,11 +87,11 @@ def test_a_missing_field_has_no_series():
     assert names.isdisjoint(
         {
             "vmherd_replicas_updated",
-            "kubevirt_vmpool_metadata_generation",
-            "kubevirt_vmpool_status_observed_generation",
-            "kubevirt_vmpool_create_date_timestamp_seconds",
-            "kubevirt_vmpool_status_condition",
-            "kubevirt_vmpool_printable_status",
+            "vmherd_vmpool_metadata_generation",
+            "vmherd_vmpool_status_observed_generation",
+            "vmherd_vmpool_create_date_timestamp_seconds",
+            "vmherd_vmpool_status_condition",
+            "vmherd_vmpool_printable_status",
         }
     )
 
@@ -99,27 +99,27 @@ def test_a_missing_field_has_no_series():
 @pytest.mark.parametrize(("status", "fails"), [("True", 1), ("False", 0), ("Unknown", 0)])
 def test_a_replica_failure_is_shown_while_its_condition_is_true(status: str, fails: int):
     page = shown(make(conditions=(Condition(type="ReplicaFailure", status=status),)))
-    assert page["kubevirt_vmpool_replica_failure{name=web,namespace=shop}"] == fails
+    assert page["vmherd_vmpool_replica_failure{name=web,namespace=shop}"] == fails
 
 
 def test_a_condition_that_a_status_has_twice_is_shown_once():
     twice = (Condition(type="Odd", status="True"), Condition(type="Odd", status="False"))
     lines = [name for name in shown(make(conditions=twice)) if "status_condition" in name]
-    assert lines == ["kubevirt_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
+    assert lines == ["vmherd_vmpool_status_condition{condition=Odd,name=web,namespace=shop,reason=,status=false}"]
 
 
 def test_the_counters_of_vms_and_vmis_start_at_zero_and_a_set_heals_nothing():
     page = shown(make(), make(name="idle"), make(SET, name="set"), web=MachineTally(started=9, stopped=4, healed=1))
     counted = {name: value for name, value in page.items() if "_total{" in name}
     assert counted == {
-        "kubevirt_vmpool_vms_started_total{namespace=shop,pool_name=web}": 9,
-        "kubevirt_vmpool_vms_stopped_total{namespace=shop,pool_name=web}": 4,
-        "kubevirt_vmpool_auto_healing_operations_total{namespace=shop,pool_name=web}": 1,
-        "kubevirt_vmpool_vms_started_total{namespace=shop,pool_name=idle}": 0,
-        "kubevirt_vmpool_vms_stopped_total{namespace=shop,pool_name=idle}": 0,
-        "kubevirt_vmpool_auto_healing_operations_total{namespace=shop,pool_name=idle}": 0,
-        "kubevirt_vmirs_vmis_started_total{namespace=shop,replicaset_name=set}": 0,
-        "kubevirt_vmirs_vmis_stopped_total{namespace=shop,replicaset_name=set}": 0,
+        "vmherd_vmpool_vms_started_total{namespace=shop,pool_name=web}": 9,
+        "vmherd_vmpool_vms_stopped_total{namespace=shop,pool_name=web}": 4,
+        "vmherd_vmpool_auto_healing_operations_total{namespace=shop,pool_name=web}": 1,
+        "vmherd_vmpool_vms_started_total{namespace=shop,pool_name=idle}": 0,
+        "vmherd_vmpool_vms_stopped_total{namespace=shop,pool_name=idle}": 0,
+        "vmherd_vmpool_auto_healing_operations_total{namespace=shop,pool_name=idle}": 0,
+        "vmherd_vmirs_vmis_started_total{namespace=shop,replicaset_name=set}": 0,
+        "vmherd_vmirs_vmis_stopped_total{namespace=shop,replicaset_name=set}": 0,
     }
 
 
@@ -132,8 +132,8 @@ def test_any_text_in_a_status_gives_a_valid_page(text: str):
     figures = make(printable_status=text, conditions=(Condition(type=text, status="True", reason=text),))
     families = parse_text(render(families_of([[figures]], {}), openmetrics=False))
     labels = {sample.name: sample.labels for family in families for sample in family.samples}
-    assert labels["kubevirt_vmpool_printable_status"]["status"] == text
-    assert labels["kubevirt_vmpool_status_condition"]["reason"] == text
+    assert labels["vmherd_vmpool_printable_status"]["status"] == text
+    assert labels["vmherd_vmpool_status_condition"]["reason"] == text
 
 
 def page_of(figures: Iterable[SetFigures], accept: str) -> tuple[str, str]:
@@ -147,7 +147,7 @@ def test_the_page_is_also_valid_in_openmetrics():
     body, content_type = page_of([make(printable_status="Running")], OPENMETRICS)
     assert content_type.startswith("application/openmetrics-text")
     families = {family.name: family for family in parse_openmetrics(body)}
-    assert families["kubevirt_vmpool_vms_started"].type == "counter"
+    assert families["vmherd_vmpool_vms_started"].type == "counter"
     assert families["vmherd_replicas_ready"].samples[0].value == 3
     assert body.endswith("# EOF\n")
 
