@@ -50,8 +50,8 @@ test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k refle
 	@$(PYTEST) $(CORES) --dist loadgroup --no-loadscope-reorder -m "not e2e" $(if $(filter true,$(CI)),--cov) $(ARGS)
 
 .PHONY: e2e
-e2e: $(INSTALLED)  ## test the chart, the image, the monitoring, the demo, and a fleet of 500 VMs
-	@$(PYTEST) $$((3 * $(CORES) / 2)) -m e2e $(ARGS)
+e2e: $(INSTALLED)  ## test chart and image on a real node (as root), the monitoring, the demo, and 500 VMs
+	@$(PYTEST) $$((3 * $(CORES) / 2)) --dist loadgroup --no-loadscope-reorder -m e2e $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## check style, types and import contracts

@@ -32,9 +32,12 @@ PACKAGES = {
     "etcd": "go.etcd.io/etcd/server/v3",
     "kube-apiserver": "k8s.io/kubernetes/cmd/kube-apiserver",
     "kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
+    "kube-scheduler": "k8s.io/kubernetes/cmd/kube-scheduler",
+    "kubelet": "k8s.io/kubernetes/cmd/kubelet",
+    "kube-proxy": "k8s.io/kubernetes/cmd/kube-proxy",
 }
-MINUTES = {"etcd": 1, "kube-apiserver": 7, "kube-controller-manager": 1}
-"""The build time of each program in minutes, on two cores and with empty caches."""
+MINUTES = {"kube-apiserver": 7}
+"""The build times of programs that need more than a minute, on two cores and with empty caches."""
 
 _PACKAGE = re.compile(r"[\w.~/+-]+")
 _LAST_LINES = 5
@@ -70,7 +73,7 @@ def build(go: str, program: str, target: Path, *, version: str, environment: Map
     package = PACKAGES[program]
     flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_version_flags(version)}"]
     total = _count_packages(go, program, environment)
-    title = f"building {program} (about {MINUTES[program]} min on two cores, the first time)"
+    title = f"building {program} (about {MINUTES.get(program, 1)} min on two cores, the first time)"
     command = [go, "build", "-v", *flags, "-o", str(target), package]
     with (
         progress_display(title, total=total, unit="packages") as advance,

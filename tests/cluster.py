@@ -140,13 +140,15 @@ def control_plane_binaries() -> Binaries:
 
 
 @contextmanager
-def running_plane(binaries: Binaries, **options: Any) -> Iterator[ControlPlane]:
+def running_plane(
+    binaries: Binaries, *, kind: type[ControlPlane] = ControlPlane, **options: Any
+) -> Iterator[ControlPlane]:
     """Run a control plane while the block runs, and remove its files afterwards.
 
     Without `options`, the control plane has the project's definitions.
     """
     directory = Path(tempfile.mkdtemp(prefix="vmherd-tests-"))
-    plane = ControlPlane(directory, binaries, **options)
+    plane = kind(directory, binaries, **options)
     try:
         plane.start()
         yield plane

@@ -19,8 +19,11 @@ SHARED_PLANES = {
     "launcher_plane": 1,
     "conformance_run": 1,
     "hostile": 1,
+    "real_node": 1,
 }
 """The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""
+
+LONGEST = "real_node"
 
 _running: list[pytest.FixtureDef[Any]] = []
 
@@ -59,9 +62,14 @@ def groups_file(worker: Mapping[str, Any]) -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by their group, and put the unit tests at the end."""
+    """Sort the tests by their group, the longest group first, and put the unit tests at the end."""
     groups = groups_of(items)
-    items.sort(key=lambda item: (item.get_closest_marker("cluster") is None, groups.get(item.nodeid, "")))
+
+    def place(item: pytest.Item) -> tuple[bool, bool, str]:
+        group = groups.get(item.nodeid, "")
+        return item.get_closest_marker("cluster") is None, not group.startswith(LONGEST), group
+
+    items.sort(key=place)
     if hasattr(config, "workerinput") and config.getoption("loadgroup", False):
         groups_file(config.workerinput).write_text(json.dumps(groups))
 
