@@ -6,7 +6,6 @@ All processes are child processes of this process, and all files are in a tempor
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -64,33 +63,6 @@ class DemoCluster:
         except (Rejected, Unanswered) as error:
             return View(error=str(error))
         return View(owners=owners, vms=vms, vmis=vmis, events=events)
-
-    def list(self, path: str, selector: str) -> tuple[tuple[dict[str, Any], ...], str]:
-        """Return the objects with a label selector, and the resource version of this list.
-
-        Raises DemoFailed. `changes_since` returns the changes after this resource version.
-        """
-        answer = json.loads(self._read(f"{path}?labelSelector={selector}"))
-        return tuple(answer["items"]), str(answer["metadata"]["resourceVersion"])
-
-    def changes_since(self, path: str, selector: str, version: str) -> tuple[dict[str, Any], ...]:
-        """Return the watch events after a resource version, for objects with a label selector.
-
-        The watch runs for one second, so the result includes the events of this second. Raises DemoFailed.
-        """
-        self._check()
-        query = f"labelSelector={selector}&watch=1&timeoutSeconds=1&resourceVersion={version}"
-        events = tuple(json.loads(line) for line in self._read(f"{path}?{query}").splitlines())
-        for event in events:
-            if event["type"] == "ERROR":
-                raise DemoFailed(str(event["object"].get("message", "the watch was interrupted")))
-        return events
-
-    def _read(self, path: str) -> bytes:
-        try:
-            return self._admin.send("GET", path)
-        except (Rejected, Unanswered) as error:
-            raise DemoFailed(str(error)) from error
 
     def _check(self) -> None:
         if failure := self._plane.failed():

@@ -1,86 +1,58 @@
 """This module runs the steps of `vmherd demo --once`, such as a scale, an update and a healing of the example objects.
 
-The command `vmherd demo --once` fails if a step does not finish within its time limit. Most commands are printed, so
-that the user can copy them into a terminal.
+The command `vmherd demo --once` fails if a step does not finish within its time limit, or if too many VMs are
+unavailable. All commands are printed, so that the user can copy them into a terminal.
 """
 
 from __future__ import annotations
 
 import shlex
 import subprocess
-import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeAlias
+
+from msgspec import Struct
 
 from controller.kinds import POOLS, REPLICA_SETS
-from sandbox.demo.cluster import STEP_TIMEOUT_S, VMIS, DemoCluster, DemoFailed, until
-from sandbox.demo.experiments import (
-    BAD_IMAGE,
-    BROKEN,
-    DETACHED,
-    EXAMPLE_MAX_UNAVAILABLE,
-    FAIL,
-    POOL,
-    POOL_EXAMPLE,
-    POOL_NAME,
-    POOL_SIZE,
-    SET,
-    SET_EXAMPLE,
-    SET_NAME,
-    SET_SIZE,
-    UPDATE,
-    Command,
-    detach_command,
-    scale_command,
-)
+from sandbox.demo import experiments as demo
+from sandbox.demo.cluster import STEP_TIMEOUT_S, DemoCluster, DemoFailed, until
+from sandbox.demo.experiments import EXAMPLE_MAX_UNAVAILABLE, POOL, POOL_SIZE, SET_SIZE, Command
 from sandbox.demo.runner import as_process, environment, one_line
-from sandbox.demo.status import (
-    Object,
-    controller_of,
-    is_complete,
-    is_ready,
-    name_of,
-    owned_by,
-    revision_of,
-    status_of,
-    uid_of,
-)
+from sandbox.demo.status import controller_of, is_complete, is_ready, name_of, owned_by, revision_of, status_of, uid_of
 from sandbox.demo.tables import View
 
-POOL_LABEL = f"kubevirt.io/vmpool%3D{POOL_NAME}"
-PULLING_FAILED = ("ErrImagePull", "ImagePullBackOff")
-UNDO: Command = ("kubectl", "vmherd", "rollout", "undo", POOL)
+PULLING_FAILED: Final = ("ErrImagePull", "ImagePullBackOff")
+SHOW_POOL: Final = ("kubectl", "get", "vmpool,vm")
+SHOW_SET: Final = ("kubectl", "get", "vmirs,vmi")
+
+Look: TypeAlias = Callable[[View, View], tuple[str, bool]]
+"""A function of the objects before the commands, and of the present objects. It returns a line about the progress, and
+whether the wait is over. It raises DemoFailed if too many VMs are unavailable.
+"""
+
+
+class Part(Struct, frozen=True):
+    """Commands, the state to wait for after them, and a text about this state with a place for the seconds."""
+
+    commands: tuple[Command, ...]
+    look: Look | None = None
+    result: str = ""
 
 
 def run_once(cluster: DemoCluster) -> None:
     """Run all steps and print their results. Raises DemoFailed."""
-    for number, (heading, step) in enumerate(STEPS, start=1):
+    for number, (heading, parts) in enumerate(STEPS.items(), start=1):
         print(f"\n=== Step {number} of {len(STEPS)}: {heading} ===", flush=True)
-        step(cluster)
+        for part in parts:
+            before = cluster.view()
+            for command in part.commands:
+                _show(cluster, command)
+            if part.look is not None:
+                took_s = until(_progress(cluster, before, part.look), heading)
+                print(part.result.format(took_s), flush=True)
 
 
-def _create_set(cluster: DemoCluster) -> None:
-    _show(cluster, "kubectl", "apply", "-f", str(SET_EXAMPLE))
-    _wait_for_set(cluster, SET_SIZE)
-    _show(cluster, "kubectl", "get", "vmirs,vmi")
-    _show(cluster, "kubectl", "describe", "vmirs", SET_NAME)
-
-
-def _scale_set(cluster: DemoCluster) -> None:
-    for replicas in (SET_SIZE + 2, SET_SIZE - 1):
-        _show(cluster, *scale_command("vmirs", SET_NAME, replicas))
-        _wait_for_set(cluster, replicas)
-    _show(cluster, "kubectl", "get", "vmirs,vmi")
-
-
-def _create_pool(cluster: DemoCluster) -> None:
-    _show(cluster, "kubectl", "apply", "-f", str(POOL_EXAMPLE))
-    took_s = until(lambda: _pool_is_complete(cluster.view()), f"all VMs of {POOL_NAME} ready")
-    print(f"all VMs ready after {took_s:.1f}s")
-    _show(cluster, "kubectl", "get", "vmpool,vm")
-
-
-def _show(cluster: DemoCluster, *command: str) -> None:
+def _show(cluster: DemoCluster, command: Command) -> None:
     """Print a command and its output. Raises DemoFailed if the command fails."""
     print(f"\n$ {shlex.join(command)}", flush=True)
     done = subprocess.run(
@@ -97,169 +69,133 @@ def _show(cluster: DemoCluster, *command: str) -> None:
     print(done.stdout + done.stderr, end="", flush=True)
 
 
-def _wait_for_set(cluster: DemoCluster, replicas: int) -> None:
-    """Wait until the replica set has this number of replicas and all replicas are ready.
+def _progress(cluster: DemoCluster, before: View, look: Look) -> Callable[[], bool]:
+    """Return a function that prints each new line about the progress, and returns whether the wait is over."""
+    last = ""
 
-    Raises DemoFailed after the time limit.
-    """
-    took_s = until(lambda: _set_shows(cluster.view(), replicas), f"{replicas} of {replicas} ready")
-    print(f"{replicas} of {replicas} ready after {took_s:.1f}s", flush=True)
-
-
-def _set_shows(view: View, replicas: int) -> bool:
-    sets = view.of(REPLICA_SETS)
-    if len(sets) != 1 or not is_complete(sets[0]):
-        return False
-    return bool(sets[0]["spec"]["replicas"] == replicas == len(owned_by(sets[0], view.vmis)))
-
-
-def _pool_is_complete(view: View) -> bool:
-    pools = view.of(POOLS)
-    return len(pools) == 1 and is_complete(pools[0])
-
-
-def _update(cluster: DemoCluster) -> None:
-    """Change the pool's template and wait until the pool's status shows a complete update. Raises DemoFailed."""
-    vmis, version = cluster.list(VMIS, POOL_LABEL)
-    _show(cluster, *UPDATE)
-    changes, peak = follow_update(lambda after: cluster.changes_since(VMIS, POOL_LABEL, after), vmis, version)
-    until(lambda: _pool_is_complete(cluster.view()), f"the status of {POOL_NAME} shows a complete update")
-    print(f"updated in {changes} changes, at most {peak} of {len(vmis)} unavailable", flush=True)
-
-
-def follow_update(
-    changes_since: Callable[[str], Iterable[Object]],
-    vmis: Sequence[Object],
-    version: str,
-    *,
-    within_s: float = STEP_TIMEOUT_S,
-) -> tuple[int, int]:
-    """Print the progress of an update until all VMIs are ready and have a newer revision.
-
-    `vmis` are the VMIs before the update, read at resource version `version`. All these VMIs have the same revision.
-    `changes_since` returns the watch events after a resource version, so no change is missed. Return the number of
-    watch events and the highest number of unavailable VMs. Raises DemoFailed if too many VMs are unavailable, or after
-    `within_s` seconds.
-    """
-    observed, outdated, total = {name_of(vmi): vmi for vmi in vmis}, revision_of(vmis[0]), len(vmis)
-    progress, changes, peak = _progress(observed.values(), outdated), 0, 0
-    started = time.monotonic()
-    while progress != (total, total):
-        if time.monotonic() - started > within_s:
-            raise DemoFailed(f"not finished within {within_s:g}s: the update of {POOL_NAME}")
-        for event in changes_since(version):
-            vmi, changes = event["object"], changes + 1
-            observed[name_of(vmi)] = vmi
-            if event["type"] == "DELETED":
-                del observed[name_of(vmi)]
-            version = vmi["metadata"]["resourceVersion"]
-            if progress == (progress := _progress(observed.values(), outdated)):
-                continue
-            updated, ready = progress
-            print(f"updated {updated} of {total}, ready {ready} of {total}", flush=True)
-            peak = max(peak, total - ready)
-            if peak > EXAMPLE_MAX_UNAVAILABLE:
-                raise DemoFailed(
-                    f"{peak} VMs were unavailable at once, but maxUnavailable allows {EXAMPLE_MAX_UNAVAILABLE}"
-                )
-    return changes, peak
-
-
-def _progress(vmis: Iterable[Object], outdated: str) -> tuple[int, int]:
-    """Return the number of ready VMIs that no longer have the revision `outdated`, and the number of ready VMIs."""
-    ready = [vmi for vmi in vmis if is_ready(vmi)]
-    return sum(revision_of(vmi) != outdated for vmi in ready), len(ready)
-
-
-def _heal(cluster: DemoCluster) -> None:
-    """Make one VM fail, and wait until the VM is replaced and the pool is complete again. Raises DemoFailed."""
-    before = uid_of(_find(cluster.view().vms, BROKEN))
-    for command in FAIL:
-        _show(cluster, *command)
-    last_line = ""
-
-    def is_back() -> bool:
-        nonlocal last_line
+    def is_over() -> bool:
+        nonlocal last
         view = cluster.view()
-        vm = _find(view.vms, BROKEN)
-        line = (
-            f"{BROKEN} {uid_of(vm)}: {status_of(vm).get('printableStatus', '')}" if vm else f"{BROKEN} no longer exists"
-        )
-        if line != last_line and not view.error:
+        line, over = ("", False) if view.error else look(before, view)
+        if line not in ("", last):
             print(line, flush=True)
-            last_line = line
-        return bool(vm) and uid_of(vm) != before and is_ready(vm) and _pool_is_complete(view)
+            last = line
+        return over
 
-    took_s = until(is_back, f"{BROKEN} replaced and ready")
-    healed = [event["message"] for event in cluster.view().events if _is_healing(event)]
-    if not healed:
-        raise DemoFailed(f"no Event reports the healing of {BROKEN}")
-    print(f"healed after {took_s:.1f}s; Event: {healed[-1]}", flush=True)
+    return is_over
 
 
-def _detach(cluster: DemoCluster) -> None:
-    """Detach one VM, and wait until the pool is complete without the VM. Raises DemoFailed."""
-    _show(cluster, *detach_command(DETACHED))
+def _set_has(replicas: int) -> Look:
+    """Wait for a replica set with this number of VMIs, all ready."""
 
-    def is_replaced() -> bool:
-        view = cluster.view()
-        vm = _find(view.vms, DETACHED)
-        stays = bool(vm) and controller_of(vm) is None and is_ready(vm)
-        return stays and _pool_is_complete(view) and len(view.vms) == POOL_SIZE + 1
+    def look(_: View, now: View) -> tuple[str, bool]:
+        sets = [each for each in now.of(REPLICA_SETS) if is_complete(each)]
+        return "", any(each["spec"]["replicas"] == replicas == len(owned_by(each, now.vmis)) for each in sets)
 
-    until(is_replaced, f"{DETACHED} detached and replaced")
-    _show(cluster, "kubectl", "get", "vmpool,vm")
+    return look
 
 
-def _bad_image(cluster: DemoCluster) -> None:
-    """Give the pool a template that cannot start. Raises DemoFailed if too many VMs are unavailable."""
-    _show(cluster, *BAD_IMAGE)
-
-    def has_stopped() -> bool:
-        return any(status_of(vm).get("printableStatus") in PULLING_FAILED for vm in cluster.view().vms)
-
-    until(has_stopped, "a VM reports that its image cannot be pulled")
-    _show(cluster, "kubectl", "vmherd", "tree", POOL)
-    _show(cluster, "kubectl", "vmherd", "why", POOL)
-    [pool] = cluster.view().of(POOLS)
-    ready = status_of(pool).get("readyReplicas", 0)
-    if ready < POOL_SIZE - EXAMPLE_MAX_UNAVAILABLE:
-        raise DemoFailed(f"{ready} of {POOL_SIZE} VMs are ready, but maxUnavailable allows {EXAMPLE_MAX_UNAVAILABLE}")
-    print(f"the update waits: {ready} of {POOL_SIZE} VMs are ready", flush=True)
+def _is_pool_complete(_: View, now: View) -> tuple[str, bool]:
+    return "", [*map(is_complete, now.of(POOLS))] == [True]
 
 
-def _undo(cluster: DemoCluster) -> None:
-    """Return to the template before, and wait until all VMs are ready. Raises DemoFailed."""
-    _show(cluster, *UNDO)
-    took_s = until(lambda: _pool_is_complete(cluster.view()), f"all VMs of {POOL_NAME} have the template before")
-    print(f"all VMs ready after {took_s:.1f}s", flush=True)
-    _show(cluster, "kubectl", "describe", "vmpool", POOL_NAME)
+def follow_update(before: View, now: View) -> tuple[str, bool]:
+    """Wait until all VMIs are ready and have a newer revision, and the status of the pool says so."""
+    outdated, ready = {*map(revision_of, before.vmis)}, _ready_vmis(now)
+    updated = sum(revision_of(vmi) not in outdated for vmi in ready)
+    line = f"updated {updated} of {POOL_SIZE}, ready {len(ready)} of {POOL_SIZE}"
+    return line, updated == POOL_SIZE and _is_pool_complete(before, now)[1]
 
 
-def _plugin(cluster: DemoCluster) -> None:
-    for verb in ("tree", "why"):
-        _show(cluster, "kubectl", "vmherd", verb, POOL, SET)
+def _ready_vmis(view: View) -> list[dict[str, Any]]:
+    """Return the ready VMIs of the pool's VMs. Raises DemoFailed if too many VMs are unavailable."""
+    [pool] = view.of(POOLS)
+    names = {name_of(vm) for vm in owned_by(pool, view.vms)}
+    ready = [vmi for vmi in view.vmis if name_of(vmi) in names and is_ready(vmi)]
+    if (missing := POOL_SIZE - len(ready)) > EXAMPLE_MAX_UNAVAILABLE:
+        raise DemoFailed(f"{missing} VMs were unavailable at once, but maxUnavailable allows {EXAMPLE_MAX_UNAVAILABLE}")
+    return ready
 
 
-STEPS: Sequence[tuple[str, Callable[[DemoCluster], None]]] = (
-    (f"create a replica set of {SET_SIZE} VMIs", _create_set),
-    ("scale the replica set out and in", _scale_set),
-    (f"create a pool of {POOL_SIZE} VMs", _create_pool),
-    ("update the pool, one VM at a time", _update),
-    ("break a VM: the pool heals it", _heal),
-    ("detach a VM: it stays, and another VM takes its place", _detach),
-    ("a bad image: the update stops at the first VM", _bad_image),
-    ("undo: the pool returns to the template before", _undo),
-    ("what the plugin shows", _plugin),
-)
-"""The steps, each with its heading."""
+def _is_healed(before: View, now: View) -> tuple[str, bool]:
+    """Wait until the broken VM is replaced and ready, the pool is complete, and an Event reports the healing."""
+    vm = _find(now, demo.BROKEN)
+    if not vm:
+        return f"{demo.BROKEN} no longer exists", False
+    told = [event["message"] for event in now.events if _is_healing(event)]
+    is_new = uid_of(vm) != uid_of(_find(before, demo.BROKEN)) and is_ready(vm)
+    if is_new and told and _is_pool_complete(before, now)[1]:
+        return f"healed; Event: {told[-1]}", True
+    return f"{demo.BROKEN} {uid_of(vm)}: {status_of(vm).get('printableStatus', '')}", False
 
 
 def _is_healing(event: dict[str, Any]) -> bool:
     message = event.get("message", "")
-    return event["involvedObject"].get("kind") == POOLS.kind and BROKEN in message and "healing" in message
+    return event["involvedObject"].get("kind") == POOLS.kind and demo.BROKEN in message and "healing" in message
 
 
-def _find(objects: tuple[dict[str, Any], ...], name: str) -> dict[str, Any]:
-    """Return the object with this name, or {} if there is no such object."""
-    return next((each for each in objects if name_of(each) == name), {})
+def _is_detached(before: View, now: View) -> tuple[str, bool]:
+    """Wait until the VM stays without the pool, and another VM has taken its place."""
+    vm = _find(now, demo.DETACHED)
+    stays = bool(vm) and controller_of(vm) is None and is_ready(vm)
+    return "", stays and _is_pool_complete(before, now)[1] and len(now.vms) == POOL_SIZE + 1
+
+
+def _has_stopped(_: View, now: View) -> tuple[str, bool]:
+    return "", any(status_of(vm).get("printableStatus") in PULLING_FAILED for vm in now.vms)
+
+
+def _update_waits(_: View, now: View) -> tuple[str, bool]:
+    return f"the update waits: {len(_ready_vmis(now))} of {POOL_SIZE} VMs are ready", True
+
+
+def _find(view: View, name: str) -> dict[str, Any]:
+    """Return the VM with this name, or {} if there is no such VM."""
+    return next((vm for vm in view.vms if name_of(vm) == name), {})
+
+
+def _plugin(verb: str, *subjects: str) -> Command:
+    return ("kubectl", "vmherd", verb, *subjects)
+
+
+def _set_part(command: Command, replicas: int) -> Part:
+    return Part((command,), _set_has(replicas), f"{replicas} of {replicas} ready after {{:.1f}}s")
+
+
+ALL_READY: Final = "all VMs ready after {:.1f}s"
+STEPS: Final[Mapping[str, Sequence[Part]]] = {
+    f"create a replica set of {SET_SIZE} VMIs": (
+        _set_part(demo.apply_command(demo.SET_EXAMPLE), SET_SIZE),
+        Part((SHOW_SET, ("kubectl", "describe", "vmirs", demo.SET_NAME))),
+    ),
+    "scale the replica set out and in": (
+        *(_set_part(demo.scale_command("vmirs", demo.SET_NAME, size), size) for size in (SET_SIZE + 2, SET_SIZE - 1)),
+        Part((SHOW_SET,)),
+    ),
+    f"create a pool of {POOL_SIZE} VMs": (
+        Part((demo.apply_command(demo.POOL_EXAMPLE),), _is_pool_complete, ALL_READY),
+        Part((SHOW_POOL,)),
+    ),
+    "update the pool, one VM at a time": (
+        Part(
+            (demo.UPDATE,),
+            follow_update,
+            f"updated in {{:.1f}}s, at most {EXAMPLE_MAX_UNAVAILABLE} of {POOL_SIZE} unavailable",
+        ),
+    ),
+    "break a VM: the pool heals it": (Part(demo.FAIL, _is_healed, ALL_READY),),
+    "detach a VM: it stays, and another VM takes its place": (
+        Part((demo.detach_command(demo.DETACHED),), _is_detached, ALL_READY),
+        Part((SHOW_POOL,)),
+    ),
+    "a bad image: the update stops at the first VM": (
+        Part((demo.BAD_IMAGE,), _has_stopped, "stopped after {:.1f}s"),
+        Part((_plugin("tree", POOL), _plugin("why", POOL)), _update_waits),
+    ),
+    "undo: the pool returns to the template before": (
+        Part((("kubectl", "vmherd", "rollout", "undo", POOL),), _is_pool_complete, ALL_READY),
+        Part((("kubectl", "describe", "vmpool", demo.POOL_NAME),)),
+    ),
+    "what the plugin shows": (Part((_plugin("tree", POOL, demo.SET), _plugin("why", POOL, demo.SET))),),
+}
+"""The parts of each step, by the heading of the step."""
