@@ -28,13 +28,7 @@ from informers.errors import (
     TransportError,
     Unauthorized,
 )
-from informers.instruments import (
-    NO_INSTRUMENTS,
-    ClientInstruments,
-    InformerInstruments,
-    NoInstruments,
-    QueueInstruments,
-)
+from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import (
     KubeObject,
     ObjectKey,
@@ -65,7 +59,6 @@ __all__ = [
     "ApiError",
     "Backoff",
     "Change",
-    "ClientInstruments",
     "ConfigurationError",
     "Conflict",
     "Credentials",
@@ -73,18 +66,16 @@ __all__ = [
     "GateClosed",
     "Gone",
     "Indexes",
-    "InformerInstruments",
+    "Instruments",
     "Invalid",
     "ItemBackoff",
     "KubeObject",
     "MaxOf",
-    "NoInstruments",
     "NotFound",
     "ObjectKey",
     "ObjectMeta",
     "OwnerReference",
     "PatchType",
-    "QueueInstruments",
     "QueueShutDown",
     "RateLimiter",
     "Removed",

@@ -28,7 +28,7 @@ from typing import Generic, TypeVar
 import structlog
 
 from informers.http.client import ApiClient
-from informers.instruments import NO_INSTRUMENTS, InformerInstruments
+from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import KubeObject
 from informers.resource import Resource
 from informers.store import ALL_NAMESPACES, Change, Indexes, Store, StoreView, Updated
@@ -66,7 +66,7 @@ class SharedInformer(Generic[T]):
         indexes: Indexes[T] | None = None,
         transform: Callable[[T], T | None] | None = None,
         resync_period_s: float = 0.0,
-        instruments: InformerInstruments = NO_INSTRUMENTS,
+        instruments: Instruments = NO_INSTRUMENTS,
         chance: Callable[[], float] = random,
     ) -> None:
         self.resource = resource

@@ -1,15 +1,14 @@
-"""The client, the informers and the work queue call these interfaces to report their work, for example as metrics.
+"""The client, the informers and the work queue call these methods to report their work, for example as metrics.
 
-The default, `NO_INSTRUMENTS`, does nothing. The methods are synchronous, must be cheap and must not raise. All
-durations are in seconds.
+The methods are synchronous, must be cheap and must not raise. All durations are in seconds.
 """
 
 from __future__ import annotations
 
-from typing import Protocol
 
+class Instruments:
+    """Instruments that do nothing. A subclass overrides the methods whose reports it needs."""
 
-class ClientInstruments(Protocol):
     def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None:
         """Report that a request ended.
 
@@ -20,12 +19,7 @@ class ClientInstruments(Protocol):
     def request_retried(self, *, verb: str, host: str, code: str) -> None:
         """Report that the client will send a request again after an answer with this HTTP code."""
 
-
-class InformerInstruments(Protocol):
-    """The methods that an informer calls.
-
-    In each method, `resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`.
-    """
+    # An informer calls these methods. `resource` is `Resource.name`, such as `virtualmachineinstances.kubevirt.io`.
 
     def listed(self, resource: str, *, reason: str) -> None:
         """Report that a complete list arrived. `reason` is the reason for this list.
@@ -59,9 +53,7 @@ class InformerInstruments(Protocol):
 
     def handler_failed(self, resource: str) -> None: ...
 
-
-class QueueInstruments(Protocol):
-    """The methods that a work queue calls. In each method, `queue` is the queue's name."""
+    # A work queue calls these methods. `queue` is the name of the queue.
 
     def depth(self, queue: str, items: int) -> None: ...
 
@@ -74,36 +66,4 @@ class QueueInstruments(Protocol):
     def finished(self, queue: str, *, worked_s: float) -> None: ...
 
 
-class NoInstruments:
-    """Instruments for clients, informers and work queues that do nothing."""
-
-    def request_finished(self, *, verb: str, host: str, code: str, seconds: float) -> None: ...
-
-    def request_retried(self, *, verb: str, host: str, code: str) -> None: ...
-
-    def listed(self, resource: str, *, reason: str) -> None: ...
-
-    def watch_started(self, resource: str) -> None: ...
-
-    def watch_ended(self, resource: str, *, reason: str) -> None: ...
-
-    def progress(self, resource: str) -> None: ...
-
-    def decode_failed(self, resource: str) -> None: ...
-
-    def store_size(self, resource: str, objects: int) -> None: ...
-
-    def handler_failed(self, resource: str) -> None: ...
-
-    def depth(self, queue: str, items: int) -> None: ...
-
-    def added(self, queue: str) -> None: ...
-
-    def retried(self, queue: str) -> None: ...
-
-    def started(self, queue: str, *, waited_s: float) -> None: ...
-
-    def finished(self, queue: str, *, worked_s: float) -> None: ...
-
-
-NO_INSTRUMENTS = NoInstruments()
+NO_INSTRUMENTS = Instruments()

@@ -26,7 +26,7 @@ from collections.abc import Hashable, Mapping
 from contextlib import suppress
 from typing import Generic, NamedTuple, TypeVar
 
-from informers.instruments import NO_INSTRUMENTS, QueueInstruments
+from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.ratelimit import RateLimiter, default_rate_limiter
 
 K = TypeVar("K", bound=Hashable)
@@ -57,7 +57,7 @@ class WorkQueue(Generic[K]):
         name: str,
         *,
         limiter: RateLimiter[K] | None = None,
-        instruments: QueueInstruments = NO_INSTRUMENTS,
+        instruments: Instruments = NO_INSTRUMENTS,
     ) -> None:
         self.name = name
         self._limiter = limiter or default_rate_limiter()

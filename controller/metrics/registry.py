@@ -1,7 +1,7 @@
 """Collects all metrics of the process, and makes the page /metrics.
 
 The components of the program report to `Metrics`: API client, informers, work queues, workers, executor, event
-recorder, lease and event loop. `Metrics` implements the protocol that each component needs. A report is a synchronous
+recorder, lease and event loop. `Metrics` has the methods that each component calls. A report is a synchronous
 call that takes about a microsecond. To save time in frequent reports, the series for each set of labels is looked up
 only once. Series with known labels start at zero. So a graph shows zero errors instead of no data.
 
@@ -32,6 +32,7 @@ from controller.metrics.page import FigureSource, Page, SetFigures, gauge, queue
 from controller.metrics.series import ControllerSeries, ProcessSeries, QueueSeries, ResourceSeries
 from controller.runtime.actions import Notice, Outcome
 from informers.http.fairness import FairSlots
+from informers.instruments import Instruments
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
@@ -60,7 +61,7 @@ HELD_REASONS: Final = frozenset({"HealingHeld", "RolloutStalled", "ScaleInHeld",
 """The reasons of notices about writes that must wait. Each plan repeats the notice until the write may start."""
 
 
-class Metrics:
+class Metrics(Instruments):
     """All metrics of the process. `clock` must be the clock of the event loop, which the work queues also use."""
 
     def __init__(

@@ -38,7 +38,7 @@ from informers.http.fairness import FairSlots
 from informers.http.gate import Gate, GatedBody, GatedConnector
 from informers.http.sockets import open_socket
 from informers.http.transport import report_lost_connection, transport_error
-from informers.instruments import NO_INSTRUMENTS, ClientInstruments
+from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import ObjectKey
 from informers.objects import METADATA_LIST
 from informers.ratelimit import TokenBucket
@@ -93,7 +93,7 @@ class ApiClient:
         connector: GatedConnector,
         credentials: Credentials,
         *,
-        instruments: ClientInstruments = NO_INSTRUMENTS,
+        instruments: Instruments = NO_INSTRUMENTS,
         max_inflight: int | None = None,
         bucket: TokenBucket | None = None,
     ) -> None:
@@ -351,7 +351,7 @@ async def open_client(
     credentials: Credentials,
     *,
     user_agent: str,
-    instruments: ClientInstruments = NO_INSTRUMENTS,
+    instruments: Instruments = NO_INSTRUMENTS,
     max_inflight: int | None = 50,
     qps: float = 0.0,
     burst: int = 1,

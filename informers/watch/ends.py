@@ -1,4 +1,4 @@
-"""The reasons for the end of a watch, as labels for metrics. `InformerInstruments.watch_ended` lists them."""
+"""The reasons for the end of a watch, as labels for metrics. `Instruments.watch_ended` lists them."""
 
 from __future__ import annotations
 

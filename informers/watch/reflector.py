@@ -21,7 +21,7 @@ import structlog
 from informers.backoff import Backoff
 from informers.errors import ApiError, TransportError
 from informers.http.client import ApiClient
-from informers.instruments import InformerInstruments
+from informers.instruments import Instruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import Change, Replacement, Store
@@ -100,7 +100,7 @@ class Reflector(Generic[T]):
         transform: Callable[[T], T | None] | None,
         emit: Callable[[Change[T]], None],
         completed: Callable[[], None],
-        instruments: InformerInstruments,
+        instruments: Instruments,
         chance: Callable[[], float],
     ) -> None:
         self.scope = scope
