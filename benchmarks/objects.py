@@ -11,7 +11,6 @@ import yaml
 
 OBJECTS: Final[dict[str, dict[str, Any]]] = yaml.safe_load(Path(__file__).with_name("objects.yaml").read_text())
 BURST: Final = "burst"
-"""The name of the set and of the pool."""
 
 
 def scaled(name: str, replicas: int) -> dict[str, Any]:

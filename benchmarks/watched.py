@@ -24,7 +24,6 @@ from controller.config.settings import Config
 
 TICK_S = 0.005
 KEPT = 30
-"""The number of stalls in the file."""
 
 
 class Stalls:

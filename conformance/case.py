@@ -9,8 +9,6 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from msgspec import Struct
 
 Document: TypeAlias = dict[str, Any]
-"""A JSON object of the API server."""
-
 B = TypeVar("B")
 Check: TypeAlias = Callable[[B], Awaitable[None]]
 """The function of a case. Its argument is the namespace of the case. The function raises Unmet or Skip."""

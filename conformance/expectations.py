@@ -10,7 +10,6 @@ from conformance.api import is_ready, is_terminating
 from conformance.case import Unmet
 
 SHOWN = 300
-"""The maximum length of the description of a state."""
 
 
 def require(expected: str, met: object, seen: object) -> None:

@@ -52,8 +52,6 @@ from informers.informer import SharedInformer
 log = structlog.get_logger()
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
-"""The longest time, in seconds, to send the last Events at the end of the program."""
-
 
 SYNC_POLL_S = 0.1
 """While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""

@@ -28,7 +28,6 @@ from informers.resource import Resource
 T = TypeVar("T", bound=KubeObject)
 
 READ: Final = ("get", "list", "watch")
-"""The API verbs for a cached resource."""
 
 
 class Access(Struct, frozen=True):

@@ -39,7 +39,6 @@ class RateLimiter(Protocol[K_contra]):
 
 
 LONGEST_ITEM_DELAY_S = 1000.0
-"""The longest delay of a key that fails again and again, in seconds."""
 
 
 class ItemBackoff(RateLimiter[K]):

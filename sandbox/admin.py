@@ -16,14 +16,10 @@ from urllib3 import BaseHTTPResponse, PoolManager, Retry
 from urllib3.exceptions import HTTPError, ProtocolError
 
 TIMEOUT_S = 30.0
-"""The default timeout of a network operation in seconds."""
-
 BUSY_ANSWERS = 10
 """The number of answers "429 Too Many Requests" after which a request fails. client-go has the same limit."""
 
 CONNECTIONS = 32
-"""The maximum number of idle connections."""
-
 APPLY = "application/apply-patch+yaml"
 
 

@@ -27,10 +27,7 @@ Its PVC has the annotation too. The value is one of `WAITING`.
 BLOCK: Final = "Block"
 
 DRIVER: Final = "sim.vmherd.dev"
-"""The name of the simulated CSI driver."""
-
 DEFAULT_SIZE: Final = "1Gi"
-"""The size of a volume without a requested size."""
 
 
 class Requests(Struct, frozen=True):

@@ -33,8 +33,6 @@ OK, INTERRUPTED = 0, 130
 PROBLEMS = (HomeError, BinariesUnavailable, ControlPlaneError, CrdError, SandboxError)
 POLL_S = 0.05
 _PREFIX = "vmherd: "
-"""The prefix of each error message that the program vmherd prints on stderr."""
-
 
 DIRECTORY = click.option(
     "--dir",

@@ -31,8 +31,6 @@ from sandbox.pki import ADMIN_GROUP, Identity, Pki
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
 READY_WITHIN_S = 60.0
-"""The maximum time, in seconds, until a started component is ready."""
-
 PORT_TRIES = 3
 """The maximum number of attempts to start the components. A new attempt is made only if a port was in use."""
 

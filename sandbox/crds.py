@@ -17,8 +17,6 @@ CRD_DIRECTORIES = (PROJECT / "manifests" / "crds", Path(__file__).parent / "crds
 """The directory of vmherd's own CRDs, and the directory of the CRDs of KubeVirt and CDI."""
 
 SERVED_TIMEOUT_S = 30.0
-"""The maximum wait in seconds until discovery lists the installed kinds."""
-
 CHECKED = ("Established", "NamesAccepted", "NonStructuralSchema")
 """The conditions of a CRD that tell why the API server does not serve it."""
 

@@ -37,8 +37,6 @@ log = structlog.get_logger()
 T = TypeVar("T", bound=KubeObject)
 
 RETRY_FROM_S, RETRY_TO_S = 0.2, 5.0
-"""The shortest and the longest delay in seconds before a failed step is repeated."""
-
 STALE_CACHE_RETRY_S = 5.0
 """The seconds between two checks of whether the caches contain a write.
 

@@ -8,7 +8,6 @@ import sys
 from pathlib import Path
 
 TIMEOUT_S = 60.0
-"""The maximum seconds of one kubectl command."""
 
 
 class KubectlMissing(Exception):

@@ -19,7 +19,6 @@ SERVICE_ADDRESS = "10.0.0.1"
 """The first address of the service range: the cluster IP of the Service `kubernetes` in the namespace `default`."""
 
 LIFETIME = datetime.timedelta(days=365)
-"""The time from the creation of a certificate to its expiry."""
 
 
 class Identity(Struct, frozen=True):

@@ -28,8 +28,6 @@ _HANDLED = (*SIGNALS, signal.SIGALRM)
 _LATER_S = 0.02
 """The seconds until the next attempt to interrupt a program that is importing a module."""
 POLL_INTERVAL_S = 0.5
-"""The seconds between two checks of the components."""
-
 Simulate: TypeAlias = Callable[[Path], Coroutine[Any, Any, None]]
 """A function that simulates virtual machines on the cluster of a kubeconfig. It runs until the task is cancelled."""
 

@@ -57,8 +57,6 @@ RESIZE: Final = "sim.vmherd.dev/resize"
 """The annotation with the result of a resize of a PVC. The value is one of `Resize`."""
 
 RESIZE_AFTER: Final = "sim.vmherd.dev/resize-after"
-"""The annotation with the duration of a resize of a PVC."""
-
 Resize: TypeAlias = Literal["normal", "hang", "fail"]
 RESIZES: Final[tuple[Resize, ...]] = get_args(Resize)
 
@@ -83,11 +81,7 @@ Behavior: TypeAlias = Literal[
 BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)
 
 READY_AFTER_S: Final = 0.3
-"""The default of `sim.vmherd.dev/ready-after` in seconds."""
-
 RESIZE_AFTER_S: Final = 0.3
-"""The default of `sim.vmherd.dev/resize-after` in seconds."""
-
 SLOW_SHUTDOWN_S: Final = 30.0
 """The default of `sim.vmherd.dev/shutdown-after` in seconds for the behavior slow-shutdown."""
 

@@ -53,8 +53,6 @@ The number is small, because many workers slow down the controller under test.
 """
 
 STARTING_POLL_S = 0.05
-"""The seconds between two checks of the caches during the start."""
-
 T = TypeVar("T", bound=KubeObject)
 
 _STORAGE = "storage"

@@ -22,8 +22,6 @@ from typing import Any
 CI = Path(__file__).resolve().parent.parent / ".ci"
 PINNED = tuple(f"requirements-{name}.txt" for name in ("run", "build", "plugin", "dev", "audit", "release"))
 CANARY = "aiohttp==3.8.0\n"
-"""A package with known vulnerabilities."""
-
 CLEAN, VULNERABLE, UNKNOWN = 0, 1, 2
 TIMEOUT_S = 300
 

@@ -32,8 +32,6 @@ from sandbox.processes import free_ports
 
 OUTPUT = ROOT / "benchmarks" / "results" / "soak.json"
 PAUSE_S = 0.8
-"""The mean pause between two operations."""
-
 FAULT_EVERY_S = 150.0
 STILL_S = 8.0
 """The time for which the API server stands still. It is shorter than the renew deadline, so the controller keeps its

@@ -21,8 +21,6 @@ alphabet also has no characters that look like another character.
 """
 
 SUFFIX_LENGTH: Final = 5
-"""The number of characters of a suffix."""
-
 BASE_LENGTH: Final = 58
 """The maximum length of a generated name without its suffix. With the suffix, the name has at most 63 characters. This
 is the limit for label values and host names.

@@ -41,7 +41,6 @@ USUAL_LEASE_S = 15.0
 """The duration, in seconds, that is assumed for a lease without a duration."""
 
 PAUSE_S = 1.0
-"""The pause, in seconds, between two reads of the lease."""
 
 
 class CommandFailed(click.ClickException):

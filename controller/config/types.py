@@ -75,7 +75,6 @@ class Integer(click.IntRange):
 
 
 DURATION: Final = "duration"
-"""The name of the types that `duration` returns."""
 
 
 def duration(*, least_s: float = 0, whole: bool = False) -> Value:

@@ -28,8 +28,6 @@ WINDOW = timedelta(minutes=10)
 """The longest time between two occurrences that are counted in the same Event."""
 
 DISTINCT = 10
-"""The largest number of Events within `WINDOW` that differ only in the message."""
-
 BURST = 25
 """The number of tokens in a full token bucket. Each request takes one token."""
 

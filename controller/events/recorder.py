@@ -52,8 +52,6 @@ __all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "Event
 log = structlog.get_logger()
 
 QUEUE_SIZE = 1000
-"""The largest number of Events in the queue."""
-
 RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 """The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
 

@@ -29,7 +29,6 @@ PAUSED: Final = "Paused"
 KEPT_CONDITIONS: Final = frozenset(
     {READY, SYNCHRONIZED, POD_SCHEDULED, VOLUMES_CHANGE, CPU_CHANGE, MEMORY_CHANGE, PAUSED}
 )
-"""The conditions of a VMI that vmherd reads."""
 
 
 class MigrationState(Struct, frozen=True, gc=False, rename="camel"):

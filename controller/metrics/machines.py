@@ -33,8 +33,6 @@ TALLIED: Final = {kind.kind: kind.tallied for kind in KINDS if kind.tallied is n
 """For each kind with counters for each set or pool: the resource of the counted VMs or VMIs."""
 
 RESULTS: Final = ("success", "error", "unknown")
-"""The values of the label `result`."""
-
 _VERBS: Final[Mapping[type, str]] = {Create: "created", Delete: "deleted", ThreeWayMerge: "updated"}
 
 MEANINGS: Final[Mapping[str, str]] = {

@@ -163,8 +163,6 @@ STATE_GAUGES: Mapping[str, tuple[str, Number]] = {
     ),
     "create_date_timestamp_seconds": ("When the object was created, in seconds since 1970.", _created),
 }
-"""The gauges whose names begin with the prefix of the kind."""
-
 TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
 """The word in the names of counters, by the kind of the counted objects."""
 

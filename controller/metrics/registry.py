@@ -39,14 +39,8 @@ from informers.workqueue import WorkQueue
 __all__ = ["FigureSource", "Metrics", "Page", "SetFigures"]
 
 RESULTS = ("success", "error", "requeue", "requeue_after")
-"""The results of a reconciliation."""
-
 LIST_REASONS = ("start", "expired", "contradiction", "failure")
-"""The reasons why an informer lists all objects of its resource."""
-
 WATCH_END_REASONS = ("end", "expired", "silent", "contradiction")
-"""The reasons for the end of a watch."""
-
 ACTION_OUTCOMES = {
     "create": ("done", "already_there", "rejected", "unknown", "postponed", "skipped"),
     "delete": ("done", "missing", "rejected", "unknown", "skipped"),
@@ -55,8 +49,6 @@ ACTION_OUTCOMES = {
     "remove_owner_reference": ("done", "missing", "rejected", "unknown", "skipped"),
     "three_way_merge": ("done", "missing", "rejected", "unknown", "skipped"),
 }
-"""The possible outcomes of each planned action."""
-
 HELD_REASONS: Final = frozenset({"HealingHeld", "RolloutStalled", "ScaleInHeld", "UpdateHeld"})
 """The reasons of notices about writes that must wait. Each plan repeats the notice until the write may start."""
 

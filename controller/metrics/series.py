@@ -15,21 +15,13 @@ from typing import Self
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 
 REQUEST_BUCKETS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
-"""The upper limits of the buckets for the duration of a request, in seconds."""
-
 QUEUE_BUCKETS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 1e-1, 1.0, 10.0, 100.0, 1000.0)
-"""The upper limits of the buckets for waiting and processing times of a work queue, in seconds."""
-
 LAG_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""The upper limits of the histogram buckets for the lag of the event loop, in seconds."""
-
 RECONCILE_BUCKETS = (
     *(0.005, 0.01, 0.025, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5, 0.6, 0.7, 0.8, 0.9),
     *(1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 3.5, 4.0, 4.5, 5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
     *(15.0, 20.0, 25.0, 30.0, 40.0, 50.0, 60.0),
 )
-"""The upper limits of the buckets for the duration of a reconciliation, in seconds."""
-
 READY_BUCKETS = (
     *(1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 45.0),
     *(60.0, 90.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0, 1800.0, 3600.0),

@@ -55,7 +55,6 @@ WAIT_S = 10.0
 """The longest time, in seconds, to wait for a restarting API server or for a new CRD."""
 
 PAUSE_S = 1.0
-"""The pause, in seconds, before a request is sent again."""
 
 
 class NeededKind(Struct, frozen=True):

@@ -9,7 +9,6 @@ from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta
 
 PROGRESS_DEADLINE_S = 600
-"""The default of the progress deadline, in seconds."""
 
 
 def deletion_cost(meta: ObjectMeta) -> int:

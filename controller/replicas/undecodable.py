@@ -18,7 +18,6 @@ from controller.runtime.actions import Notice
 UNDECODABLE: Final = "UndecodableVirtualMachine"
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about undecodable objects in one reconciliation."""
 
 
 def undecodable_notices(

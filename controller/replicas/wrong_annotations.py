@@ -25,8 +25,6 @@ from controller.runtime.members.groups import Group
 from informers.meta import ObjectMeta, annotations_of
 
 MAX_NOTICES: Final = 10
-"""The maximum number of Events about wrong annotations in one reconciliation."""
-
 _CLOSE: Final = 0.7
 _SHORT: Final = 64
 

@@ -35,8 +35,6 @@ no request needs a body.
 """
 
 TLS_TIMEOUT_S: Final = 5.0
-"""The longest time, in seconds, for a TLS handshake."""
-
 MAX_HEADERS: Final = 64
 MAX_HEADER_BYTES: Final = 8190
 """The largest size, in bytes, of the request line, and of each header. A header with the token of a service account is

@@ -15,8 +15,6 @@ import structlog
 log = structlog.get_logger()
 
 INTERVAL_S = 0.5
-"""The time in seconds between two measurements."""
-
 WARN_OVER_S = 0.1
 """Above this lag, in seconds, a warning is logged. On a busy machine, a smaller lag is normal."""
 
@@ -50,7 +48,6 @@ class LoopMonitor:
         self._due_at: float | None = None
         """The time at which the timer should fire next, or None while the service does not run."""
         self._lag_s = 0.0
-        """The lag of the latest measurement, in seconds."""
         self._warned_at = float("-inf")
 
     async def run(self) -> None:

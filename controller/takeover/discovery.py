@@ -20,7 +20,6 @@ from informers.meta import ObjectKey, ObjectMeta
 from informers.resource import RawPage
 
 PAGE = "500"
-"""The largest number of objects in one answer of a list request."""
 
 
 class Absent(Struct, frozen=True):

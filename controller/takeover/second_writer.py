@@ -195,8 +195,6 @@ __all__ = ["RECENT", "Objection", "SecondWriter", "Undetermined", "decide_mode",
 
 
 INTERVAL_S: Final = 60.0
-"""The time between two checks, in seconds."""
-
 TELL_WITHIN_S: Final = 2.0
 """The maximum time, in seconds, to send the Event about a second writer. After this time, the process writes nothing
 any more, not even Events.

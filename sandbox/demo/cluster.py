@@ -25,11 +25,7 @@ EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
 OWNERS = tuple(kind.resource().path(NAMESPACE) for kind in KINDS)
 
 STEP_TIMEOUT_S = 60.0
-"""The time limit of each step of the demo in seconds."""
-
 POLL_INTERVAL_S = 0.1
-"""The seconds between two checks of a condition."""
-
 VIEW_TIMEOUT_S = 3.0
 """The time limit of a request for objects that the demo shows. Meanwhile, the demo reads no keys."""
 

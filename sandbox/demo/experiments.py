@@ -41,8 +41,6 @@ EXAMPLE_MAX_UNAVAILABLE: Final = 1
 """The maximum number of unavailable VMs of the example pool. This pool has 4 VMs, and its maxUnavailable is 25%."""
 
 BROKEN: Final = f"{POOL_NAME}-1"
-"""The VM that the demo breaks."""
-
 READY_AFTER, BEHAVIOR = "sim.vmherd.dev/ready-after", "sim.vmherd.dev/behavior"
 
 
@@ -69,8 +67,6 @@ With the new template, each VM needs two seconds to boot. The pool restarts all 
 """
 
 BAD_IMAGE: Final = merge_patch("vmpool", POOL_NAME, pool_template({BEHAVIOR: "image-error"}))
-"""The command that gives the pool's template an image that cannot be pulled."""
-
 FAIL: Final = changed_vm(BROKEN, {BEHAVIOR: "fail"})
 """The two commands that make one VM fail at every start."""
 
@@ -274,7 +270,6 @@ _ALL: Final = (
     ),
 )
 EXPERIMENTS: Final[Mapping[str, Experiment]] = {each.key: each for each in _ALL}
-"""The experiments by key."""
 
 
 def _owner(view: View, kind: Kind[Any], name: str) -> dict[str, Any] | None:

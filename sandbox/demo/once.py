@@ -198,4 +198,3 @@ STEPS: Final[Mapping[str, Sequence[Part]]] = {
     ),
     "what the plugin shows": (Part((_plugin("tree", POOL, demo.SET), _plugin("why", POOL, demo.SET))),),
 }
-"""The parts of each step, by the heading of the step."""

@@ -25,11 +25,7 @@ from sandbox.demo.status import (
 )
 
 MAX_EVENTS = 10
-"""The maximum number of Events that the demo shows."""
-
 FEW_EVENTS = 2
-"""The number of Events that the demo shows even in a small terminal."""
-
 FRAME_LINES = 2
 """The number of lines of a table without its rows: the header and an empty line."""
 
@@ -37,11 +33,7 @@ WIDE = 100
 """The width of a terminal in which Events have a column for the reason."""
 
 READY_COLUMN = 2
-"""The number of the column READY in the tables of VMs and VMIs."""
-
 UID_LENGTH = 8
-"""The number of characters of a UID that a table shows."""
-
 Row: TypeAlias = Sequence[str | Text]
 
 MINUTE_S, HOUR_S = 60, 3600

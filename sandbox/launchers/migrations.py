@@ -29,8 +29,6 @@ CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
 
 DURATION_S: Final = 1.0
-"""The duration of a migration in seconds."""
-
 Pods = Iterable[Pod]
 
 

@@ -20,8 +20,6 @@ from sandbox.virt_api.registration import ACCOUNT, NAMESPACE
 log = structlog.get_logger()
 
 RETRY_S: Final = 1.0
-"""The seconds between two attempts to apply an object."""
-
 ACCOUNT_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
 BINDING: Final = "vmherd-sandbox-kubevirt-controller"
 BINDING_PATH: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}"

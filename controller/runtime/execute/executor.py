@@ -65,8 +65,6 @@ PARALLEL = 50
 """The maximum number of parallel tasks for one stage. The API client has a limit too, so more tasks would only wait."""
 
 LOOKUPS = 10
-"""The maximum number of parallel requests for writes whose answers were lost."""
-
 FORGOTTEN_AFTER_S = 300.0
 """A create that was not tried again for this time, in seconds, counts as never postponed."""
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 REQUEST_TIMEOUT_S: Final = 5.0
-"""The timeout of a single request, in seconds."""
 
 
 class Requests(Protocol):

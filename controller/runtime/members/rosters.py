@@ -91,9 +91,7 @@ class Roster(Generic[T]):
         self.changed: set[str] = set()
         self._traits_of = traits_of
         self._groups: dict[Hashable, _LiveGroup[T]] = {}
-        """The groups, by their traits."""
         self._group_of: dict[str, _LiveGroup[T]] = {}
-        """The group of each member, by its name."""
 
     def members(self) -> Members[T]:
         """Return the present members."""

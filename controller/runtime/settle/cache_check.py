@@ -34,11 +34,7 @@ DOUBT_S: Final = 10.0
 """The time, in seconds, from an answer that does not fit a cached object to the check of this object."""
 
 PERIOD_S: Final = 5.0
-"""The time between two checks, in seconds."""
-
 READS: Final = 5
-"""The maximum number of objects that one check reads from the server."""
-
 MAX_DOUBTS: Final = 200
 """The maximum number of cached objects that wait for a check. Further objects are not checked."""
 

@@ -28,7 +28,6 @@ from informers.workqueue import QueueKeys, WorkQueue
 log = structlog.get_logger()
 
 SHORTEST_DELAY_S = 0.05
-"""The shortest delay, in seconds, that a plan can request after a failed reconciliation."""
 
 
 class ReconcileInstruments(Protocol):
