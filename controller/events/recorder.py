@@ -20,8 +20,6 @@ The count of a dropped Event is not lost. If the Event occurs again within ten m
 full count.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -45,9 +43,9 @@ from informers.errors import (
     TransportError,
 )
 from informers.meta import ObjectKey, ObjectMeta
-from informers.objects import PatchType
+from informers.objects import ObjectClient, PatchType
 
-__all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "EventSink", "ObjectRef"]
+__all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "ObjectRef"]
 
 log = structlog.get_logger()
 
@@ -71,14 +69,6 @@ def ref_of(resource: AnyResource, meta: ObjectMeta) -> ObjectRef:
     )
 
 
-class EventSink(Protocol):
-    """The part of the API client that the recorder uses."""
-
-    async def create(self, resource: AnyResource, namespace: str, body: bytes) -> bytes: ...
-
-    async def patch(self, resource: AnyResource, key: ObjectKey, body: bytes, *, content_type: str) -> bytes: ...
-
-
 class EventInstruments(Protocol):
     """The metric of dropped Events."""
 
@@ -90,7 +80,7 @@ class EventRecorder:
 
     def __init__(
         self,
-        client: EventSink,
+        client: ObjectClient,
         *,
         component: str,
         now: Callable[[], datetime],

@@ -11,70 +11,27 @@ A cache that has received no event since the change cannot prove by its resource
 bookmarks arrive only once a minute. `objects` lists the cached objects, for a comparison with a list of the API server.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import sys
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import msgspec
 
+from controller.assembly import Assembly
+from controller.events.recorder import EventRecorder
+from informers.informer import SharedInformer
 from informers.meta import ObjectKey
-from informers.resource import Resource
-from informers.store import StoreView
-from informers.workqueue import QueueKeys, WorkQueue
+from informers.workqueue import WorkQueue
 
 Page = Callable[[], str]
-
-
-class Cache(Protocol):
-    """The part of a `SharedInformer` that the pages show."""
-
-    @property
-    def resource(self) -> Resource[Any]: ...
-
-    @property
-    def store(self) -> StoreView[Any]: ...
-
-    @property
-    def seen(self) -> Mapping[str, str]: ...
-
-
-class Controller(Protocol):
-    """The part of a controller that the pages show."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def queue(self) -> WorkQueue[ObjectKey]: ...
-
-    def keys(self, now: float) -> QueueKeys[ObjectKey]: ...
-
-
-class Kind(Protocol):
-    """The part of an `Assembly` that the pages show. `unsettled` returns the keys with writes that the caches do not
-    show yet.
-    """
-
-    @property
-    def controller(self) -> Controller: ...
-
-    def unsettled(self) -> Collection[ObjectKey]: ...
-
-
-class Recorder(Protocol):
-    """The part of an `EventRecorder` that the pages show."""
-
-    @property
-    def unsent(self) -> int: ...
+Informer: TypeAlias = SharedInformer[Any]
 
 
 def debug_pages(
-    kinds: Sequence[Kind], caches: Sequence[Cache], recorder: Recorder, clock: Callable[[], float]
+    kinds: Sequence[Assembly], caches: Sequence[Informer], recorder: EventRecorder, clock: Callable[[], float]
 ) -> dict[str, Page]:
     """Return the functions that return the text of each page, by the name of the page. Call them on the event loop."""
     return {
@@ -124,7 +81,7 @@ def _queues(queues: Iterable[WorkQueue[ObjectKey]], now: float) -> str:
     )
 
 
-def _settled(kinds: Iterable[Kind], caches: Iterable[Cache], recorder: Recorder, now: float) -> str:
+def _settled(kinds: Iterable[Assembly], caches: Iterable[Informer], recorder: EventRecorder, now: float) -> str:
     """Return the JSON of `/debug/settled`.
 
     `caches` has the last resourceVersion of each watch, by the name of the resource and the URL path of the watch. The
@@ -139,7 +96,7 @@ def _settled(kinds: Iterable[Kind], caches: Iterable[Cache], recorder: Recorder,
     )
 
 
-def _keys(kind: Kind, now: float) -> dict[str, Any]:
+def _keys(kind: Assembly, now: float) -> dict[str, Any]:
     keys = kind.controller.keys(now)
     return {
         "queued": _texts(keys.queued),
@@ -149,7 +106,7 @@ def _keys(kind: Kind, now: float) -> dict[str, Any]:
     }
 
 
-def _objects(caches: Iterable[Cache]) -> str:
+def _objects(caches: Iterable[Informer]) -> str:
     """Return the JSON of `/debug/objects`: for each resource, the versions of its watches and the cached objects."""
     return _json(
         {

@@ -14,19 +14,17 @@ A restore of etcd from a backup is another contradiction. Two signs prove a rest
 or a new object has an older version than the cache. After a restore, all resources are listed again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import structlog
 
 from controller.runtime.actions import AlreadyThere, AnyResource, Create, Missing, Outcome, Patch, Rejected
 from informers.errors import AlreadyExists, ApiError, Conflict, Invalid, NotFound
+from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta, is_older
 from informers.objects import ObjectClient, PatchType, read_meta
-from informers.store import StoreView
 
 log = structlog.get_logger()
 
@@ -43,18 +41,6 @@ RELIST_PAUSE_S: Final = 30.0
 
 State: TypeAlias = tuple[str, str] | None
 """The UID and the resourceVersion of an object, or None if the object does not exist."""
-
-
-class CheckedCache(Protocol):
-    """The part of a `SharedInformer` that the check uses."""
-
-    @property
-    def resource(self) -> AnyResource: ...
-
-    @property
-    def store(self) -> StoreView[Any]: ...
-
-    def relist(self, why: str, *, namespace: str = "", restored: bool = False) -> None: ...
 
 
 class _Doubt(NamedTuple):
@@ -75,12 +61,12 @@ class CacheCheck:
 
     def __init__(self, client: ObjectClient) -> None:
         self._client = client
-        self._informers: dict[AnyResource, CheckedCache] = {}
+        self._informers: dict[AnyResource, SharedInformer[Any]] = {}
         self._doubts: dict[tuple[AnyResource, ObjectKey], _Doubt] = {}
         self._not_before: dict[AnyResource | None, float] = {}
         """The earliest time of the next list of each resource. The key None is for all resources after a restore."""
 
-    def watch(self, informers: Iterable[CheckedCache]) -> None:
+    def watch(self, informers: Iterable[SharedInformer[Any]]) -> None:
         """Compare the caches of these informers with the server from now on."""
         self._informers.update((informer.resource, informer) for informer in informers)
 
@@ -195,7 +181,7 @@ def _contradiction(name: str, cached: State, found: ObjectMeta | None, seen: str
     return f"the server has {name} in version {found.resource_version}, but the cache {has}, although it shows {seen}"
 
 
-def _cached(informer: CheckedCache, key: ObjectKey) -> State:
+def _cached(informer: SharedInformer[Any], key: ObjectKey) -> State:
     obj = informer.store.get(key)
     return None if obj is None else (obj.metadata.uid, obj.metadata.resource_version)
 

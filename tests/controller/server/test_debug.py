@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from controller.runtime.result import AwaitChange, Report, Retry
 from controller.runtime.workers.controller import Controller
-from controller.server.debug import Cache, Page, debug_pages
+from controller.server.debug import Informer, Page, debug_pages
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.controller.runtime.workers import A, B, Script, Tally
@@ -35,7 +35,7 @@ class Recorder(Struct):
     unsent: int = 0
 
 
-def pages(*kinds: Kind, caches: tuple[Cache, ...] = (), unsent: int = 0) -> dict[str, Page]:
+def pages(*kinds: Kind, caches: tuple[Informer, ...] = (), unsent: int = 0) -> dict[str, Page]:
     return debug_pages(kinds, caches, Recorder(unsent), asyncio.get_running_loop().time)
 
 
