@@ -4,8 +4,6 @@ python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against 
 python -m benchmarks profile [burst|cold-start|churn|scale-in ...] [--size N]
 """
 
-from __future__ import annotations
-
 import argparse
 import sys
 from pathlib import Path

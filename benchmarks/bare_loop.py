@@ -10,8 +10,6 @@ server needs CPU for it.
     python -m benchmarks.bare_loop KUBECONFIG NAMESPACE COUNT [PLURAL] [--watch]    prints one JSON object
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """What a benchmark case is, what the case measures, and its results."""
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Callable
 from enum import StrEnum

@@ -1,7 +1,5 @@
 """A control plane of a benchmark, and what its audit log says of the controller's requests."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

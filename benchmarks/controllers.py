@@ -1,7 +1,5 @@
 """Runs the controller that a case measures: vmherd, or a shell command."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -4,8 +4,6 @@ The `number` of an object gives its texts, such as its name and its owner. Statu
 KubeVirt 1.9 writes.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from functools import cache

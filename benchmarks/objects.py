@@ -1,7 +1,5 @@
 """The objects of the benchmarks, from `objects.yaml`: the set and the pool of a burst, and what a loop creates."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from pathlib import Path
 from typing import Any, Final

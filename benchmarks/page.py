@@ -1,7 +1,5 @@
 """Writes the results as a table in Markdown, and into docs/performance.md."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Reads the CPU time and the memory of a process and all its children from the kernel."""
 
-from __future__ import annotations
-
 import os
 from collections.abc import Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Runs cases, notes how much of the machine other programs used, and reads and writes the results as JSON."""
 
-from __future__ import annotations
-
 import os
 import platform
 import subprocess

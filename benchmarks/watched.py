@@ -6,8 +6,6 @@ SIGUSR1 writes the longest stall of the event loop to FILE, and starts again fro
 a second SIGUSR2 writes the profile to FILE. `--at-start` starts the profile at once.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import json

@@ -1,7 +1,5 @@
 """A client of the API server for JSON objects. The caller gives the URL path of each object."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from typing import Any

@@ -1,7 +1,5 @@
 """A case of the conformance suite, its result, and the exceptions that end a case early."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from enum import StrEnum
 from typing import Any, Generic, TypeAlias, TypeVar

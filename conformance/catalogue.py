@@ -1,7 +1,5 @@
 """The list of all cases, and the selection of cases by kind and by pattern."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from fnmatch import fnmatchcase
 from typing import Final

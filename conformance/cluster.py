@@ -1,7 +1,5 @@
 """Finds the facts about a cluster: the served kinds and their controllers. Finds out if a simulator runs the VMIs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Checks of a state, with short descriptions for the report."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

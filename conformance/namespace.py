@@ -1,7 +1,5 @@
 """The namespace of one case, with functions that read objects and wait for states."""
 
-from __future__ import annotations
-
 import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Creates the namespaces of a run, and removes them at its end."""
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

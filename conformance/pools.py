@@ -1,7 +1,5 @@
 """The namespace of a case about pools. Most cases use VMs that do not run, because such cases are faster."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The namespace of a case about replica sets."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Reports of a run: a table for people, JSON for programs, and JUnit for test tools."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final

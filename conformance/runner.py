@@ -1,7 +1,5 @@
 """Runs cases in parallel, each in its own namespace, and removes the namespaces afterwards."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """Builds the templates of VMIs and VMs that the cases use. The VMs need little memory and no network."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

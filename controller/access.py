@@ -1,7 +1,5 @@
 """Asks the API server which permissions this program has."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 

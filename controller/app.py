@@ -9,8 +9,6 @@ open the API clients; select the mode if it is `auto`
             └── run the workers until a signal; then let running reconciliations end, send Events and release the lease
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence

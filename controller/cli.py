@@ -6,8 +6,6 @@ The module of a subcommand is imported when the subcommand is called. So `--help
 of `demo` and `sandbox` are not in the container image.
 """
 
-from __future__ import annotations
-
 import importlib
 import sys
 from collections.abc import Callable, Sequence

@@ -7,8 +7,6 @@ A descriptor contains only data. The rules of a kind are in the kind's own packa
 of a kind is imported only when its rules are needed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from importlib import import_module
 from types import ModuleType

@@ -12,8 +12,6 @@ Writing a line never raises an exception. A value that cannot be encoded is writ
 closed, the line is lost.
 """
 
-from __future__ import annotations
-
 import logging
 import os
 import sys
@@ -56,7 +54,7 @@ def configure(level: str, format: str, *, stream: TextIO | None = None) -> None:
 
 
 def _redirect_standard_logging(
-    level: int, describe: Sequence[Processor], render: Sequence[Processor], lines: _Lines
+    level: int, describe: Sequence[Processor], render: Sequence[Processor], lines: "_Lines"
 ) -> None:
     """Write the records of the `logging` module to `lines`, in the same form as the lines of structlog."""
     handler = _LinesHandler(lines)

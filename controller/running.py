@@ -14,8 +14,6 @@ A scope raises failures as an ExceptionGroup. Each outer scope wraps this group 
 once, outside all scopes, to get the single exceptions.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

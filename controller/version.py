@@ -1,7 +1,5 @@
 """The name and the version of the program. They are shown to users, to API servers (User-Agent) and in metrics."""
 
-from __future__ import annotations
-
 import os
 from importlib import metadata
 

@@ -6,8 +6,6 @@ The names in `__all__` are the public interface. `import informers` does not loa
 kubernetes_asyncio. A name that needs one of these packages is imported at its first use.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Final
 

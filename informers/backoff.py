@@ -8,8 +8,6 @@ One `Backoff` object serves one activity, such as the list and watch of one reso
 reads no clock.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from random import random  # noqa: TID251 - the only source of jitter; tests pass their own function
 

@@ -14,8 +14,6 @@ The text of a StatusError is the server's message. A longer message is cut to 1,
 object in the message is left out. No error contains the body of an answer or a token.
 """
 
-from __future__ import annotations
-
 import re
 
 import msgspec

@@ -18,8 +18,6 @@ An informer keeps the same promises as client-go's SharedInformer:
   is True.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from random import random  # noqa: TID251 - spreads the watches of many clients; tests pass their own function

@@ -3,8 +3,6 @@
 The methods are synchronous, must be cheap and must not raise. All durations are in seconds.
 """
 
-from __future__ import annotations
-
 
 class Instruments:
     """Instruments that do nothing. A subclass overrides the methods whose reports it needs."""

@@ -5,8 +5,6 @@ The types of this module are immutable and have only the fields that the program
 `labels_of` and `annotations_of` never return None.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from copy import copy
 from datetime import datetime

@@ -4,8 +4,6 @@ The API server stores objects with up to 10,000 levels. The decoder fails at abo
 the value. Without this module, one such object would make a whole list undecodable.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

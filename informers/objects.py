@@ -3,8 +3,6 @@
 `ApiClient` implements the interface with requests to a server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from enum import StrEnum
 from typing import Any, Final, Protocol, TypeVar

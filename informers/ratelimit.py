@@ -6,8 +6,6 @@ retry. `MaxOf` combines several limiters and returns the longest of their delays
 A limiter does not sleep and reads no clock. The caller passes the time of a monotonic clock in seconds as `now`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from typing import Protocol, TypeVar
 

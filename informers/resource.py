@@ -1,7 +1,5 @@
 """This module describes a resource of the API with its URL path, its scope and the decoders of its objects."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from functools import cached_property
 from typing import Any, Generic, TypeAlias, TypeVar

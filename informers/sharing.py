@@ -4,8 +4,6 @@ Use `sys.intern` for a text that many objects contain, and the functions of this
 functions return a value that is equal to their argument. No reader changes these values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from sys import intern
 from typing import Any, Final, TypeVar

@@ -15,8 +15,6 @@ The changes of one object are returned in the order of the object's versions. Th
 objects is not promised.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Generic, Protocol, TypeAlias, TypeVar
 
@@ -82,7 +80,7 @@ class StoreView(Protocol[T_co]):
         invalid.
         """
 
-    def follow(self, follower: Follower[Any]) -> None:
+    def follow(self, follower: "Follower[Any]") -> None:
         """Call the follower with each change, in the same step in which readers see the change."""
 
 

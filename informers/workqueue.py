@@ -18,8 +18,6 @@ calls `add_rate_limited`. The rate limiter of the queue computes the delay.
 Delays use the time of the running event loop. For the methods with a parameter `now`, the caller passes `loop.time()`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -160,7 +158,7 @@ class WorkQueue(Generic[K]):
             await self._wait_for_key()
         return self._take()
 
-    def __aiter__(self) -> WorkQueue[K]:
+    def __aiter__(self) -> "WorkQueue[K]":
         return self
 
     async def __anext__(self) -> K:

@@ -3,8 +3,6 @@
 The sandbox uses the client to install CRDs and to check whether the control plane is ready.
 """
 
-from __future__ import annotations
-
 import json
 import ssl
 from pathlib import Path

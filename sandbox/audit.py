@@ -4,8 +4,6 @@ The API server may write the line of a request a moment after it has sent the re
 when the watch ends.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path

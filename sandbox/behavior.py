@@ -15,8 +15,6 @@ takes effect. If the user removes the annotation, an unready or paused VMI or a 
 again. A VMI never changes from Running back to an earlier phase, and a final phase never changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from functools import lru_cache

@@ -11,8 +11,6 @@ The module looks for each program in these places, in this order:
 contains an incomplete program.
 """
 
-from __future__ import annotations
-
 import os
 from collections.abc import Mapping
 from pathlib import Path

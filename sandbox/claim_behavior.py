@@ -17,8 +17,6 @@ The annotation `sim.vmherd.dev/resize` of a PVC has the value `hang` or `fail`. 
 `fail`, the PVC gets the condition ControllerResizeError.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from datetime import datetime
 from fractions import Fraction

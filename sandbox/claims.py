@@ -1,7 +1,5 @@
 """This module defines the fields of PersistentVolumeClaims (PVCs) and PersistentVolumes that the simulator reads."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

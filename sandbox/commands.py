@@ -7,8 +7,6 @@ up            runs a sandbox until Ctrl-C or SIGTERM; with --detach, it returns 
 The exit codes are 0 for success, 1 for a failure, 2 for wrong options, and 130 for a signal during the start.
 """
 
-from __future__ import annotations
-
 import shlex
 import shutil
 import subprocess

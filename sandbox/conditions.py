@@ -3,8 +3,6 @@
 A time that is not known is left out of a condition. KubeVirt stores `null` instead.
 """
 
-from __future__ import annotations
-
 from typing import Any, TypeAlias
 
 from controller.apimachinery.conditions import Condition, find_condition

@@ -4,8 +4,6 @@ The command starts a control plane, the simulator, and the controller in the mod
 conformance` and passes all other arguments to it. At the end, it stops all its processes and removes all its files.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import subprocess

@@ -9,8 +9,6 @@ the kernel kills all components.
 All methods of `ControlPlane` are blocking calls. Only one thread at a time may call them.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import shutil

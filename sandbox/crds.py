@@ -1,7 +1,5 @@
 """This module installs CustomResourceDefinitions and waits until the API server lists their kinds in discovery."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import suppress

@@ -19,8 +19,6 @@ A DataVolume with CDI's annotation `cdi.kubevirt.io/storage.deleteAfterCompletio
 succeeded. The owners of the DataVolume then own its PVC.
 """
 
-from __future__ import annotations
-
 from datetime import datetime
 from math import ceil
 from typing import Final

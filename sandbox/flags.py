@@ -3,8 +3,6 @@
 `directory` is the directory of the control plane. `sandbox.pki` writes the files in its folder `pki`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from pathlib import Path
 

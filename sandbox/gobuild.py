@@ -4,8 +4,6 @@ The Go module in `sandbox/kube` pins the versions of the programs. Go has its ow
 each package only once. If a build is interrupted, all its processes are killed.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import shutil

@@ -9,8 +9,6 @@
 After a sandbox has ended, only its logs are useful. The logs stay until the next sandbox starts.
 """
 
-from __future__ import annotations
-
 import fcntl
 import shutil
 import time

@@ -7,8 +7,6 @@
 - A failed write is repeated until the write succeeds, also while the API server is down.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable, Mapping
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """This module finds and runs kubectl."""
 
-from __future__ import annotations
-
 import shutil
 import subprocess
 import sys

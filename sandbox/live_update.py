@@ -8,8 +8,6 @@ The simulator does not expand instance types: if `instancetype` or `preference` 
 simulator does not change the VMI's resource requests when CPUs or memory are added.
 """
 
-from __future__ import annotations
-
 from typing import Any, Final, TypeAlias
 
 import msgspec

@@ -3,8 +3,6 @@
 Each sandbox gets new certificates and keys. Only the user who owns the files can read the files.
 """
 
-from __future__ import annotations
-
 import datetime
 import os
 from pathlib import Path

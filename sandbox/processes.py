@@ -3,8 +3,6 @@
 The module works only on Linux.
 """
 
-from __future__ import annotations
-
 import os
 import random
 import signal

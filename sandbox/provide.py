@@ -3,8 +3,6 @@
 Each program is made once, and the cache never contains an incomplete program.
 """
 
-from __future__ import annotations
-
 import fcntl
 import os
 import shutil

@@ -4,8 +4,6 @@ The versions in this module equal the versions in `sandbox/kube/go.mod`. The che
 from the same release. Without internet access, a download fails within seconds.
 """
 
-from __future__ import annotations
-
 import hashlib
 import platform
 import shutil

@@ -5,8 +5,6 @@ During the shutdown, signals are ignored. After the shutdown, no process of the 
 lock file are left.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

@@ -12,8 +12,6 @@ simulator apply.
 If the value of an annotation cannot be parsed, the default is used and a warning is returned.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, TypeAlias, TypeVar, get_args

@@ -9,8 +9,6 @@ can be stopped, killed and started again at any time. The simulator continues af
 CRD of a kind is installed later, the simulation of the kind starts then.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal

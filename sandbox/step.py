@@ -7,8 +7,6 @@ waits until the caches contain the write. A behavior stores no data, so a restar
 of the cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, TypeAlias, TypeVar

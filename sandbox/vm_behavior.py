@@ -17,8 +17,6 @@ If a step creates or deletes the VMI and writes a VM status, this status describ
 keeps the VM controller's finalizer until its result is in the VM's status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 from typing import Final

@@ -4,8 +4,6 @@ All functions of this module are pure. A revision contains the VM's spec at the 
 compares this spec with later specs. Some differences take effect only after a restart of the VM.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 

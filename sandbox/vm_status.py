@@ -4,8 +4,6 @@ All functions of this module are pure. The status depends on the VM, on its VMI,
 If nothing has changed since the last write, the new status equals the old status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime, timedelta
 from typing import Final

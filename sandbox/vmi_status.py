@@ -8,8 +8,6 @@ simulator sends each of these writes as a separate patch. If it is `short`, one 
 state that lasts.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final

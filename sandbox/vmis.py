@@ -1,7 +1,5 @@
 """This module defines the fields of a VirtualMachineInstance that the simulator reads, and reads the VMI's state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from enum import StrEnum
@@ -75,7 +73,7 @@ class CpuTopology(Struct, frozen=True, omit_defaults=True):
     threads: int = 0
 
     @classmethod
-    def of(cls, cpu: Cpu | None) -> CpuTopology:
+    def of(cls, cpu: Cpu | None) -> "CpuTopology":
         cpu = cpu or Cpu()
         return cls(cores=cpu.cores or 1, sockets=cpu.sockets or 1, threads=cpu.threads or 1)
 

@@ -1,7 +1,5 @@
 """The fields of a VirtualMachine that the simulator reads, and functions that return patches and manifests of VMs."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache

@@ -1,7 +1,5 @@
 """The command line of the programs that generate files: they write the outdated files, or print them with `--check`."""
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path

@@ -6,8 +6,6 @@ database confirms both. The script needs Go and Python 3.11 or newer, and no pac
 the cache.
 """
 
-from __future__ import annotations
-
 import gzip
 import json
 import os

@@ -1,7 +1,5 @@
 """The benchmark cases by name."""
 
-from __future__ import annotations
-
 from benchmarks.case import Case
 from benchmarks.cases.bursts import POOL_BURST, SET_BURST
 from benchmarks.cases.fleets import FLEET

@@ -1,7 +1,5 @@
 """One replica set or pool goes to N replicas and back to 0. A bare loop sends the same writes for comparison."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

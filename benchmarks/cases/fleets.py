@@ -4,8 +4,6 @@ The first start of the controller writes the statuses and revisions that are mis
 second start is the measured cold start, and its first write replaces the VMI.
 """
 
-from __future__ import annotations
-
 import json
 import signal
 import statistics

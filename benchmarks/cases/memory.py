@@ -1,7 +1,5 @@
 """The memory of one cached object, with its key and its entries in the indexes, and the CPU time to store it."""
 
-from __future__ import annotations
-
 import gc
 import time
 import tracemalloc

@@ -5,8 +5,6 @@ whole reconciliation after one VMI has become ready or not ready. It should hard
 members.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta

@@ -4,8 +4,6 @@ A real control plane has the pools, in one namespace, with their statuses. Each 
 kubectl completes through the program `kubectl_complete-vmherd`, so the time of kubectl itself is a part of the figure.
 """
 
-from __future__ import annotations
-
 import os
 import statistics
 import subprocess

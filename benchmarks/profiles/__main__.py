@@ -3,8 +3,6 @@
 python -m benchmarks profile [burst|cold-start|churn|scale-in ...] [--size N] [--directory DIR]
 """
 
-from __future__ import annotations
-
 import argparse
 import signal
 import tempfile

@@ -1,7 +1,5 @@
 """Draws folded stacks as a flame graph, and finds the functions that need most of the CPU time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator
 from xml.sax.saxutils import escape
@@ -25,7 +23,7 @@ class Node(Struct):
 
     name: str
     samples: int = 0
-    children: dict[str, Node] = field(default_factory=dict)
+    children: dict[str, "Node"] = field(default_factory=dict)
 
 
 def stacks(folded: str) -> Iterator[tuple[list[str], int]]:

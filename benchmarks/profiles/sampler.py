@@ -8,8 +8,6 @@ py-spy was tried in the place of this module. It samples by wall time: a functio
 samples. With `--gil`, it leaves out C functions that release the lock, such as a hash with a third of the CPU time.
 """
 
-from __future__ import annotations
-
 import signal
 from collections import Counter
 from pathlib import Path

@@ -6,8 +6,6 @@ Requests below `/replay/` control the server: `begin?pid=`, `report`, `churn?rat
 `lose-one`, `load`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gc
 import json

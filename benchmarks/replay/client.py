@@ -1,7 +1,5 @@
 """Runs the replay server as a process, and controls it."""
 
-from __future__ import annotations
-
 import sys
 import time
 from collections.abc import Iterator

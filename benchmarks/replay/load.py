@@ -1,7 +1,5 @@
 """Load that the replay server makes itself: changes of VMIs, and VMIs that disappear. Clients start and read it."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Coroutine, Mapping

@@ -3,8 +3,6 @@
 It accepts Events and forgets them. Each other request is refused, so a controller that needs more stops a measurement.
 """
 
-from __future__ import annotations
-
 import asyncio
 import re
 import time

@@ -1,7 +1,5 @@
 """The objects of the replay server, and the writes that change them."""
 
-from __future__ import annotations
-
 import asyncio
 from collections import deque
 from datetime import UTC, datetime

@@ -5,8 +5,6 @@ python -m benchmarks.soak [--minutes 60] [--seed 1] [--output FILE] [--judge FIL
 The exit code is 1 if a figure grows, if the log has an error, or if the end state does not match the specs.
 """
 
-from __future__ import annotations
-
 import argparse
 import json
 import os

@@ -4,8 +4,6 @@ Each deleted set or pool is replaced by another, so their number stays constant.
 the controller has a leak.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable
 from random import Random

@@ -1,7 +1,5 @@
 """The results of a soak: the table, the JSON file, and the page in the documentation."""
 
-from __future__ import annotations
-
 import statistics
 from collections import Counter
 from collections.abc import Mapping, Sequence

@@ -1,7 +1,5 @@
 """Reads the state of the controller's process: its metrics, its tasks and its memory."""
 
-from __future__ import annotations
-
 import re
 import threading
 import time
@@ -38,7 +36,7 @@ class Measure(Struct, frozen=True):
     title: str
     unit: str
     tolerance: Tolerance
-    read: Callable[[Scrape], float]
+    read: Callable[["Scrape"], float]
     counter: bool = False
 
 

@@ -13,8 +13,6 @@ from the third to the last quarter also exceeds half of the tolerance.
 A few outliers or a short disturbance do not change the result.
 """
 
-from __future__ import annotations
-
 import statistics
 from collections.abc import Sequence
 

@@ -1,7 +1,5 @@
 """Cases about the disks that a pool makes, changed disk templates, and VMs that must not be deleted."""
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 

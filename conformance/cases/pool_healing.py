@@ -2,8 +2,6 @@
 PersistentVolumeClaim is missing.
 """
 
-from __future__ import annotations
-
 from conformance.api import is_terminating
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.expectations import require

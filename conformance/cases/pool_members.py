@@ -1,7 +1,5 @@
 """Cases about the membership and the content of a pool's VMs."""
 
-from __future__ import annotations
-
 from conformance.api import controller_of, labels_of, owners_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.expectations import require

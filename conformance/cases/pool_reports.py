@@ -1,7 +1,5 @@
 """Cases about the status, conditions, Events, rejections and columns of pools."""
 
-from __future__ import annotations
-
 from conformance.case import Cases, Kind
 from conformance.cases.shared_reports import forbidden
 from conformance.expectations import require

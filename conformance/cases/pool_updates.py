@@ -1,7 +1,5 @@
 """Cases about a new template of a pool: VMs, VMIs, maxUnavailable and revisions."""
 
-from __future__ import annotations
-
 import asyncio
 
 from conformance.api import is_ready, is_terminating, labels_of, uids_by_name, uids_of

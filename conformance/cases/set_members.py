@@ -1,7 +1,5 @@
 """Cases about the membership and the content of a replica set's VMIs."""
 
-from __future__ import annotations
-
 import asyncio
 import re
 

@@ -1,7 +1,5 @@
 """Cases about the status, conditions, Events, rejections and columns of replica sets."""
 
-from __future__ import annotations
-
 from conformance.api import owners_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.expectations import require

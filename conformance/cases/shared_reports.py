@@ -1,7 +1,5 @@
 """Cases about the status, conditions, Events, rejections and columns, which are the same for replica sets and pools."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

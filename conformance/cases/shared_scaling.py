@@ -1,7 +1,5 @@
 """Cases about the number of members, which are the same for replica sets and pools."""
 
-from __future__ import annotations
-
 from conformance.api import owners_of
 from conformance.case import Cases, Kind
 from conformance.expectations import require

@@ -4,8 +4,6 @@ The transition time of a condition is the time at which vmherd added the conditi
 change while the condition is true. The conditions of other writers are not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from sys import intern

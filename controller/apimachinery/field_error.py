@@ -3,8 +3,6 @@
 Functions return this error instead of raising it, because errors of users are expected.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec import Struct

@@ -12,8 +12,6 @@ resourceVersion. The status of a VM that is shutting down changes often. With th
 reject the patch after each of these changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import TypeAlias
 

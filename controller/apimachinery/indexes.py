@@ -1,7 +1,5 @@
 """A cache index that finds objects by owner, and a type for the names of the existing objects in a namespace."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Any, Final
 

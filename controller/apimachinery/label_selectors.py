@@ -7,8 +7,6 @@ An empty selector matches all labels, as in Kubernetes. A caller that must not a
 `is_empty`.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Hashable, Mapping
 from enum import StrEnum

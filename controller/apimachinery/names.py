@@ -8,8 +8,6 @@ letters of that stream. The same owner always gets the same suffixes in the same
 streams.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterator
 from hashlib import shake_128

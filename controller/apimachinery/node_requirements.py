@@ -3,8 +3,6 @@
 Requirements match node labels in the same way as in Kubernetes' scheduler.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Mapping
 

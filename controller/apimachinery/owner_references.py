@@ -5,8 +5,6 @@ the patch if the child has changed, or if another object has the child's name. A
 so both patches contain all references that the child keeps. The references to other owners are not changed.
 """
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 import msgspec

@@ -5,8 +5,6 @@ For example, `1024Mi` equals `1Gi`, and `1000m` equals `1`.
 Source: `k8s.io/apimachinery/pkg/api/resource`, ParseQuantity.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping
 from datetime import timedelta

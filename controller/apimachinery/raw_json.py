@@ -5,8 +5,6 @@ No function raises an exception because of an unexpected type. A value with an u
 the API server validates the type.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final, TypeAlias, TypeVar
 

@@ -4,8 +4,6 @@ The message of a rejected write may quote the written object, for example its cl
 logs and Events than the object. So logs and Events must not contain such a quote.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from typing import Any, Final

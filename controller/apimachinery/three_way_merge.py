@@ -17,8 +17,6 @@ lists have named elements, and which fields exclude each other. The merge patch 
 changes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -34,10 +32,10 @@ Fields: TypeAlias = dict[str, Json]
 class FieldType(Protocol):
     """The type of a JSON value. The merge uses the type to decide if two values have the same meaning."""
 
-    def field(self, name: str) -> FieldType: ...
+    def field(self, name: str) -> "FieldType": ...
 
     @property
-    def element(self) -> FieldType: ...
+    def element(self) -> "FieldType": ...
 
 
 class Untyped:

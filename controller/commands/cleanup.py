@@ -11,8 +11,6 @@ If a pool that preserves disks is being deleted together with its VMs, only the 
 command changes neither this pool nor its VMs. With `--force`, the command changes them, and disks may be lost.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar

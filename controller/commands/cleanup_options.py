@@ -1,7 +1,5 @@
 """The options of `cleanup`, without those of the connection and the dry run. Completion imports this module."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from controller.commands.shared_options import LEASE, dangerous_switch

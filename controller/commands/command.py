@@ -5,8 +5,6 @@ runs. The commands use the permissions of the user, who may have fewer permissio
 only the necessary requests.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager

@@ -5,8 +5,6 @@ namespaces that it has created. It removes these namespaces at the end, also aft
 admission policy, which applies to its namespace alone; the case removes the policy.
 """
 
-from __future__ import annotations
-
 import asyncio
 import signal
 import sys

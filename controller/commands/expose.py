@@ -5,8 +5,6 @@ The replica set or pool owns the Service. So Kubernetes deletes the Service when
 SERVICE --port 80`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

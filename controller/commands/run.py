@@ -4,8 +4,6 @@ The event loop and the HTTP client are slow to import. They are imported only wh
 `--help` and messages about wrong flags appear at once.
 """
 
-from __future__ import annotations
-
 import importlib
 import os
 from collections.abc import Callable
@@ -45,7 +43,7 @@ def _run_until_done(config: Config) -> int:
         raise click.ClickException("\n".join(error.lines)) from error
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop] | None:
+def _loop_factory() -> Callable[[], "asyncio.AbstractEventLoop"] | None:
     """Return the function that creates the fast event loop of uvloop, or None if uvloop is not installed."""
     try:
         uvloop = importlib.import_module("uvloop")

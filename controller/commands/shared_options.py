@@ -3,8 +3,6 @@
 The module imports nothing slow, because completion imports it.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from typing import Any, Final

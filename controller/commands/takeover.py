@@ -8,8 +8,6 @@ If a HyperConverged object manages KubeVirt, its operator would undo the patch. 
 annotation of the HyperConverged object, and the operator patches the KubeVirt object.
 """
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime

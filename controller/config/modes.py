@@ -9,8 +9,6 @@ alongside    KubeVirt runs unchanged. vmherd reconciles kinds with the same name
 auto         vmherd selects alongside if KubeVirt is installed, and standalone otherwise. It never selects takeover.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 

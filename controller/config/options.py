@@ -6,8 +6,6 @@ both the flag and the variable are given, click uses the value of the flag. clic
 a command prints the options under headings.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 import sys
@@ -74,7 +72,7 @@ class Switch(Option):
         )
         self.secondary_opts = [f"--no-{self.flag.removeprefix('--')}"]
 
-    def add_to_parser(self, parser: _OptionParser, ctx: click.Context) -> None:
+    def add_to_parser(self, parser: "_OptionParser", ctx: click.Context) -> None:
         super().add_to_parser(parser, ctx)
         parser.add_option(obj=self, opts=self.secondary_opts, dest=self.name, action="store_const", const="off")
 

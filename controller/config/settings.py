@@ -5,8 +5,6 @@ list `GROUPS`. If a setting is invalid, the program does not start. It prints on
 and the expected value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 

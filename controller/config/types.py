@@ -5,8 +5,6 @@ error completes the sentence "expected ...". No function in this module reads a 
 clock.
 """
 
-from __future__ import annotations
-
 import ipaddress
 import re
 from collections.abc import Callable

@@ -16,8 +16,6 @@ The code in this module does not wait, does not send requests and does not read 
 time at which the Event occurred.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias

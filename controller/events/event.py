@@ -4,8 +4,6 @@ The Events are in the API group `core/v1`, as in the older recorder of client-go
 `kubectl describe` shows the count and the age. Timestamps are in whole seconds, as in other objects of Kubernetes.
 """
 
-from __future__ import annotations
-
 import msgspec
 from msgspec import Struct
 

@@ -10,8 +10,6 @@ All other values stay unchanged, byte for byte, including unknown fields. A spec
 unchanged. A value with an unexpected type also stays unchanged, because the API server validates the type.
 """
 
-from __future__ import annotations
-
 from msgspec import Raw
 
 from controller.apimachinery.raw_json import NULL, Fields, change_at, change_each

@@ -8,8 +8,6 @@ the group are removed. KubeVirt sets a firmware UUID in each VM. The VM keeps th
 firmware any more. If the new template spells a value in another way, the VM is not changed (`normal_form`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

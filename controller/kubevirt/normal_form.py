@@ -19,8 +19,6 @@ For a field that is not in the table, only null is the same as absent. The field
 A normal form is only for comparisons. It is not a valid object and is never sent to the API server.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from importlib.resources import files
 from ipaddress import ip_address
@@ -58,13 +56,13 @@ class GoType(Struct, frozen=True):
     """
 
     kind: str = ""
-    fields: Mapping[str, GoType] = {}
+    fields: Mapping[str, "GoType"] = {}
 
-    def field(self, name: str) -> GoType:
+    def field(self, name: str) -> "GoType":
         return self.fields.get(name) or self.fields.get("{}") or UNKNOWN
 
     @property
-    def element(self) -> GoType:
+    def element(self) -> "GoType":
         return self.fields.get("[]") or UNKNOWN
 
 

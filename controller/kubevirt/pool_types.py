@@ -3,8 +3,6 @@
 The controller stores a pool's spec in a ControllerRevision, with only the fields of `PoolSpec`.
 """
 
-from __future__ import annotations
-
 from typing import Final, TypeAlias
 
 from msgspec import Struct

@@ -1,7 +1,5 @@
 """Why a VM or VMI is not ready, as KubeVirt's conditions say it (R11, P17)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,7 +1,5 @@
 """The type VirtualMachineInstanceReplicaSet, with the fields that the controller reads."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec import Struct

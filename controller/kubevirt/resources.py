@@ -4,8 +4,6 @@ The API groups of these resources are constants. The API groups of pools and rep
 `controller.kinds`.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec import Struct

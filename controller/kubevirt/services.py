@@ -4,8 +4,6 @@ KubeVirt copies the labels of a VMI to its Pod. So a Service can select Pods by 
 labels are the labels in the selector of the set or pool, because a new template does not change these labels.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 

@@ -4,8 +4,6 @@ A cache may contain tens of thousands of VMs. So the types have no other fields.
 track their instances (`gc=False`, see `vmi_types`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from sys import intern
 from typing import Final

@@ -5,8 +5,6 @@ these values (`gc=False`). With 50,000 VMIs the pauses of the garbage collector 
 stay raw bytes, so the VM gets exactly the user's template, including unknown fields.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from sys import intern

@@ -1,7 +1,5 @@
 """Functions that read the state of one VirtualMachineInstance (R3, R6)."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Final
 

@@ -1,7 +1,5 @@
 """Functions that read the state of one VirtualMachine. The module `vmis` reads the VMI of a VM."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from enum import Enum, auto

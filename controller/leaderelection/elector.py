@@ -22,8 +22,6 @@ start between the deletion and this renewal. Such a process finds no lease, and 
 notices the new leader at its next renewal and stops.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import uuid

@@ -14,8 +14,6 @@ Every change of a lease contains the resourceVersion that the process has read b
 decide to take the lease, the write of only one process succeeds.
 """
 
-from __future__ import annotations
-
 import math
 from collections.abc import Callable
 from datetime import UTC, datetime

@@ -12,8 +12,6 @@ A lease has a live holder if the lease changes while this process looks. The tim
 the clocks of machines differ.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 import structlog

@@ -5,8 +5,6 @@ reconciliation learns the result. A write that was not sent does not count. A de
 did not exist any more.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from typing import Final

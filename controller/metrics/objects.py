@@ -9,8 +9,6 @@ All functions read immutable values and return text, so any thread may call the 
 page has about two hundred thousand lines. So to save time, the labels of each object are formatted only once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from operator import attrgetter

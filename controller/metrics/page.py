@@ -7,8 +7,6 @@ A `Page` is created on the event loop, so that no other code changes the program
 thread renders the page, so that the formatting of thousands of lines does not block the event loop.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any

@@ -10,8 +10,6 @@ and waits for the change to ready. The timer then forgets the member. So each me
 A member that becomes ready while the watch is interrupted counts only if the cache contained it before.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from typing import Generic, TypeVar

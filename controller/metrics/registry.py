@@ -8,8 +8,6 @@ only once. Series with known labels start at zero. So a graph shows zero errors 
 Call all methods of `Metrics` on the event loop. Only a `Page` may be used on another thread.
 """
 
-from __future__ import annotations
-
 import platform
 import time
 from collections.abc import Callable, Iterable

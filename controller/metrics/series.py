@@ -6,8 +6,6 @@ dashboards and alerts for Go controllers also work here. The metrics of a work q
 label `name`.
 """
 
-from __future__ import annotations
-
 from copy import copy
 from functools import partial
 from typing import Self

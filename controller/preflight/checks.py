@@ -13,8 +13,6 @@ The problems from the checks 2 to 6 are reported together, each with a remedy. I
 program waits for a limited time and then exits with an error. `kubectl get pods` then shows the failed Pod.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager

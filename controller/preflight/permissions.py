@@ -4,8 +4,6 @@
 server for each permission in the list. The roles in the chart and in the manifests contain exactly these permissions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.access import Permission

@@ -5,8 +5,6 @@ serves. If the API server serves no supported version, the controller uses the n
 version.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Any, Final, TypeAlias
 

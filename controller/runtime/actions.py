@@ -8,8 +8,6 @@ Every write can be sent twice without harm. A create contains a fixed name. A de
 patch contains the expected state of the object. So a write whose answer was lost can be repeated.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable
 from enum import StrEnum

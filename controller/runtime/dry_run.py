@@ -12,8 +12,6 @@ An object is reconciled again when another writer changes the object, or after t
 delay is at least `LOOK_AGAIN_S` seconds.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Container
 from datetime import datetime

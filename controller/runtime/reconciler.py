@@ -11,8 +11,6 @@ A reconciliation has these steps:
 6. Return a report. The report says when the key is reconciled again.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Container, Iterable, Iterator, Sized
 from datetime import datetime

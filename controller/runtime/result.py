@@ -2,8 +2,6 @@
 outcomes.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Protocol, TypeAlias

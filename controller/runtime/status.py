@@ -4,8 +4,6 @@
 status.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container
 from typing import Any, TypeVar
 

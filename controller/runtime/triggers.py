@@ -12,8 +12,6 @@ There are three cases:
   belong to this case.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from typing import Final, TypeAlias, TypeVar
 

@@ -8,8 +8,6 @@ API server. Metrics are most useful during an outage. So while the API server do
 for five minutes. The keys of the caches are hashes of tokens. Tokens are never stored, logged or shown.
 """
 
-from __future__ import annotations
-
 import asyncio
 import hashlib
 from collections.abc import Callable, Mapping

@@ -9,8 +9,6 @@ certificate. With a self-signed certificate, the connection is encrypted, but th
 So the scraper must be configured not to verify the certificate.
 """
 
-from __future__ import annotations
-
 import ctypes
 import ipaddress
 import os

@@ -4,8 +4,6 @@ Every client that reaches the port can open connections. Without these limits, s
 descriptors or all memory of the process. Then the process could not reach the API server any more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping

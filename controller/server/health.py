@@ -8,8 +8,6 @@ alive in these cases:
 - A worker reconciles the same key for a very long time.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from typing import Any
 

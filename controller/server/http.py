@@ -10,8 +10,6 @@ the process does anything else. So if a port is in use, the process stops at onc
 authorization. For metrics, the user can require HTTPS and authorization.
 """
 
-from __future__ import annotations
-
 import asyncio
 import errno
 import gzip

@@ -4,8 +4,6 @@ A timer fires every half second. The lag is the time by which the timer fires to
 at least half a second. It detects a shorter block only if the timer should fire during the block.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Protocol

@@ -4,8 +4,6 @@ Every user may ask whether a kind is served. Only users with a permission may re
 this permission is missing, `find_kubevirt` returns `Hidden`. All other failures raise ApiError or msgspec.DecodeError.
 """
 
-from __future__ import annotations
-
 from collections.abc import AsyncIterator
 from datetime import datetime
 from typing import TypeAlias

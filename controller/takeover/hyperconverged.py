@@ -10,8 +10,6 @@ later step must append to the list.
 The functions in this module send no requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from typing import Any, Final, TypeAlias
 

@@ -11,8 +11,6 @@ appends the two flags to the arguments of the Deployment. vmherd does not use th
 The functions in this module send no requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import zip_longest
 from typing import Final, TypeAlias

@@ -6,8 +6,6 @@ reads. The first piece after a silence is never delayed, and the second one is n
 in the list at the start of a watch, because a controller waits for the whole list.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncGenerator, Callable
 

@@ -18,8 +18,6 @@ The client repeats a request only in these three cases:
   repeats the request once.
 """
 
-from __future__ import annotations
-
 import asyncio
 import ssl
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping

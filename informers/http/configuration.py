@@ -5,8 +5,6 @@ else of that package. Only this module, `informers.http.exec_plugin` and `inform
 kubernetes_asyncio. Each function raises ConfigurationError if it fails. The message of the error is one line.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import ssl

@@ -4,8 +4,6 @@
 plugin that hangs.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from asyncio.subprocess import PIPE

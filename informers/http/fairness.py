@@ -9,8 +9,6 @@ the slots, and one group at most nine tenths. Because of these limits, a key wit
 Tasks without a flow can use all slots.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, deque
 from contextvars import ContextVar

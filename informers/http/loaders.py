@@ -6,8 +6,6 @@ import the generated client. So this module does not run them. If a later versio
 imported in this way, this module imports the whole package.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator
 from importlib import import_module

@@ -16,8 +16,6 @@ until its idle timeout. A silent connection is probed after `KEEPALIVE_IDLE_S` s
 unacknowledged for `USER_TIMEOUT_S` seconds, the connection ends.
 """
 
-from __future__ import annotations
-
 import socket
 from typing import Any
 

@@ -1,7 +1,5 @@
 """This module converts exceptions of aiohttp and the operating system to TransportError."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 

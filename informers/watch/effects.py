@@ -1,7 +1,5 @@
 """The effects of the reflector's state machine on the cache. `informers.watch.watch_state` returns them."""
 
-from __future__ import annotations
-
 from typing import Generic, TypeAlias, TypeVar
 
 from msgspec import Struct

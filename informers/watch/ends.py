@@ -1,7 +1,5 @@
 """The reasons for the end of a watch, as labels for metrics. `Instruments.watch_ended` lists them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from informers.errors import Gone

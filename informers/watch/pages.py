@@ -1,7 +1,5 @@
 """Decodes the pages of a list."""
 
-from __future__ import annotations
-
 from typing import TypeVar
 
 from informers.meta import KubeObject

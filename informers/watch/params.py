@@ -1,7 +1,5 @@
 """The parameters of the request for a watch."""
 
-from __future__ import annotations
-
 from informers.watch.watch_state import Streaming, Watching
 
 MIN_WATCH_S, MAX_WATCH_S = 300, 600

@@ -5,8 +5,6 @@ A watch is a stream of JSON objects, one on each line. The network cuts the stre
 into the type of the resource. JSON fields that the type does not have are skipped.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Generic, TypeAlias, TypeVar
 

@@ -10,8 +10,6 @@ new list with the old list in slices and lets other tasks run between two slices
 before the comparison begins.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Generic, TypeVar, assert_never

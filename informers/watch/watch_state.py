@@ -29,8 +29,6 @@ Promises of the machine:
   of the objects. If the objects are deleted, the server sends the deletion events before it stops serving the resource.
 """
 
-from __future__ import annotations
-
 from typing import Any, Generic, TypeAlias, TypeVar
 
 from msgspec import Struct

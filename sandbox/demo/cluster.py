@@ -4,8 +4,6 @@ All processes are child processes of this process, and all files are in a tempor
 `running_cluster` ends, the processes are stopped and the files are removed.
 """
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager

@@ -10,8 +10,6 @@ The exit code is 0 only if every step finished within its time limit.
 At the end, the demo stops all its processes and removes all its files.
 """
 
-from __future__ import annotations
-
 import signal
 import sys
 from typing import NoReturn

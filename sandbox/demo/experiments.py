@@ -4,8 +4,6 @@ An experiment first looks at the objects as they are. If its change is already m
 can be pressed at any time, in any order, and twice. All functions of this module are pure.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path

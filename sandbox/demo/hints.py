@@ -2,8 +2,6 @@
 user can paste into another terminal. All functions of this module are pure.
 """
 
-from __future__ import annotations
-
 import shlex
 import textwrap
 from collections.abc import Iterable, Sequence

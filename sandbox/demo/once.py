@@ -4,8 +4,6 @@ The command `vmherd demo --once` fails if a step does not finish within its time
 unavailable. All commands are printed, so that the user can copy them into a terminal.
 """
 
-from __future__ import annotations
-
 import shlex
 import subprocess
 from collections.abc import Callable, Mapping, Sequence

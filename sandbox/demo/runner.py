@@ -1,7 +1,5 @@
 """This module runs experiments, one after the other, in a thread of its own. So the tables stay live meanwhile."""
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess

@@ -3,8 +3,6 @@
 All functions of this module are pure.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 

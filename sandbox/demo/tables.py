@@ -1,7 +1,5 @@
 """This module draws the demo's tables from JSON objects of the API server. All functions of this module are pure."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, TypeAlias

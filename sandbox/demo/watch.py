@@ -1,7 +1,5 @@
 """This module shows the tables and reads single keys from the terminal, until the user quits."""
 
-from __future__ import annotations
-
 import os
 import re
 import select
@@ -54,7 +52,7 @@ def watch(cluster: DemoCluster) -> None:
     print("\nstopping everything", flush=True)
 
 
-def _screen(cluster: DemoCluster, console: Console, keys: Keyboard, runner: Runner, *, first: str) -> str:
+def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Runner, *, first: str) -> str:
     """Show the tables, and run the experiments of the pressed keys. Return the first key that is no experiment.
 
     The key `first` was pressed before, or is empty.
@@ -76,7 +74,7 @@ def _screen(cluster: DemoCluster, console: Console, keys: Keyboard, runner: Runn
     return QUIT
 
 
-def _next_key(keys: Keyboard) -> str:
+def _next_key(keys: "Keyboard") -> str:
     """Wait for the key that ends a page."""
     print("\nPress any key to go back.", flush=True)
     while keys.is_open:

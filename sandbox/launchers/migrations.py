@@ -6,8 +6,6 @@ its node (`status.evacuationNodeName`). The migration creates a second Pod on an
 a hot-plug of CPUs or memory.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Any, Final

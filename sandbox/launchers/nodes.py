@@ -4,8 +4,6 @@ A node is lost if its Node object was deleted, or if the condition Ready of the 
 lost node fail with the reason NodeUnresponsive.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final

@@ -1,7 +1,5 @@
 """This module defines the fields of Pods, Nodes and migrations that the simulation of virt-launcher reads."""
 
-from __future__ import annotations
-
 from datetime import datetime
 from typing import Any, Final
 

@@ -6,8 +6,6 @@ ends. If a user deletes or evicts the Pod of a VMI, the VMI ends.
 In a real cluster, the direction is the opposite: the VMI gets its node, address and readiness from the Pod.
 """
 
-from __future__ import annotations
-
 import zlib
 from datetime import datetime
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """This module runs the simulation of virt-launcher Pods, of their nodes, and of migrations."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterator
 from contextlib import suppress

@@ -4,8 +4,6 @@ The account has the name of virt-controller's account. KubeVirt's webhooks treat
 differently. Users of a sandbox have the administrator's certificate. So the simulator needs another account.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """This module answers admission reviews, also those of evictions, as KubeVirt's webhooks do. All functions are pure."""
 
-from __future__ import annotations
-
 import base64
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final

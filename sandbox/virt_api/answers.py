@@ -1,7 +1,5 @@
 """This module builds the error answers of virt-api. The messages are those of Kubernetes' error package."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from msgspec import Struct

@@ -5,8 +5,6 @@ KubeVirt 1.9 sets these defaults on amd64 if it is not configured. The recording
 Hyper-V dependencies and the architecture of a DataSource are not simulated.
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Callable
 from fractions import Fraction

@@ -4,8 +4,6 @@ All functions of this module are pure. The result is the list of patches to send
 status adds requests to `status.stateChangeRequests`. virt-controller, or the simulator, acts on these requests.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 

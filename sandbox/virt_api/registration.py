@@ -1,7 +1,5 @@
 """This module builds the objects that register virt-api with kube-apiserver. All functions are pure."""
 
-from __future__ import annotations
-
 import base64
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ certificate. The server accepts subresource requests only with this certificate.
 VM and its VMI, and patches the VM.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import ssl

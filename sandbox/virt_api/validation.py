@@ -9,8 +9,6 @@ The messages and fields are those of KubeVirt 1.9. These checks are simulated:
 - changes of the spec of a DataVolume, which CDI rejects
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

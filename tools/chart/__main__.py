@@ -1,7 +1,5 @@
 """`python -m tools.chart` writes the generated files. With `--check` it only prints the outdated files."""
 
-from __future__ import annotations
-
 import sys
 
 from tools import generated

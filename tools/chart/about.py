@@ -4,8 +4,6 @@ The version and the address of the project come from `pyproject.toml`. The icon 
 URL, which needs no web server.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import re

@@ -15,8 +15,6 @@ This module writes none of these files; `python -m tools.chart` writes them. The
 other generated files. So Helm renders a temporary copy of the chart, in which the generated files are up to date.
 """
 
-from __future__ import annotations
-
 import json
 import shutil
 import subprocess

@@ -4,8 +4,6 @@ A Helm on the PATH is not used, because it can be any version. `python -m tools.
 prints their paths. The first build takes some minutes on two cores.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -1,7 +1,5 @@
 """Generates named Helm templates with the API groups, the names and the English nouns of the kinds."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable
 from typing import Any

@@ -4,8 +4,6 @@ The API server denies a wrong annotation on a set or pool, and warns about one o
 request changes are checked. Every value of an annotation that the controller writes is right.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -4,8 +4,6 @@ The controller's rules come from `controller.preflight.permissions`. The control
 of permissions. The rules for users of replica sets and pools are defined here.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, structs

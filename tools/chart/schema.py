@@ -3,8 +3,6 @@
 A name that is not in `values.yaml` is rejected. So a typo stops an installation.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias

@@ -4,8 +4,6 @@ A mapping with a comment is a single value. A mapping without a comment is a sec
 comment. So every value is described, and `values.yaml` is the only source of the descriptions.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import TypeAlias

@@ -5,8 +5,6 @@ addresses that differ from run to run are replaced. With `--check`, the command 
 pictures.
 """
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
 

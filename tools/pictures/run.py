@@ -1,7 +1,5 @@
 """Runs the demo until an update has stopped at a bad image, takes what the terminal shows, and draws it as SVG."""
 
-from __future__ import annotations
-
 import io
 import re
 import subprocess

@@ -3,8 +3,6 @@
 Nothing else changes, so two runs make the same pictures. All functions of this module are pure.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,7 +1,5 @@
 """`python -m tools.reference` writes the pages. With `--check` it writes nothing and prints the outdated pages."""
 
-from __future__ import annotations
-
 import sys
 
 from tools import generated

@@ -1,7 +1,5 @@
 """The page of all fields of both kinds, from the descriptions in the CRDs."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path

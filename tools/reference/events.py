@@ -1,7 +1,5 @@
 """The page of all Events. Each reason in the code needs a text, and no other reason has a text."""
 
-from __future__ import annotations
-
 import ast
 import re
 from collections.abc import Iterator, Mapping

@@ -1,7 +1,5 @@
 """The page of all flags, from the commands of the program."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import click

@@ -1,7 +1,5 @@
 """Writes parts of Markdown pages."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 
 

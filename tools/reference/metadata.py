@@ -1,7 +1,5 @@
 """The page of all labels and annotations. Each name in the code is in the catalogue or has a text."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple

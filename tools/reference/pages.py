@@ -6,8 +6,6 @@ docs/reference/events.md       from the reasons in controller/ and tools/referen
 docs/reference/flags.md        from the commands of the program
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 
 from tools.generated import ROOT

@@ -3,8 +3,6 @@
 It pushes nothing, and makes a tag only with --tag.
 """
 
-from __future__ import annotations
-
 import argparse
 import shutil
 import sys

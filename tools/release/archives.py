@@ -1,7 +1,5 @@
 """Archives with the same bytes for the same content: no times, users or modes of the machine that made them."""
 
-from __future__ import annotations
-
 import gzip
 import io
 import tarfile

@@ -1,7 +1,5 @@
 """Reads CHANGELOG.md, which has the format of Keep a Changelog."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 

@@ -4,8 +4,6 @@ setuptools stores times and modes of files, so the archives are written again. h
 that no more, but the build of the image needs six pinned packages in the place of one.
 """
 
-from __future__ import annotations
-
 import shutil
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Facts of the project and of the commit, the conditions for a release, and the call of its tools."""
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

@@ -4,8 +4,6 @@ cyclonedx-bom reads the lock files. syft and buildx list what is in a built imag
 the image, and needs no container runtime.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import uuid

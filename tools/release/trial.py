@@ -1,7 +1,5 @@
 """Tries the files of a release: a new virtual environment runs the demo, and each Python runs the zipapp."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import sys

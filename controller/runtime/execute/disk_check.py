@@ -11,8 +11,6 @@ only the metadata. If a namespace has many more disks than the creates need, or 
 one by one.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import defaultdict
 from collections.abc import Iterable, Mapping

@@ -15,8 +15,6 @@ the process loses the lease, or at the end of the shutdown time. The next leader
 and so finds the objects that were already created.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
 from itertools import islice

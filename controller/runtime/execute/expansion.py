@@ -1,7 +1,5 @@
 """Makes the patch that expands a claim (P21)."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from fractions import Fraction
 from math import ceil

@@ -8,8 +8,6 @@ The comparison is one list of metadata for each resource and namespace in the li
 election, and the predecessor has sent nothing since then. So the list shows all its deletes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 

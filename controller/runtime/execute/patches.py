@@ -2,8 +2,6 @@
 reads the object.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import TypeAlias
 

@@ -1,7 +1,5 @@
 """Performs the actions that read an object from the server before they patch it."""
 
-from __future__ import annotations
-
 from typing import Final, TypeAlias
 
 from controller.runtime.actions import (

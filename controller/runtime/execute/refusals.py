@@ -4,8 +4,6 @@ A refused member waits, and the wait doubles with each refusal in a row. In the 
 members. Only the memory of this process has the waits. After a restart, each change is tried again at once.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Final

@@ -1,7 +1,5 @@
 """An interface for single API requests, and the timeout for such a request."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, Protocol
 

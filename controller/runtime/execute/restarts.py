@@ -5,8 +5,6 @@ server is registered, and 503 if the registered server cannot be reached. After 
 sent for `REMEMBERED_S` seconds. So reconciliations of many owners do not load the API server.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final
 

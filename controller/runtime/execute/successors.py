@@ -5,8 +5,6 @@ real one, but nothing is stored. The name of the successor is still in use, so t
 server compares the names after admission.
 """
 
-from __future__ import annotations
-
 import re
 from typing import Final
 

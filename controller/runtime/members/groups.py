@@ -5,8 +5,6 @@ members of a group have equal traits. A set of 10,000 ready VMIs has one group. 
 traits asks one member of each group, and its cost does not grow with the number of members.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from itertools import chain
 from threading import Lock
@@ -77,18 +75,18 @@ class Members(Struct, Generic[T], frozen=True):
     def __contains__(self, member: object) -> bool:
         return any(each is member for each in self)
 
-    def __add__(self, other: Members[T]) -> Members[T]:
+    def __add__(self, other: "Members[T]") -> "Members[T]":
         return Members(self.groups + other.groups) if other.groups else self
 
     def examples(self) -> list[T]:
         """Return one member of each group."""
         return [group[0] for group in self.groups]
 
-    def where(self, holds: Callable[[T], bool]) -> Members[T]:
+    def where(self, holds: Callable[[T], bool]) -> "Members[T]":
         """Return the members for which `holds` is true. The function `holds` must depend only on the traits."""
         return Members(tuple([group for group in self.groups if holds(group[0])]))
 
-    def without(self, uids: Collection[str]) -> Members[T]:
+    def without(self, uids: Collection[str]) -> "Members[T]":
         """Return the members without the members that have one of these UIDs."""
         if not uids:
             return self

@@ -7,8 +7,6 @@ The store says which members have changed. The roster reads them from the store 
 snapshot always shows the contents of the store at one moment.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Final, Generic, Protocol, TypeVar
 from weakref import ref

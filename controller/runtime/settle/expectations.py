@@ -18,8 +18,6 @@ never be reconciled again. If the cache does not show a deletion after 20 second
 the server (see `cache_check`).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeAlias
 

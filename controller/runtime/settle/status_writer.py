@@ -5,8 +5,6 @@ write the same status twice. The event of the previous status write also starts 
 status.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Final, NamedTuple
 

@@ -9,8 +9,6 @@ Each reconciliation writes one log line. Its level is warning after a failure, i
 otherwise. A conflict with another writer is not a failure.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Protocol, assert_never
 

@@ -5,8 +5,6 @@ plans again and again. If a namespace has used too much time, its reconciliation
 namespaces continue.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Final
 

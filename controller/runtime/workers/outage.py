@@ -17,8 +17,6 @@ failed key, and the key is retried with its usual backoff. So the failures of on
 other objects.
 """
 
-from __future__ import annotations
-
 import asyncio
 
 from informers.meta import ObjectKey

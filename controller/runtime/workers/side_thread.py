@@ -11,8 +11,6 @@ Python runs one thread at a time, and changes the thread every few milliseconds.
 delays. There is only one such thread for each kind, because each further thread would delay the event loop more.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Callable
