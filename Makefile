@@ -107,7 +107,7 @@ lock:  ## pin the dependencies after a change of pyproject.toml
 	@$(LOCK)-plugin.txt pyproject.toml --extra cli
 	@$(LOCK)-dev.txt pyproject.toml --extra uvloop --extra secure --extra sandbox --group dev --group build
 	@$(LOCK)-release.txt --group release --group build
-	@for group in build audit checkov; do $(LOCK)-$$group.txt --group $$group || exit; done
+	@for group in build audit checkov docs workflows; do $(LOCK)-$$group.txt --group $$group || exit; done
 
 AUDIT := build/audit
 AUDIT_PYTHON ?= python3.11

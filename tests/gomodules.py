@@ -1,28 +1,50 @@
-"""Builds the programs of the project's own Go modules. A program is built once for each state of its module."""
+"""Builds Go programs for tests: those of the project's own Go modules, and those that `tools/checks` pins.
+
+A program is built once for each state of its module. `python -m tests.gomodules` builds the programs of `tools/checks`:
+linters, and a registry of images.
+"""
 
 import hashlib
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
 from sandbox.gobuild import BuildError, find_go
 from sandbox.provide import provide
+from tests.cluster import skip_or_fail
 
-BUILT_WITHIN_S = 600
+BUILT_WITHIN_S = 900
+CHECKS = Path(__file__).resolve().parent.parent / "tools" / "checks"
+PACKAGES = {
+    "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
+    "operator-verify": "github.com/operator-framework/api/cmd/operator-verify",
+    "registry": "github.com/google/go-containerregistry/cmd/registry",
+}
 
 
-def find_or_build(module: Path) -> Path:
-    """Return the path of the module's program in the cache. Raises BuildError."""
-    sources = hashlib.sha256(b"".join((module / name).read_bytes() for name in ("go.mod", "go.sum", "main.go")))
-    name = f"{module.name}-{sources.hexdigest()[:12]}"
-    return provide(cache_directory() / "tools" / name, lambda target: _build(module, target))
+def find_or_build(module: Path, package: str = ".") -> Path:
+    """Return the path of the module's program, or of one of its packages, in the cache. Raises BuildError."""
+    names = ("go.mod", "go.sum", "main.go") if package == "." else ("go.mod", "go.sum")
+    sources = hashlib.sha256(b"".join((module / name).read_bytes() for name in names))
+    name = f"{module.name if package == '.' else package.rpartition('/')[2]}-{sources.hexdigest()[:12]}"
+    return provide(cache_directory() / "tools" / name, lambda target: _build(module, package, target))
 
 
-def _build(module: Path, target: Path) -> None:
+def check_or_skip(name: str) -> Path:
+    """Return the path of a program of `tools/checks`. If it cannot be built, skip the test. In CI, fail the test."""
+    try:
+        return find_or_build(CHECKS, PACKAGES[name])
+    except BuildError as error:
+        skip_or_fail(str(error))
+
+
+def _build(module: Path, package: str, target: Path) -> None:
     environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
+    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w"]
     done = subprocess.run(
-        [find_go(), "build", "-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w", "-o", str(target), "."],
+        [find_go(), "build", *flags, "-o", str(target), package],
         cwd=module,
         env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
         capture_output=True,
@@ -31,4 +53,12 @@ def _build(module: Path, target: Path) -> None:
         check=False,
     )
     if done.returncode:
-        raise BuildError(f"{module} cannot be built: {done.stderr.strip()[-2000:]}")
+        raise BuildError(f"{package} of {module} cannot be built: {done.stderr.strip()[-2000:]}")
+
+
+if __name__ == "__main__":
+    try:
+        for each in PACKAGES.values():
+            print(find_or_build(CHECKS, each))
+    except BuildError as failed:
+        sys.exit(str(failed))

@@ -20,7 +20,8 @@ from pathlib import Path
 from typing import Any
 
 CI = Path(__file__).resolve().parent.parent / ".ci"
-PINNED = tuple(f"requirements-{name}.txt" for name in ("run", "build", "plugin", "dev", "audit", "release"))
+NAMES = ("run", "build", "plugin", "dev", "audit", "release", "docs", "workflows")
+PINNED = tuple(f"requirements-{name}.txt" for name in NAMES)
 CANARY = "aiohttp==3.8.0\n"
 CLEAN, VULNERABLE, UNKNOWN = 0, 1, 2
 TIMEOUT_S = 300

@@ -1,5 +1,6 @@
 """A release begins only if its conditions are met. Each refusal is one line that names the condition."""
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -26,6 +27,7 @@ def root(tmp_path: Path, version: str) -> Path:
     """A repository that can be released."""
     (tmp_path / "pyproject.toml").write_text(PYPROJECT)
     (tmp_path / "CHANGELOG.md").write_text(CHANGELOG.format(version=version))
+    (tmp_path / "SECURITY.md").write_text("Report to security@example.com.\n")
     git(tmp_path, "init", "--initial-branch", "main")
     git(tmp_path, "config", "user.name", "A test")
     git(tmp_path, "config", "user.email", "test@example.com")
@@ -52,6 +54,14 @@ def test_a_version_that_is_not_three_numbers_is_refused(root: Path, wrong: str) 
 def test_a_version_that_is_not_in_pyproject_is_refused(root: Path, version: str) -> None:
     with pytest.raises(Refused, match=rf"^pyproject\.toml has the version {version}, not 9\.9\.9"):
         check(root, "9.9.9")
+
+
+def test_a_release_without_a_contact_for_vulnerabilities_is_refused(root: Path, version: str) -> None:
+    (root / "SECURITY.md").write_text((ROOT / "SECURITY.md").read_text())
+    commit(root)
+    assert check(root, version, rehearsal=True)
+    with pytest.raises(Refused, match=r"^SECURITY\.md has no contact for reports: replace the word SECURITY_CONTACT$"):
+        check(root, version)
 
 
 @pytest.mark.parametrize("name", ["new.txt", "CHANGELOG.md"])
@@ -96,6 +106,15 @@ def test_a_refusal_is_one_line_and_nothing_is_written(
     assert (said.out, said.err.count("\n")) == ("", 1)
     assert said.err.startswith("release: the working tree has changes")
     assert not (root / "dist").exists()
+
+
+def test_the_addresses_for_security_are_below_the_address_of_the_project() -> None:
+    links = re.findall(r"https://\S+", (ROOT / "SECURITY-INSIGHTS.yml").read_text())
+    home = read_project(ROOT).home
+    assert len(links) > 5
+    assert [link for link in links if not (link == home or link.startswith(f"{home}/blob/main/"))] == []
+    files = [ROOT / link.removeprefix(f"{home}/blob/main/") for link in links if link != home]
+    assert [file for file in files if not file.is_file()] == []
 
 
 def test_the_files_of_a_release_are_below_the_address_of_the_project() -> None:

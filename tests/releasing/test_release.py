@@ -3,6 +3,7 @@ each supported Python.
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -79,6 +80,14 @@ def test_the_checksums_hold_for_each_file(release: Path) -> None:
     subprocess.run(command, cwd=release, check=True)
     listed = [line.split()[1] for line in (release / "SHA256SUMS").read_text().splitlines()]
     assert {*listed, "SHA256SUMS"} == {path.name for path in release.iterdir()}
+
+
+def test_the_package_index_would_accept_the_packages(release: Path, tools: Path) -> None:
+    variables = {**os.environ, "DIST": str(release), "UV": str(tools.with_name("uv"))}
+    command = [str(ROOT / ".github" / "publish"), "wheel", "--dry-run"]
+    done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert len(re.findall(r"vmherd(?:_informers)?-\S+(?:\.whl|\.tar\.gz)", done.stderr)) >= 4
 
 
 @pytest.mark.parametrize("major", [3, 4])

@@ -36,6 +36,10 @@ ROOT = Path(__file__).resolve().parent.parent.parent
 VERSION = re.compile(r"(0|[1-9]\d*)\.(0|[1-9]\d*)\.(0|[1-9]\d*)")
 
 
+CONTACT = "SECURITY_CONTACT"
+"""The placeholder in SECURITY.md. The owner of the project replaces it before the first release."""
+
+
 class Refused(Exception):
     """A release is not possible. `str()` says why, in one line."""
 
@@ -98,6 +102,8 @@ def check(root: Path, version: str, *, rehearsal: bool = False, rebuild: bool = 
         raise Refused(f"the tag v{version} does not name the current commit")
     if not rebuild and not rehearsal and _commit_of_tag(root, version):
         raise Refused(f"the tag v{version} exists already; --rebuild makes its files again")
+    if not rehearsal and CONTACT in (root / "SECURITY.md").read_text():
+        raise Refused(f"SECURITY.md has no contact for reports: replace the word {CONTACT}")
     text = (root / "CHANGELOG.md").read_text()
     notes = changelog.section(text, version) or (changelog.section(text, "Unreleased") if rehearsal else None)
     if not notes:

@@ -1,0 +1,105 @@
+"""The workflows of the repository's host, and dry runs of what they publish."""
+
+import re
+import socket
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from sandbox.processes import free_ports
+from tests import environments, gomodules
+from tests.cluster import skip_or_fail
+from tests.controlplane.waits import eventually
+from tools.chart.generated import CHART
+from tools.chart.helm import HelmMissing, find_helm
+from tools.release.project import ROOT, read_project
+
+WORKFLOWS = sorted((ROOT / ".github" / "workflows").glob("*.yml"))
+VERSION = read_project(ROOT).version
+
+
+def run(*command: str | Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    words = [str(word) for word in command]
+    return subprocess.run(words, cwd=ROOT, env=variables or None, capture_output=True, text=True, check=False)
+
+
+def environment(name: str) -> Path:
+    """The directory with the programs of an environment."""
+    try:
+        lock = ROOT / ".ci" / f"requirements-{name}.txt"
+        return environments.find_or_install(name, lock).parent
+    except environments.EnvironmentMissing as error:
+        skip_or_fail(str(error))
+
+
+@pytest.mark.parametrize("workflow", WORKFLOWS, ids=lambda path: path.name)
+def test_each_job_has_only_the_permissions_that_it_names_and_a_time_limit(workflow: Path) -> None:
+    content = yaml.safe_load(workflow.read_text())
+    assert content["permissions"] == {}
+    for job in content["jobs"].values():
+        assert job["permissions"]["contents"] == ("write" if "draft" in str(job) else "read")
+        assert job["timeout-minutes"]
+
+
+def test_each_action_is_pinned_by_its_digest_and_each_has_one_version() -> None:
+    used = re.findall(r"uses: (\S+?)@(\S+?)  # (v\S+)$", "\n".join(p.read_text() for p in WORKFLOWS), re.MULTILINE)
+    assert len(used) == sum(path.read_text().count("uses:") for path in WORKFLOWS)
+    assert all(re.fullmatch(r"[0-9a-f]{40}", digest) for _, digest, _ in used)
+    assert len(set(used)) == len({action for action, *_ in used})
+
+
+def test_each_publishing_job_is_off_until_its_owner_sets_a_variable() -> None:
+    jobs = yaml.safe_load((ROOT / ".github" / "workflows" / "release.yml").read_text())["jobs"]
+    page = (ROOT / "docs" / "releasing.md").read_text()
+    for name in jobs.keys() - {"release"}:
+        [variable] = re.findall(r"^vars\.(\w+) [!=]= '\w*'$", jobs[name]["if"])
+        assert f"`{variable}`" in page
+        assert f".github/publish {name} --dry-run" in page
+
+
+@pytest.mark.e2e
+def test_the_linters_of_workflows_find_nothing() -> None:
+    done = run(gomodules.check_or_skip("actionlint"), "-shellcheck=", "-pyflakes=")
+    assert (done.returncode, done.stdout) == (0, "")
+    zizmor = environment("workflows") / "zizmor"
+    done = run(zizmor, "--offline", "--no-progress", "--persona=pedantic", ".github")
+    assert done.returncode == 0, done.stdout
+
+
+def answers(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+@pytest.fixture
+def registry() -> Iterator[str]:
+    """The address of a new registry on loopback."""
+    [port] = free_ports(1)
+    command = [str(gomodules.check_or_skip("registry")), "-port", str(port)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
+        try:
+            eventually(lambda: answers(port), what="the registry answers")
+            yield f"127.0.0.1:{port}"
+        finally:
+            process.terminate()
+
+
+@pytest.mark.e2e
+def test_the_chart_is_pushed_and_read_back(registry: str, tmp_path: Path) -> None:
+    try:
+        helm = find_helm(4)
+    except HelmMissing as error:
+        skip_or_fail(str(error))
+    run(helm, "package", CHART, "--destination", tmp_path)
+    publish = (ROOT / ".github" / "publish", "chart", "--dry-run")
+    variables = {"HELM": str(helm), "DIST": str(tmp_path), "HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
+    done = run(*publish, CHARTS=f"oci://{registry}/charts", **variables)
+    assert re.search(
+        rf"^pushed oci://{registry}/charts/vmherd:\S+ with the digest sha256:\S+$", done.stdout, re.MULTILINE
+    )
+    done = run(*publish, CHARTS="oci://example.com/charts", **variables)
+    assert (done.returncode, done.stderr.count("\n")) == (1, 1)
+    assert "a dry run needs a registry on 127.0.0.1" in done.stderr
