@@ -14,6 +14,7 @@ from tools.chart.generated import CHART
 from tools.chart.helm import find_helm
 
 TIMEOUT_S = 90
+REGISTRY = "registry.example.com"
 MODE = {"mode": "standalone"}
 NEWEST = "1.37.1"
 """The version of Kubernetes for `helm template`."""
@@ -36,6 +37,11 @@ class Helm:
         Helm's output.
         """
         command = [str(self._program), *arguments, "--namespace", self.namespace]
+        if arguments[0] in ("template", "install", "upgrade", "lint"):
+            # The chart refuses to render without an image.
+            self._home.mkdir(parents=True, exist_ok=True)
+            (self._home / "image.json").write_text(json.dumps({"image": {"registry": REGISTRY}}))
+            command += ["--values", str(self._home / "image.json")]
         if values is not None:
             command += ["--values", "-"]
         done = subprocess.run(

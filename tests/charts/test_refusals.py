@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from tests.charts.test_rendering import KUBEVIRT
-from tests.helm import MODE, Helm
+from tests.helm import MODE, Helm, container
 from tools.chart.generated import CHART
 
 
@@ -33,6 +33,15 @@ from tools.chart.generated import CHART
 )
 def test_a_wrong_value_is_refused_by_its_name(helm: Helm, values: dict[str, Any], said: str) -> None:
     assert said in helm.refusal(values)
+
+
+@pytest.mark.parametrize("image", [{}, {"repository": "me/vmherd"}, {"digest": f"sha256:{'0' * 64}"}])
+def test_the_chart_does_not_render_without_an_image(helm: Helm, image: dict[str, str]) -> None:
+    said = helm.refusal({"image": {"registry": "", **image}})
+    [line] = [line for line in said.splitlines() if "image" in line]
+    assert line.startswith("image.registry is empty, and no image of vmherd is published: ")
+    for name in ("localhost/vmherd", "registry.example.com/me/vmherd", "registry:5000/vmherd"):
+        assert container(helm.render({"image": {"registry": "", "repository": name}}))["image"].startswith(f"{name}:")
 
 
 @pytest.mark.parametrize(

@@ -193,13 +193,12 @@ def test_definitions_that_were_installed_without_helm_can_be_taken_over(site: Si
     assert len(site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout.split()) == 2
 
 
-def test_the_notes_warn_of_a_missing_registry_and_of_missing_kinds(site: Site) -> None:
+def test_the_notes_warn_of_missing_kinds(site: Site) -> None:
     metrics = {"serviceMonitor": {"enabled": True}, "prometheusRule": {"enabled": True}}
     said = site.install(metrics=metrics)
-    assert "WARNING: image.registry is empty" in said
     assert "does not have the kinds PrometheusRule, ServiceMonitor, so they are left out" in said
     assert not {each["kind"] for each in site.objects()} & {"PrometheusRule", "ServiceMonitor"}
-    assert "WARNING" not in site.upgrade(**{"global": {"imageRegistry": "registry.example.com"}})
+    assert "WARNING" not in site.upgrade()
 
 
 def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site: Site, tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.version import version
 from tests.command_line import parse
-from tests.helm import Helm, container, of_kind, only, run_flags
+from tests.helm import REGISTRY, Helm, container, of_kind, only, run_flags
 from tools.chart.generated import CHART
 from tools.chart.helm import MAJORS
 from tools.chart.values import read_values
@@ -242,9 +242,9 @@ def test_an_extra_argument_wins(helm: Helm) -> None:
 @pytest.mark.parametrize(
     ("image", "said"),
     [
-        ({}, f"vmherd:{version()}"),
+        ({}, f"{REGISTRY}/vmherd:{version()}"),
         ({"registry": "registry.example.com:5000", "tag": "2"}, "registry.example.com:5000/vmherd:2"),
-        ({"repository": "a/b", "tag": "2", "digest": "sha256:" + "0" * 64}, "a/b@sha256:" + "0" * 64),
+        ({"repository": "a/b", "tag": "2", "digest": "sha256:" + "0" * 64}, f"{REGISTRY}/a/b@sha256:" + "0" * 64),
     ],
 )
 def test_the_image_is_named_by_tag_or_by_digest(helm: Helm, image: dict[str, str], said: str) -> None:

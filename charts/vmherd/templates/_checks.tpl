@@ -3,6 +3,9 @@
 {{/* Fail for invalid combinations of values. Two controllers on one object would undo each other's changes. */}}
 {{- define "vmherd.check" -}}
 {{- $mode := include "vmherd.mode" . }}
+{{- if not (or (include "vmherd.registry" .) (regexMatch "^([^/]*[.:][^/]*|localhost)/" .Values.image.repository)) }}
+{{- fail "\n\nimage.registry is empty, and no image of vmherd is published: build the image, push it, and set image.registry, such as registry.example.com.\n" }}
+{{- end }}
 {{- if and (eq $mode "standalone") (include "vmherd.hasKubeVirt" .) }}
 {{- fail "\n\nThe mode is standalone, but this cluster has KubeVirt. Its virt-controller also reconciles replica sets and pools.\nUse --set mode=alongside to serve the same kinds in the group vmherd.dev,\nor --set mode=takeover to disable these controllers in virt-controller and replace them with vmherd.\n" }}
 {{- end }}
