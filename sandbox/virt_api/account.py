@@ -1,8 +1,4 @@
-"""This module applies objects to the cluster, and creates the service account of the simulator.
-
-The account has the name of virt-controller's account. KubeVirt's webhooks treat writes of KubeVirt and of users
-differently. Users of a sandbox have the administrator's certificate. So the simulator needs another account.
-"""
+"""This module applies objects to the cluster, and creates the service account of the simulator."""
 
 import asyncio
 import json
@@ -13,14 +9,11 @@ import structlog
 from informers.errors import ApiError
 from informers.http.client import ApiClient
 from sandbox.admin import APPLY
-from sandbox.virt_api.registration import ACCOUNT, NAMESPACE
+from sandbox.virt_api.registration import objects
 
 log = structlog.get_logger()
 
 RETRY_S: Final = 1.0
-ACCOUNT_PATH: Final = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{ACCOUNT}"
-BINDING: Final = "vmherd-sandbox-kubevirt-controller"
-BINDING_PATH: Final = f"/apis/rbac.authorization.k8s.io/v1/clusterrolebindings/{BINDING}"
 TOKEN_LIFETIME_S: Final = 365 * 24 * 3600
 
 
@@ -40,17 +33,10 @@ async def apply(client: ApiClient, path: str, document: dict[str, Any]) -> None:
 
 async def create_token(client: ApiClient) -> str:
     """Create the account with all permissions, and return a token of the account."""
-    meta = {"name": ACCOUNT, "namespace": NAMESPACE}
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": BINDING},
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-        "subjects": [{"kind": "ServiceAccount", **meta}],
-    }
-    await apply(client, ACCOUNT_PATH, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta})
-    await apply(client, BINDING_PATH, binding)
+    made = objects()["account"]
+    for path, document in made.items():
+        await apply(client, path, document)
     spec = {"expirationSeconds": TOKEN_LIFETIME_S}
     body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": spec}
-    answer = json.loads(await client.request("POST", f"{ACCOUNT_PATH}/token", body=json.dumps(body).encode()))
+    answer = json.loads(await client.request("POST", f"{next(iter(made))}/token", body=json.dumps(body).encode()))
     return str(answer["status"]["token"])

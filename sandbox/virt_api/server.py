@@ -230,12 +230,9 @@ async def _registered(client: ApiClient, authority: trustme.CA, port: int, *, we
     At the end, the registrations are removed, because the server no longer answers. If a registration stayed,
     kube-apiserver would reject all writes of VMs, and the deletion of namespaces would never finish.
     """
-    ca = authority.cert_pem.bytes()
-    registrations = {registration.API_SERVICE_PATH: registration.api_service(port, ca)}
-    if webhooks:
-        registrations |= registration.webhooks(port, ca)
-    await apply(client, registration.SERVICE_PATH, registration.service())
-    for path, document in registrations.items():
+    objects = registration.objects(port, authority.cert_pem.bytes())
+    registrations = objects["api"] | (objects["webhooks"] if webhooks else {})
+    for path, document in (objects["service"] | registrations).items():
         await apply(client, path, document)
     log.info("virt-api is registered", port=port, webhooks=webhooks)
     try:
