@@ -20,39 +20,32 @@ SETTLE_S = 2.0
 """The wait after the last write, in seconds. In this time, the last Events and the last status are written."""
 
 
-class Api:
-    """Sends requests to an API server. Each method raises Rejected or Unanswered."""
-
-    def __init__(self, admin: Admin) -> None:
-        self.admin = admin
-
-    def create(self, path: str, document: dict[str, Any]) -> None:
-        self.admin.send("POST", path, json.dumps(document).encode(), "application/json")
-
-    def patch(self, path: str, change: dict[str, Any]) -> None:
-        self.admin.send("PATCH", path, json.dumps(change).encode(), "application/merge-patch+json")
-
-    def delete(self, path: str, propagation: str = "Background") -> None:
-        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
-        self.admin.send("DELETE", path, json.dumps(options).encode(), "application/json")
-
-    def items(self, path: str) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self.admin.get(path)["items"]
-        return found
-
-    def count(self, path: str) -> int:
-        page = self.admin.get(f"{path}?limit=1")
-        return int(len(page["items"]) + page["metadata"].get("remainingItemCount", 0))
-
-
-class Cluster(Api):
+class Cluster(Admin):
     """A running control plane with one namespace. The controller has a user of its own."""
 
     def __init__(self, plane: ControlPlane) -> None:
-        super().__init__(Admin(plane.kubeconfig))
+        super().__init__(plane.kubeconfig)
         self.plane = plane
         self.kubeconfig = plane.write_kubeconfig(plane.directory / "controller.kubeconfig", USER, ADMIN_GROUP)
         self.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
+
+    def create(self, path: str, document: dict[str, Any]) -> None:
+        self.send("POST", path, json.dumps(document).encode(), "application/json")
+
+    def patch(self, path: str, change: dict[str, Any]) -> None:
+        self.send("PATCH", path, json.dumps(change).encode(), "application/merge-patch+json")
+
+    def delete(self, path: str, propagation: str = "Background") -> None:
+        options = {"apiVersion": "v1", "kind": "DeleteOptions", "propagationPolicy": propagation}
+        self.send("DELETE", path, json.dumps(options).encode(), "application/json")
+
+    def items(self, path: str) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self.get(path)["items"]
+        return found
+
+    def count(self, path: str) -> int:
+        page = self.get(f"{path}?limit=1")
+        return int(len(page["items"]) + page["metadata"].get("remainingItemCount", 0))
 
     def until(self, reached: Callable[[], bool], what: str, *, within_s: float) -> None:
         wait_until(reached, what, within_s=within_s, poll_s=POLL_S)

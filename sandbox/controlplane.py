@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
 from sandbox.claims import DRIVER
-from sandbox.pki import ADMIN_GROUP, Identity, Pki
+from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
 READY_WITHIN_S = 60.0
@@ -179,9 +179,7 @@ class ControlPlane:
 
         The kubeconfig contains the bearer token, or a new client certificate if `token` is empty.
         """
-        if token:
-            return self._write_kubeconfig(path, {"token": token}, user)
-        return self._write_kubeconfig(path, _certificate(self._pki.client(user, group)), user)
+        return self._write_kubeconfig(path, token or self._pki.client(user, group), user)
 
     def audit_position(self) -> int:
         """Return the current size of the audit log in bytes.
@@ -209,8 +207,8 @@ class ControlPlane:
         self._spawner = Spawner()
         self._ports = flags.Ports(*self._find_ports(len(flags.Ports.__struct_fields__)))
         shutil.rmtree(self.etcd_data, ignore_errors=True)
-        self._write_kubeconfig(self.kubeconfig, _certificate(self._admin), "admin")
-        self._write_kubeconfig(self.directory / f"{MANAGER}.kubeconfig", _certificate(self._manager), MANAGER)
+        self._write_kubeconfig(self.kubeconfig, self._admin, "admin")
+        self._write_kubeconfig(self.directory / f"{MANAGER}.kubeconfig", self._manager, MANAGER)
         self.start_component(ETCD)
         self.start_component(APISERVER)
         # Install the CRDs while the API server still creates its roles.
@@ -247,25 +245,11 @@ class ControlPlane:
         log_tail = self._children[name].log_tail()
         raise ControlPlaneError(f"{name} is not ready after {READY_WITHIN_S:g} s:\n{log_tail}")
 
-    def _write_kubeconfig(self, path: Path, credentials: Mapping[str, str], user: str) -> Path:
-        config = {
-            "apiVersion": "v1",
-            "kind": "Config",
-            "clusters": [
-                {"name": "sandbox", "cluster": {"server": self.url, "certificate-authority": str(self._pki.ca)}}
-            ],
-            "users": [{"name": user, "user": dict(credentials)}],
-            "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user}}],
-            "current-context": "sandbox",
-        }
+    def _write_kubeconfig(self, path: Path, credentials: Identity | str, user: str) -> Path:
         temporary = path.with_name(f".{path.name}.new")
         with os.fdopen(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
-            yaml.safe_dump(config, file, sort_keys=False)
+            yaml.safe_dump(kubeconfig(self.url, self._pki.ca, user, credentials), file, sort_keys=False)
         return temporary.replace(path)
-
-
-def _certificate(identity: Identity) -> dict[str, str]:
-    return {"client-certificate": str(identity.certificate), "client-key": str(identity.key)}
 
 
 STANDARD: Final = "standard"

@@ -6,6 +6,7 @@ Each sandbox gets new certificates and keys. Only the user who owns the files ca
 import datetime
 import os
 from pathlib import Path
+from typing import Any
 
 import trustme
 from cryptography.hazmat.primitives import serialization
@@ -24,6 +25,22 @@ class Identity(Struct, frozen=True):
 
     certificate: Path
     key: Path
+
+
+def kubeconfig(server: str, ca: Path, user: str, credentials: Identity | str) -> dict[str, Any]:
+    """Return the kubeconfig of a user with a client certificate or a bearer token."""
+    if isinstance(credentials, str):
+        identity = {"token": credentials}
+    else:
+        identity = {"client-certificate": str(credentials.certificate), "client-key": str(credentials.key)}
+    return {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "clusters": [{"name": "sandbox", "cluster": {"server": server, "certificate-authority": str(ca)}}],
+        "users": [{"name": user, "user": identity}],
+        "contexts": [{"name": "sandbox", "context": {"cluster": "sandbox", "user": user}}],
+        "current-context": "sandbox",
+    }
 
 
 class Pki:

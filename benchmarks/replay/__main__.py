@@ -23,7 +23,7 @@ from benchmarks.fleet import Size
 from benchmarks.replay.load import Load
 from benchmarks.replay.server import Server
 from benchmarks.replay.store import Store
-from sandbox.pki import ADMIN_GROUP, Pki
+from sandbox.pki import ADMIN_GROUP, Pki, kubeconfig
 
 
 @asynccontextmanager
@@ -60,25 +60,11 @@ async def main(directory: Path, size: Size) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with serving(size, tls) as port:
-        _write_kubeconfig(directory, pki, port)
+        client = pki.client("bench", ADMIN_GROUP)
+        unfinished = directory / ".kubeconfig"
+        unfinished.write_text(json.dumps(kubeconfig(f"https://127.0.0.1:{port}", pki.ca, "bench", client)))
+        unfinished.rename(directory / "kubeconfig")
         await stop.wait()
-
-
-def _write_kubeconfig(directory: Path, pki: Pki, port: int) -> None:
-    client = pki.client("bench", ADMIN_GROUP)
-    cluster = {"server": f"https://127.0.0.1:{port}", "certificate-authority": str(pki.ca)}
-    user = {"client-certificate": str(client.certificate), "client-key": str(client.key)}
-    config = {
-        "apiVersion": "v1",
-        "kind": "Config",
-        "clusters": [{"name": "replay", "cluster": cluster}],
-        "users": [{"name": "bench", "user": user}],
-        "contexts": [{"name": "replay", "context": {"cluster": "replay", "user": "bench"}}],
-        "current-context": "replay",
-    }
-    unfinished = directory / ".kubeconfig"
-    unfinished.write_text(json.dumps(config))
-    unfinished.rename(directory / "kubeconfig")
 
 
 if __name__ == "__main__":

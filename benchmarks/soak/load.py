@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
-from benchmarks.cluster import Api
+from benchmarks.cluster import Cluster
 from controller.kubevirt.annotations import ROLLING_UPDATE
 from sandbox.admin import Rejected, Unanswered
 from sandbox.settings import BEHAVIOR, TIME_SCALE
@@ -115,7 +115,7 @@ class Load:
     name and cause.
     """
 
-    def __init__(self, api: Api, chance: Random) -> None:
+    def __init__(self, api: Cluster, chance: Random) -> None:
         self.herds: list[Herd] = []
         self.done: Counter[str] = Counter()
         self.failed: Counter[str] = Counter()
@@ -179,7 +179,7 @@ class Load:
         """Return the sets and pools whose machines or status do not match their spec."""
         found = []
         for herd in self.herds:
-            status = self._api.admin.get(herd.path).get("status") or {}
+            status = self._api.get(herd.path).get("status") or {}
             counts = [status.get(name, 0) for name in ("replicas", "readyReplicas", "updatedReplicas")]
             members = len(self._members(herd))
             if members != herd.replicas or counts != [herd.replicas] * 3:
