@@ -237,7 +237,7 @@ def _writer(
         instruments=parts.metrics,
         report=partial(parts.metrics.carried_out, kind.name, kind.kind),
         merge=merge,
-        judge=rules.judge,
+        judge=rules.judge._replace(now=parts.now),
         check=parts.check,
     )
     first_deletes = FirstDeletes(parts.client, parts.stores)

@@ -127,6 +127,7 @@ for lazy in (
     Lazy("adopt", "plugin.commands.membership:adopt", "give VMIs to a replica set"),
     Lazy("protect", "plugin.commands.marks:protect", "keep VMs at every scale-in"),
     Lazy("unprotect", "plugin.commands.marks:unprotect", "end the protection of VMs"),
+    Lazy("busy", "plugin.commands.marks:busy", "leave VMs alone until their work is done"),
     Lazy("remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"),
     Lazy("expose", "plugin.commands.expose", "create a Service for the VMs of a replica set or pool"),
     Lazy("takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"),

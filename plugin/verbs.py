@@ -72,6 +72,11 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "adopt": (click.Option(["--to"], required=True, metavar="vmirs/NAME", help="the set that adopts"), *_CHANGES),
     "protect": _CHANGES,
     "unprotect": _CHANGES,
+    "busy": (
+        click.Option(["--for", "for_s"], type=duration(), help="how long from now, such as 2h or 45m"),
+        _switch("clear", "end the mark"),
+        *_CHANGES,
+    ),
     "remove": (
         _switch("scale-in", "also make their pools and sets smaller now"),
         _switch("undo", "take the mark back"),
@@ -95,7 +100,7 @@ def flags_of_verb(verb: str) -> tuple[click.Option, ...]:
 
 ARGUMENTS: Final[Mapping[str, str]] = {
     **dict.fromkeys(FLAGS.keys() - {"takeover", "version"}, OBJECTS),
-    **dict.fromkeys(("detach", "protect", "unprotect", "remove"), MEMBERS),
+    **dict.fromkeys(("detach", "protect", "unprotect", "busy", "remove"), MEMBERS),
     "adopt": VMIS_ONLY,
     "drain": A_NODE,
 }

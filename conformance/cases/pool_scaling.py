@@ -180,6 +180,20 @@ async def protect_mark(pools: Pools) -> None:
     await pools.until_names()
 
 
+@cases.add("P24", origin=Origin.VMHERD)
+async def busy(pools: Pools) -> None:
+    """Scale-in deletes a VM with vmherd.dev/busy-until last, and not before this time."""
+    await pools.made(3, scaleInStrategy=proactive("DescendingOrder"))
+    await annotate(pools, "pool-2", {"vmherd.dev/busy-until": "2999-01-01T00:00:00Z"})
+    await pools.scale(1)
+    await pools.until_names(2)
+    await pools.scale(0)
+    await pools.until_told("ScaleInHeld")
+    await pools.stays("the busy VM", pools.members, lambda seen: [*seen] == ["pool-2"])
+    await annotate(pools, "pool-2", {"vmherd.dev/busy-until": "2020-01-01T00:00:00Z"})
+    await pools.until_names()
+
+
 @cases.add("P8", origin=Origin.VMHERD)
 async def deletion_cost(pools: Pools) -> None:
     """Scale-in deletes the VM with the lowest cost first."""

@@ -117,6 +117,20 @@ async def protect_mark(sets: ReplicaSets) -> None:
     await sets.until_members(0)
 
 
+@cases.add("R6", origin=Origin.VMHERD)
+async def busy(sets: ReplicaSets) -> None:
+    """Scale-in deletes a VMI with vmherd.dev/busy-until last, and not before this time."""
+    kept = max(await sets.made(3))
+    until = "vmherd.dev/busy-until"
+    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {until: "2999-01-01T00:00:00Z"}}})
+    await sets.scale(0)
+    await sets.until("only the busy VMI", sets.members, lambda seen: [*seen] == [kept])
+    await sets.until_told("ScaleInHeld")
+    await sets.stays("the busy VMI", sets.members, lambda seen: [*seen] == [kept])
+    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {until: "2020-01-01T00:00:00Z"}}})
+    await sets.until_members(0)
+
+
 @cases.add("R14")
 async def template_change(sets: ReplicaSets) -> None:
     """A new template is used for new VMIs only."""

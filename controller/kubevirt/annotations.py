@@ -25,6 +25,7 @@ the same template (R14). A set's ControllerRevision with this template has the l
 REMOVE: Final = "vmherd.dev/remove"
 PROTECT: Final = "vmherd.dev/protect"
 DELETION_COST: Final = "vmherd.dev/deletion-cost"
+BUSY_UNTIL: Final = "vmherd.dev/busy-until"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
 

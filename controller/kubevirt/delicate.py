@@ -1,8 +1,9 @@
 """Moments in which a VM must not be restarted, deleted or healed, because the VM or its disks could be damaged.
 
 KubeVirt shows such a moment in the status of the VM or of its VMI. A paused VM is delicate: a user inspects it, or its
-storage has no space, and its memory would be lost. A VM or VMI with an unreadable field counts as delicate, too,
-because the cache has only its metadata. Two states are not such moments:
+storage has no space, and its memory would be lost. A busy VM is delicate, because its work would be lost (`busy`). A VM
+or VMI with an unreadable field counts as delicate, too, because the cache has only its metadata. Two states are
+not such moments:
 
 - A VirtualMachineExport reads the disks of a stopped VM. Even if the VM is deleted, the finalizer
   `kubernetes.io/pvc-protection` keeps the disks until the end of the export.
@@ -14,11 +15,13 @@ because the cache has only its metadata. Two states are not such moments:
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PROTECT, is_protected
+from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, PAUSED, VirtualMachineInstance
 from controller.kubevirt.vms import printable_status_of
@@ -36,28 +39,33 @@ IS_PAUSED: Final = "it is paused"
 _FROZEN: Final = "frozen"
 
 
-def reason_to_keep(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
+def reason_to_keep(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> str:
     """Return the reason why vmherd must not delete the VM now, or "" (P20). `vmi` is the VM's VMI, or None."""
-    return PROTECTED if is_protected(vm.metadata) else delicate_reason(vm, vmi)
+    return PROTECTED if is_protected(vm.metadata) else delicate_reason(vm, vmi, now)
 
 
-def reason_to_keep_vmi(vmi: VirtualMachineInstance) -> str:
+def reason_to_keep_vmi(vmi: VirtualMachineInstance, now: datetime) -> str:
     """Return the reason why vmherd must not delete the VMI of a set now, or "" (P20)."""
-    return PROTECTED if is_protected(vmi.metadata) else reason_to_spare_vmi(vmi)
+    return PROTECTED if is_protected(vmi.metadata) else reason_to_spare_vmi(vmi, now)
 
 
-def reason_to_spare_vmi(vmi: VirtualMachineInstance) -> str:
-    """Return the reason in the state of a set's VMI why vmherd must not delete the VMI now, or "".
+def reason_to_spare_vmi(vmi: VirtualMachineInstance, now: datetime) -> str:
+    """Return the reason why vmherd must not delete a set's VMI now, although it is not protected, or "".
 
-    A live migration is no reason. A VMI that has finished is not paused, whatever its conditions say.
+    A live migration is no reason. A VMI that has finished is neither paused nor busy, whatever it says.
     """
+    return paused_or_unreadable(vmi) or ("" if vmis.is_final(vmi) else busy_reason(vmi, now))
+
+
+def paused_or_unreadable(vmi: VirtualMachineInstance) -> str:
+    """Return the state in which only a user can help the VMI of a set, or ""."""
     if vmi.undecodable:
         return UNREADABLE
     return IS_PAUSED if vmis.is_paused(vmi) and not vmis.is_final(vmi) else ""
 
 
 def delicate_reason(
-    vm: VirtualMachine, vmi: VirtualMachineInstance | None, *, may_interrupt_resizing: bool = False
+    vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, *, may_interrupt_resizing: bool = False
 ) -> str:
     """Return the reason why the VM must not be restarted, deleted or healed now, or "".
 
@@ -65,7 +73,10 @@ def delicate_reason(
     wait, because a restart gives the VM the new size too. The text of a reason stays the same while the reason lasts.
     So a caller can report each reason once.
     """
-    return _reason_of_vm(vm) or (delicate_reason_of_vmi(vmi, may_interrupt_resizing) if vmi is not None else "")
+    of_vm = _reason_of_vm(vm) or busy_reason(vm, now)
+    if of_vm or vmi is None:
+        return of_vm
+    return delicate_reason_of_vmi(vmi, may_interrupt_resizing) or busy_reason(vmi, now)
 
 
 def needs_manual_recovery(vm: VirtualMachine) -> bool:
@@ -94,9 +105,9 @@ def _reason_of_vm(vm: VirtualMachine) -> str:
 
 
 def delicate_reason_of_vmi(vmi: VirtualMachineInstance, may_interrupt_resizing: bool = False) -> str:
-    """Return the reason why the VM must not be restarted, deleted or healed now, or "".
+    """Return the reason in the state of the VMI why the VM must not be restarted, deleted or healed now, or "".
 
-    Only the VMI is checked. `delicate_reason` checks the VM too.
+    `delicate_reason` checks the VM too, and whether it is busy.
     """
     if vmi.undecodable:
         return UNREADABLE

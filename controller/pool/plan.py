@@ -38,9 +38,9 @@ from controller.pool.leaving.claims import (
     plan_releases,
 )
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
-from controller.pool.members.machine import Machines
+from controller.pool.members.machine import Machines, ends_of_work
 from controller.pool.members.revisions import plan_pruning, plan_revision
-from controller.pool.members.situation import Situation, situation_of, wake_at
+from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.rollout.limits import plan_partition_note
@@ -49,6 +49,7 @@ from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
+from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held, wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
@@ -100,6 +101,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_progress(situation),
         Plan(notices=_undecodable_notices(situation)),
         wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
+        wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
         scaling,
         _plan_update(after_healing) if may_update else Plan(),

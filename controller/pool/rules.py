@@ -41,15 +41,15 @@ T = TypeVar("T", bound=KubeObject)
 _NO_VM: Final = VirtualMachine()
 
 
-def obstacle(action: Delete | Restart, found: Found) -> str:
+def obstacle(action: Delete | Restart, found: Found, now: datetime) -> str:
     """Return the reason why the VM must not be deleted or its VMI must not be restarted now, or ""."""
     try:
         vm, vmi = _decoded(VMS, found), _decoded(VMIS, found)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNREADABLE
     if isinstance(action, Delete) and action.resource is VMS:
-        return reason_to_keep(vm or _NO_VM, vmi)
-    return delicate_reason(vm or _NO_VM, vmi, may_interrupt_resizing=True)
+        return reason_to_keep(vm or _NO_VM, vmi, now)
+    return delicate_reason(vm or _NO_VM, vmi, now, may_interrupt_resizing=True)
 
 
 def _decoded(resource: Resource[T], found: Found) -> T | None:

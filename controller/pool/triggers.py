@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from controller.apimachinery.conditions import find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import POOL_UID, REVISION_NAME, own_annotations
+from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.pool_types import POOL_KIND, Pool
 from controller.kubevirt.problems import problem_state_of_vmi
@@ -104,7 +105,7 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
         vm.spec,
         start_failures_of(vm),
         printable_status_of(vm),
-        delicate_reason(vm, None),
+        delicate_reason(vm, None, BEFORE_ALL),
         vm.status and vm.status.state_change_requests,
     )
 
@@ -142,6 +143,7 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         vmis.is_running(vmi),
         labels_of(vmi.metadata).get(REVISION_NAME),
         delicate_reason_of_vmi(vmi),
+        busy_mark(vmi.metadata),
         problem_state_of_vmi(vmi),
         wrong_on(vmi.metadata, Place.VMI_OF_VM),
     )

@@ -13,6 +13,7 @@ from msgspec import Struct
 
 from controller.kubevirt.annotations import (
     ADOPTED_TEMPLATE,
+    BUSY_UNTIL,
     DELETION_COST,
     EARLY_FAILURES,
     HEALED,
@@ -41,7 +42,7 @@ class Place(StrEnum):
     VM = "VMs"
     VMI = "VMIs of sets"
     VMI_OF_VM = "VMIs of VMs"
-    """The controller reads no annotation of these VMIs, because it reads those of their VMs."""
+    """The controller reads one annotation of these VMIs, the end of their work. It reads the others of their VMs."""
 
 
 class Value(Struct, frozen=True):
@@ -71,6 +72,7 @@ class Annotation(Struct, frozen=True):
 LOWEST, HIGHEST = -(2**31), 2**31 - 1
 
 _NUMBER: Final = "-?(0|[1-9][0-9]{0,9})"
+_CLOCK: Final = "([01][0-9]|2[0-3]):[0-5][0-9]"
 _AMOUNT: Final = "([1-9][0-9]{0,8}|[1-9][0-9]?%|100%)"
 
 FLAG: Final = Value('"true" or "false"', "true|false")
@@ -82,11 +84,16 @@ MAX_UNAVAILABLE: Final = Value(
     "maxUnavailable=N with N at least 1, or maxUnavailable=P% with P from 1 to 100",
     rf"\s*maxUnavailable\s*=\s*{_AMOUNT}\s*",
 )
+TIME: Final = Value(
+    "a time such as 2026-01-31T17:00:00Z",
+    rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})",
+)
 DISRUPTION: Final = Value('"restart" or "recreate"', "restart|recreate")
 PROCEED: Final = Value('"proceed"', "proceed|done|held.*")
 OPAQUE: Final = Value("what vmherd writes", "(?s).*")
 
 _MEMBERS: Final = (Place.VM, Place.VMI)
+_MACHINES: Final = (Place.VM, Place.VMI, Place.VMI_OF_VM)
 _OWNERS: Final = (Place.SET, Place.POOL)
 _SET: Final = (Place.SET,)
 _POOL: Final = (Place.POOL,)
@@ -95,6 +102,7 @@ CATALOGUE: Final = (
     Annotation(REMOVE, _MEMBERS, FLAG, "it is not marked"),
     Annotation(PROTECT, _MEMBERS, FLAG, "it is protected"),
     Annotation(DELETION_COST, _MEMBERS, INTEGER, "it counts as 0"),
+    Annotation(BUSY_UNTIL, _MACHINES, TIME, "it counts as busy"),
     Annotation(ROLLING_UPDATE, _SET, MAX_UNAVAILABLE, "outdated VMIs are not replaced"),
     Annotation(MIN_READY, _POOL, COUNT, "it counts as 0"),
     Annotation(PARTITION, _POOL, COUNT, "nothing is rolled out"),

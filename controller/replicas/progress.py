@@ -1,4 +1,4 @@
-"""The progress deadline of a rollout (R14, P14).
+"""The time of the next reconciliation, and the progress deadline of a rollout (R14, P14).
 
 If the new VMs of a rollout are not ready, the controller checks the rollout again at the deadline. If a new VM is still
 not ready at the deadline, a notice tells the user.
@@ -6,12 +6,18 @@ not ready at the deadline, a notice tells the user.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 
 from msgspec.structs import replace
 
 from controller.runtime.actions import Notice, Plan
+
+
+def wake_at(times: Iterable[datetime], now: datetime) -> Plan:
+    """Return a plan that requests a reconciliation at the first of these times."""
+    first = min(times, default=None)
+    return Plan(requeue_after_s=(first - now).total_seconds() if first is not None else None)
 
 
 def watch_progress(

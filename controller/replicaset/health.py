@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition, with_timezone
 from controller.kubevirt.annotations import is_protected
-from controller.kubevirt.delicate import reason_to_spare_vmi
+from controller.kubevirt.delicate import paused_or_unreadable
 from controller.kubevirt.problems import (
     CRASH_LOOP,
     NOT_READY,
@@ -71,7 +71,7 @@ def plan_progress(situation: Situation) -> Plan:
     is_replaced = replaced_by_rollout(situation)
     starts = [failure.since for failure in situation.back_off.failures if failure.failures >= 2]
     unready = situation.active.where(
-        lambda vmi: not is_ready(vmi) and not is_replaced(vmi) and not reason_to_spare_vmi(vmi)
+        lambda vmi: not is_ready(vmi) and not is_replaced(vmi) and not paused_or_unreadable(vmi)
     )
     starts += [vmi_stuck_since(vmi, snapshot.now) for vmi in unready.examples()]
     terminating = snapshot.members.where(is_deleting).examples()
@@ -100,7 +100,7 @@ def find_waits(situation: Situation) -> list[Wait]:
     waits: list[Wait] = [(Problem(each.vmi.metadata.name, CRASH_LOOP, "", each.since), each.since) for each in failed]
     for vmi in sorted(situation.active.where(lambda vmi: _has_problem(vmi, now, deadline)).firsts(), key=name_of):
         problem = _problem_of(vmi, now)
-        waits.append((problem, None if is_replaced(vmi) or reason_to_spare_vmi(vmi) else problem.since))
+        waits.append((problem, None if is_replaced(vmi) or paused_or_unreadable(vmi) else problem.since))
     return waits + terminating_waits(snapshot.members, now, deadline)
 
 
@@ -108,7 +108,7 @@ def _has_problem(vmi: VirtualMachineInstance, now: datetime, deadline: timedelta
     """Return True if the VMI is not ready and does not start in a normal way."""
     if is_ready(vmi):
         return False
-    if reason_to_spare_vmi(vmi) or obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2:
+    if paused_or_unreadable(vmi) or obstacle_of_vmi(vmi) is not None or trial_of(vmi).failures >= 2:
         return True
     return not is_booting(vmi, unready_since(vmi)) or is_overdue(vmi_stuck_since(vmi, now), now, deadline)
 

@@ -24,8 +24,10 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
+from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vmis import is_active
 from controller.replicas.conditions import held_reason
+from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
 from controller.replicas.undecodable import undecodable_notices
@@ -89,6 +91,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
+        wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
     ]
     if not claims.adopted and not claims.released and not scaling.stages:
         limit -= _deletes_of(cleanup)

@@ -8,38 +8,40 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator
+from datetime import datetime
 from heapq import heapify, heappop, heapreplace
 from itertools import groupby, islice
 from typing import TypeAlias
 
 from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
 from controller.replicas.settings import deletion_cost
 from controller.replicaset.traits import VMIs
 from controller.runtime.members.groups import Group, Members
 
-StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, int]
+StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
 
 
-def rank_for_removal(active: VMIs) -> tuple[VirtualMachineInstance, ...]:
+def rank_for_removal(active: VMIs, now: datetime) -> tuple[VirtualMachineInstance, ...]:
     """Return the active VMIs that may be deleted, in the order of deletion.
 
     The result contains no protected VMIs. But `active` must contain the protected VMIs, because they count in the
     number of VMIs on a node.
 
-    The sort criteria are, in this order: removal mark, state, deletion cost, number of VMIs on the node, age.
+    The sort criteria are, in this order: removal mark, work, state, deletion cost, number of VMIs on the node, age.
     """
-    return tuple(_in_order(active))
+    return tuple(_in_order(active, now))
 
 
-def first_for_removal(active: VMIs, number: int) -> tuple[VirtualMachineInstance, ...]:
+def first_for_removal(active: VMIs, number: int, now: datetime) -> tuple[VirtualMachineInstance, ...]:
     """Return the first VMIs in the order of deletion, at most `number`. The other VMIs are not sorted."""
-    return tuple(islice(_in_order(_without_last_waiting(active, number)), number))
+    return tuple(islice(_in_order(_without_last_waiting(active, number, now), now), number))
 
 
-def _without_last_waiting(active: VMIs, number: int) -> VMIs:
+def _without_last_waiting(active: VMIs, number: int, now: datetime) -> VMIs:
     """Leave out VMIs that wait for a node and come after `number` others that wait.
 
     All criteria for these VMIs are traits, except the name. "Number of VMIs on the node" is no criterion for them,
@@ -49,7 +51,12 @@ def _without_last_waiting(active: VMIs, number: int) -> VMIs:
     if len(waiting) <= number:
         return active
     kept: list[Group[VirtualMachineInstance]] = []
-    for _, equal in groupby(sorted(waiting.groups, key=_rank_in_groups), key=_rank_in_groups):
+
+    def rank(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
+        since, created, _ = age_rank_of(group[0])
+        return state_rank_of(group[0], now), (since, created)
+
+    for _, equal in groupby(sorted(waiting.groups, key=rank), key=rank):
         if sum(map(len, kept)) >= number:
             break
         kept += equal
@@ -67,17 +74,12 @@ def _ranks_as_ready(vmi: VirtualMachineInstance) -> bool:
     return is_ready(vmi) or is_paused(vmi)
 
 
-def _rank_in_groups(group: Group[VirtualMachineInstance]) -> tuple[StateRank, tuple[float, float]]:
-    since, created, _ = age_rank_of(group[0])
-    return state_rank_of(group[0]), (since, created)
-
-
-def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
+def _in_order(active: VMIs, now: datetime) -> Iterator[VirtualMachineInstance]:
     nodes: defaultdict[str, list[tuple[StateRank, AgeRank, VirtualMachineInstance]]] = defaultdict(list)
     vmis_per_node: Counter[str] = Counter()
     for group in active.groups:
         protected = is_protected(group[0].metadata)
-        for vmi, state_rank in _with_state_ranks(group):
+        for vmi, state_rank in _with_state_ranks(group, now):
             node = node_of(vmi)
             vmis_per_node[node] += 1
             if not protected:
@@ -101,25 +103,28 @@ def _in_order(active: VMIs) -> Iterator[VirtualMachineInstance]:
             heappop(firsts)
 
 
-def _with_state_ranks(group: Group[VirtualMachineInstance]) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
+def _with_state_ranks(
+    group: Group[VirtualMachineInstance], now: datetime
+) -> Iterator[tuple[VirtualMachineInstance, StateRank]]:
     """Yield the VMIs of the group with their state ranks. Most VMIs have the rank of the example."""
-    example, rank = group[0], state_rank_of(group[0])
+    example, rank = group[0], state_rank_of(group[0], now)
     has_node, migrates = node_of(example) != "", is_migrating(example)
     is_plain = not example.metadata.annotations
     for vmi in group:
         same = is_plain and (node_of(vmi) != "") == has_node and is_migrating(vmi) == migrates
-        yield vmi, rank if same else state_rank_of(vmi)
+        yield vmi, rank if same else state_rank_of(vmi, now)
 
 
-def state_rank_of(vmi: VirtualMachineInstance) -> StateRank:
+def state_rank_of(vmi: VirtualMachineInstance, now: datetime) -> StateRank:
     """Return the first part of the sort key: in R6, the criteria before "VMIs on the same node".
 
     The VMI with the smaller key is deleted first. A VMI with an unreadable field is the last, because it is not deleted
-    (P20).
+    (P20). Of the VMIs with the same mark, the busy ones are the last (P24).
     """
     return (
         bool(vmi.undecodable),
         not is_marked(vmi.metadata, REMOVE),
+        bool(busy_reason(vmi, now)),
         node_of(vmi) != "",
         is_running(vmi),
         _ranks_as_ready(vmi),

@@ -68,7 +68,7 @@ def max_unavailable(owner: ReplicaSet) -> int | None:
 def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
 
-    While VMIs are missing, the plan deletes no VMI. Paused and unreadable VMIs stay.
+    While VMIs are missing, the plan deletes no VMI. Paused, busy and unreadable VMIs stay.
     """
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
     rollout = parse_rollout(snapshot, intent.wanted)
@@ -79,8 +79,8 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     if len(updated) == len(active):
         return Plan()
     unprotected = active.where(lambda vmi: not is_updated(vmi, intent.template) and not is_protected(vmi.metadata))
-    outdated = unprotected.where(lambda vmi: not reason_to_spare_vmi(vmi))
-    spared = hold_spared(tuple(unprotected.where(lambda vmi: bool(reason_to_spare_vmi(vmi)))), Cause.UPDATE)
+    outdated = unprotected.where(lambda vmi: not reason_to_spare_vmi(vmi, now))
+    spared = hold_spared(tuple(unprotected.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))), now, Cause.UPDATE)
     # Only a replacement of an early failure can be ready and unproven.
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
@@ -90,7 +90,9 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     if len(active) >= intent.wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
         template = intent.template
         ranked = [
-            vmi for vmi in rank_for_removal(active) if not is_updated(vmi, template) and not reason_to_spare_vmi(vmi)
+            vmi
+            for vmi in rank_for_removal(active, now)
+            if not is_updated(vmi, template) and not reason_to_spare_vmi(vmi, now)
         ]
         replaced, waiting = _choose(ranked, allowance)
     else:

@@ -26,10 +26,10 @@ from informers.resource import Resource
 from informers.store import StoreView
 
 
-def obstacle(action: Delete | Restart, found: Found) -> str:
+def obstacle(action: Delete | Restart, found: Found, now: datetime) -> str:
     """Return the reason why the VMI must not be deleted now, or ""."""
     try:
-        return reason_to_keep_vmi(action.resource.decode(found[action.resource]))
+        return reason_to_keep_vmi(action.resource.decode(found[action.resource]), now)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNREADABLE
 

@@ -6,6 +6,8 @@ A VMI is spent if it has finished or if its state is unknown.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
+from datetime import datetime
+from itertools import islice
 from typing import Final
 
 from controller.apimachinery.names import free_suffixes
@@ -41,35 +43,38 @@ def plan_cleanup(situation: Situation, *, limit: int) -> Plan:
     """Plan to delete at most `limit` spent VMIs (finished or unknown).
 
     VMIs with an early failure stay until they are replaced (R4a). Protected VMIs stay, so that users can inspect them.
-    Paused and unreadable VMIs stay too.
+    Paused, busy and unreadable VMIs stay too.
     """
+    now = situation.snapshot.now
     evidence = kept_as_evidence(situation.back_off, situation.creates, situation.missing)
     unprotected = [
         vmi for vmi in situation.spent if vmi.metadata.uid not in evidence and not is_protected(vmi.metadata)
     ]
-    deletable = [vmi for vmi in unprotected if not reason_to_spare_vmi(vmi)]
-    spared = [vmi for vmi in unprotected if reason_to_spare_vmi(vmi)]
+    deletable = [vmi for vmi in unprotected if not reason_to_spare_vmi(vmi, now)]
+    spared = [vmi for vmi in unprotected if reason_to_spare_vmi(vmi, now)]
     deletable.sort(key=lambda vmi: (not is_final(vmi), vmi.metadata.name))
     deletes = tuple(
         delete_of(situation.snapshot, vmi, f"finished: {phase_of(vmi)}" if is_final(vmi) else "its state is unknown")
         for vmi in deletable[: max(limit, 0)]
     )
-    return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_spared(spared)))
+    return join((Plan(stages=(Stage(deletes, essential=False),) if deletes else ()), hold_spared(spared, now)))
 
 
-def hold_spared(spared: Collection[VirtualMachineInstance], cause: Cause = Cause.UNSPECIFIED) -> Plan:
+def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause: Cause = Cause.UNSPECIFIED) -> Plan:
     """Return a plan that says why these VMIs are not deleted now. `cause` is the cause of the deletes (`delete_of`)."""
     if not spared:
         return Plan()
+    chosen = sorted(spared, key=name_of)
+    reasons = [reason_to_spare_vmi(vmi, now) for vmi in chosen]
     notices = (
         Notice(
             reason="UpdateHeld" if cause is Cause.UPDATE else "ScaleInHeld",
-            message=f"virtual machine {vmi.metadata.name} is not deleted now: {reason_to_spare_vmi(vmi)}",
-            once=f"{vmi.metadata.uid} {reason_to_spare_vmi(vmi)}",
+            message=f"virtual machine {vmi.metadata.name} is not deleted now: {reason}",
+            once=f"{vmi.metadata.uid} {reason}",
         )
-        for vmi in sorted(spared, key=name_of)[:MAX_NOTICES]
+        for vmi, reason in islice(zip(chosen, reasons, strict=True), MAX_NOTICES)
     )
-    return Plan(held=f"{len(spared)} VMIs are not deleted while they are paused or unreadable", notices=tuple(notices))
+    return Plan(held=f"{len(spared)} VMIs are not deleted now, because {reasons[0]}", notices=tuple(notices))
 
 
 def delete_of(
@@ -147,15 +152,15 @@ def _scale_out(situation: Situation) -> Plan:
 
 
 def _scale_in(situation: Situation, surplus: int) -> Plan:
-    snapshot, intent, active = situation.snapshot, situation.intent, situation.active
+    snapshot, intent, active, now = situation.snapshot, situation.intent, situation.active, situation.snapshot.now
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
-    spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi)))
-    chosen = first_for_removal(active, min(surplus, snapshot.burst + len(spared)))
-    held_spared = hold_spared([vmi for vmi in chosen if reason_to_spare_vmi(vmi)])
+    spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))
+    chosen = first_for_removal(active, min(surplus, snapshot.burst + len(spared)), now)
+    held_spared = hold_spared([vmi for vmi in chosen if reason_to_spare_vmi(vmi, now)], now)
     why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
-    leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi)][: snapshot.burst]
+    leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi, now)][: snapshot.burst]
     deletes = tuple(delete_of(snapshot, vmi, why) for vmi in leaving if controller_of(vmi.metadata) is not None)
     held, notices = "", tuple[Notice, ...]()
     if surplus > deletable:

@@ -14,6 +14,7 @@ from typing import Final
 from controller.apimachinery.conditions import with_timezone
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import DELETION_COST, EARLY_FAILURES, REMOVE, is_protected
+from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.problems import is_booting, obstacle_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_migrating, is_paused, is_ready, is_spent, node_of, unready_since
@@ -41,7 +42,9 @@ def traits_of(vmi: VirtualMachineInstance) -> Hashable:
         spent,
         is_paused(vmi),
         not vmi.undecodable,
-        None if not annotations else (is_protected(vmi.metadata), replaces_failure(vmi), wrong_on_vmi(vmi)),
+        None
+        if not annotations
+        else (is_protected(vmi.metadata), busy_mark(vmi.metadata), replaces_failure(vmi), wrong_on_vmi(vmi)),
         _wait_of(vmi) if deleted is None and not ready and not spent else None,
     )
 

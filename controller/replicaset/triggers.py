@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
 from controller.kubevirt.annotations import REMOVE, is_marked, is_protected, own_annotations
+from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vm_types import ControllerRevision
@@ -95,7 +96,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     - For a VMI that no owner controls, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, the marks for removal and
-      protection, and whether the VMI is paused.
+      protection, the end of its work, and whether the VMI is paused.
     """
     meta = vmi.metadata
     owner = controller_of(meta)
@@ -103,7 +104,15 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         return (None, labels_of(meta))
     if is_deleting(vmi):
         return (owner.uid, None)
-    return (owner.uid, labels_of(meta), is_spent(vmi), is_marked(meta, REMOVE), is_protected(meta), is_paused(vmi))
+    return (
+        owner.uid,
+        labels_of(meta),
+        is_spent(vmi),
+        is_marked(meta, REMOVE),
+        is_protected(meta),
+        busy_mark(meta),
+        is_paused(vmi),
+    )
 
 
 def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:

@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
@@ -66,7 +67,7 @@ def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
     snapshot, active = situation.snapshot, situation.active
     found = []
     for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi.metadata)):
-        if delicate_reason_of_vmi(vmi):
+        if delicate_reason_of_vmi(vmi) or busy_reason(vmi, snapshot.now):
             continue
         if rolls_out(snapshot.owner) and not is_updated(vmi, situation.intent.template):
             continue  # The rollout replaces this VMI.

@@ -1,10 +1,11 @@
-"""`kubectl vmherd protect`, `unprotect` and `remove`: which VMs stay, and which leave first."""
+"""`kubectl vmherd protect`, `unprotect`, `busy` and `remove`: which VMs stay, and which leave first."""
 
 from __future__ import annotations
 
 from asyncio import sleep
 from collections import Counter
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import click
@@ -12,6 +13,7 @@ import click
 from controller.kinds import Kind
 from informers.errors import NotFound
 from informers.objects import read_meta
+from plugin import clock
 from plugin.command import on_objects, verb
 from plugin.connection import Session, carry_out
 from plugin.flags import CLIENT, NONE, flags_of
@@ -20,7 +22,7 @@ from plugin.printing import note
 from plugin.reading import Reader
 from plugin.subjects import Subject
 from plugin.views.edits import Edit
-from plugin.views.membership import controller, owner_kind, protect_edits, remove_edits
+from plugin.views.membership import busy_edits, controller, owner_kind, protect_edits, remove_edits
 from plugin.writing import write, write_replicas
 
 Edits = Callable[[Item], tuple[Edit, ...]]
@@ -62,6 +64,20 @@ async def protect(session: Session, members: tuple[MemberName, ...]) -> None:
 @on_objects("unprotect", "End the protection of VMs.", metavar=METAVAR, parse=parse_members)
 async def unprotect(session: Session, members: tuple[MemberName, ...]) -> None:
     await change_members(session, members, lambda item: protect_edits(item.document, protected=False), "unprotected")
+
+
+@on_objects(
+    "busy",
+    "Leave VMs alone while they work. The annotation is vmherd.dev/busy-until on the VM or VMI.",
+    metavar=METAVAR,
+    parse=parse_members,
+)
+async def busy(session: Session, members: tuple[MemberName, ...], for_s: float | None, clear: bool) -> None:
+    if clear == (for_s is not None):
+        raise click.UsageError("say how long with --for, such as --for 2h, or end the mark with --clear")
+    until = clock.now() + timedelta(seconds=for_s) if for_s is not None else None
+    done = f"is busy until {until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else "is not busy"
+    await change_members(session, members, lambda item: busy_edits(item.document, until), done)
 
 
 @verb("remove", "Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.")

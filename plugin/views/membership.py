@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.kinds import KINDS, POOLS, Kind
-from controller.kubevirt.annotations import PROTECT, REMOVE
+from controller.kubevirt.annotations import BUSY_UNTIL, PROTECT, REMOVE
 from controller.kubevirt.replicaset_types import ReplicaSet
 from plugin.views.edits import ABSENT, Document, Edit, field
 from plugin.views.steering import Refused
@@ -20,7 +21,7 @@ LABELS: Final = ("metadata", "labels")
 def protect_edits(member: Document, *, protected: bool) -> tuple[Edit, ...]:
     """Return the change that protects a member from scale-in, or ends the protection. Raise Refused."""
     owner_kind(member)
-    return _mark(member, PROTECT, on=protected)
+    return _mark(member, PROTECT, "true" if protected else ABSENT)
 
 
 def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
@@ -32,7 +33,14 @@ def remove_edits(member: Document, *, on: bool) -> tuple[Edit, ...]:
     owner_kind(member)
     if on and field(member, ("metadata", "annotations", PROTECT)) == "true":
         raise Refused(f"{_path(member)} is protected by {PROTECT}: run unprotect first")
-    return _mark(member, REMOVE, on=on)
+    return _mark(member, REMOVE, "true" if on else ABSENT)
+
+
+def busy_edits(member: Document, until: datetime | None) -> tuple[Edit, ...]:
+    """Return the change that marks a member as busy until this time. None removes the mark. Raise Refused."""
+    owner_kind(member)
+    value = f"{until.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}" if until is not None else ABSENT
+    return _mark(member, BUSY_UNTIL, value)
 
 
 def owner_kind(member: Document) -> Kind[Any]:
@@ -100,9 +108,8 @@ def after_detach(kind: Kind[Any], owner: str) -> str:
     return f"Note: the {kind.noun} {owner} creates another {member} in its place, unless it is scaled in."
 
 
-def _mark(member: Document, annotation: str, *, on: bool) -> tuple[Edit, ...]:
+def _mark(member: Document, annotation: str, value: Any) -> tuple[Edit, ...]:
     path = ("metadata", "annotations", annotation)
-    value = "true" if on else ABSENT
     return () if field(member, path) == value else (Edit(path, value),)
 
 

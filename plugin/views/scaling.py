@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
-from controller.kubevirt.delicate import IS_PAUSED
+from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import disk_names_of, is_deleting
@@ -133,15 +133,16 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
     surplus = len(active) - intent.wanted
     if surplus <= 0:
         return ScalePreview(creating=_created(plan), held=plan.held)
-    chosen = rank_for_removal(active)[:surplus]
-    paused = [vmi for vmi in chosen if vmis.is_paused(vmi)]
-    leaving = [vmi for vmi in chosen if not vmis.is_paused(vmi)]
-    names = {vmi.metadata.name for vmi in rank_for_removal(group_vmis(map(_unprotected_vmi, active)))[:surplus]}
+    now = snapshot.now
+    chosen = rank_for_removal(active, now)[:surplus]
+    spared = [(vmi, why) for vmi in chosen if (why := reason_to_spare_vmi(vmi, now))]
+    leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi, now)]
+    names = {vmi.metadata.name for vmi in rank_for_removal(group_vmis(map(_unprotected_vmi, active)), now)[:surplus]}
     stays = [vmi for vmi in active if is_protected(vmi.metadata) and vmi.metadata.name in names]
     missing = surplus - len(chosen)
     return ScalePreview(
         leaving=_names((each, _why(each.metadata, vmis.is_ready(each))) for each in leaving),
-        staying=_names([*((each, PROTECT) for each in stays), *((each, IS_PAUSED) for each in paused)]),
+        staying=_names([*((each, PROTECT) for each in stays), *spared]),
         held=f"{missing} surplus VMIs are protected" if missing > 0 else "",
     )
 

@@ -16,6 +16,7 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
 from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
@@ -206,8 +207,13 @@ def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
 
 
 def marks_of(meta: ObjectMeta) -> str:
-    """Return the marks of a user for scale-in, separated by commas."""
-    marks = (PROTECTED if is_protected(meta) else "", "removed first" if is_marked(meta, REMOVE) else "")
+    """Return the marks of a user on a VM or VMI, separated by commas."""
+    until = busy_mark(meta)
+    marks = (
+        PROTECTED if is_protected(meta) else "",
+        "removed first" if is_marked(meta, REMOVE) else "",
+        f"busy until {printable(until)}" if until is not None else "",
+    )
     return ", ".join(filter(None, marks))
 
 

@@ -8,6 +8,7 @@ import msgspec
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
     HEALED,
     MIN_READY,
     PARTITION,
@@ -191,6 +192,12 @@ def pool_protected(cluster: Cluster) -> None:
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
+def pool_busy(cluster: Cluster) -> None:
+    pool = pool_builders.pool(replicas=1)
+    vms = pool_builders.vms(pool, 0, 1, annotations={BUSY_UNTIL: "2026-08-01T14:00:00Z"})
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+
+
 def pool_deleted(cluster: Cluster) -> None:
     """A pool that keeps disks is being deleted, and another program's finalizer delays a VM."""
     policy = {"proactive": {"statePreservation": "Offline"}}
@@ -296,6 +303,7 @@ POOLS: Final[Mapping[str, State]] = {
     "partition": pool_partition,
     "takeover-held": pool_takeover,
     "protected": pool_protected,
+    "busy": pool_busy,
     "deleted": pool_deleted,
     "invalid": pool_invalid,
     "scale-in": pool_scale_in,

@@ -10,7 +10,7 @@ virtualmachineinstancereplicasets:
   - name: strange
     expression: variables.changed.filter(key, !(key in ['vmherd.dev/rolling-update', 'vmherd.dev/progress-deadline-seconds', 'vmherd.dev/replace-unready-after-seconds', 'vmherd.dev/adopted-template']))
   - name: homes
-    expression: '{''vmherd.dev/remove'': ''VMs and VMIs of sets'', ''vmherd.dev/protect'': ''VMs and VMIs of sets'', ''vmherd.dev/deletion-cost'': ''VMs and VMIs of sets'', ''vmherd.dev/min-ready-seconds'': ''pools'', ''vmherd.dev/partition'': ''pools'', ''vmherd.dev/max-unhealthy'': ''pools'', ''vmherd.dev/most-disruptive-action'': ''pools'', ''vmherd.dev/index-sysprep'': ''pools'', ''vmherd.dev/takeover'': ''pools'', ''vmherd.dev/healed'': ''pools'', ''vmherd.dev/recreated'': ''pools'', ''vmherd.dev/unready'': ''pools'', ''vmherd.dev/partition-revision'': ''pools'', ''vmherd.dev/early-failures'': ''VMIs of sets''}'
+    expression: '{''vmherd.dev/remove'': ''VMs and VMIs of sets'', ''vmherd.dev/protect'': ''VMs and VMIs of sets'', ''vmherd.dev/deletion-cost'': ''VMs and VMIs of sets'', ''vmherd.dev/busy-until'': ''VMs and VMIs of sets and VMIs of VMs'', ''vmherd.dev/min-ready-seconds'': ''pools'', ''vmherd.dev/partition'': ''pools'', ''vmherd.dev/max-unhealthy'': ''pools'', ''vmherd.dev/most-disruptive-action'': ''pools'', ''vmherd.dev/index-sysprep'': ''pools'', ''vmherd.dev/takeover'': ''pools'', ''vmherd.dev/healed'': ''pools'', ''vmherd.dev/recreated'': ''pools'', ''vmherd.dev/unready'': ''pools'', ''vmherd.dev/partition-revision'': ''pools'', ''vmherd.dev/early-failures'': ''VMIs of sets''}'
   validations:
   - expression: variables.strange.size() == 0
     message: an annotation vmherd.dev/... is unknown or has no effect on sets; you can set vmherd.dev/rolling-update, vmherd.dev/progress-deadline-seconds, vmherd.dev/replace-unready-after-seconds
@@ -33,7 +33,7 @@ virtualmachinepools:
   - name: strange
     expression: variables.changed.filter(key, !(key in ['vmherd.dev/min-ready-seconds', 'vmherd.dev/partition', 'vmherd.dev/max-unhealthy', 'vmherd.dev/most-disruptive-action', 'vmherd.dev/index-sysprep', 'vmherd.dev/progress-deadline-seconds', 'vmherd.dev/replace-unready-after-seconds', 'vmherd.dev/takeover', 'vmherd.dev/healed', 'vmherd.dev/recreated', 'vmherd.dev/unready', 'vmherd.dev/partition-revision']))
   - name: homes
-    expression: '{''vmherd.dev/remove'': ''VMs and VMIs of sets'', ''vmherd.dev/protect'': ''VMs and VMIs of sets'', ''vmherd.dev/deletion-cost'': ''VMs and VMIs of sets'', ''vmherd.dev/rolling-update'': ''sets'', ''vmherd.dev/adopted-template'': ''sets'', ''vmherd.dev/early-failures'': ''VMIs of sets''}'
+    expression: '{''vmherd.dev/remove'': ''VMs and VMIs of sets'', ''vmherd.dev/protect'': ''VMs and VMIs of sets'', ''vmherd.dev/deletion-cost'': ''VMs and VMIs of sets'', ''vmherd.dev/busy-until'': ''VMs and VMIs of sets and VMIs of VMs'', ''vmherd.dev/rolling-update'': ''sets'', ''vmherd.dev/adopted-template'': ''sets'', ''vmherd.dev/early-failures'': ''VMIs of sets''}'
   validations:
   - expression: variables.strange.size() == 0
     message: an annotation vmherd.dev/... is unknown or has no effect on pools; you can set vmherd.dev/min-ready-seconds, vmherd.dev/partition, vmherd.dev/max-unhealthy, vmherd.dev/most-disruptive-action, vmherd.dev/index-sysprep, vmherd.dev/progress-deadline-seconds, vmherd.dev/replace-unready-after-seconds, vmherd.dev/takeover
@@ -69,13 +69,13 @@ virtualmachines:
   - name: changed
     expression: 'has(object.metadata.annotations) ? object.metadata.annotations.filter(key, key.startsWith(''vmherd.dev/'') && !(oldObject != null && has(oldObject.metadata.annotations) && key in oldObject.metadata.annotations && oldObject.metadata.annotations[key] == object.metadata.annotations[key])) : []'
   - name: strange
-    expression: variables.changed.filter(key, !(key in ['vmherd.dev/remove', 'vmherd.dev/protect', 'vmherd.dev/deletion-cost']))
+    expression: variables.changed.filter(key, !(key in ['vmherd.dev/remove', 'vmherd.dev/protect', 'vmherd.dev/deletion-cost', 'vmherd.dev/busy-until']))
   - name: homes
     expression: '{''vmherd.dev/rolling-update'': ''sets'', ''vmherd.dev/min-ready-seconds'': ''pools'', ''vmherd.dev/partition'': ''pools'', ''vmherd.dev/max-unhealthy'': ''pools'', ''vmherd.dev/most-disruptive-action'': ''pools'', ''vmherd.dev/index-sysprep'': ''pools'', ''vmherd.dev/progress-deadline-seconds'': ''sets and pools'', ''vmherd.dev/replace-unready-after-seconds'': ''sets and pools'', ''vmherd.dev/takeover'': ''pools'', ''vmherd.dev/adopted-template'': ''sets'', ''vmherd.dev/healed'': ''pools'', ''vmherd.dev/recreated'': ''pools'', ''vmherd.dev/unready'': ''pools'', ''vmherd.dev/partition-revision'': ''pools'', ''vmherd.dev/early-failures'': ''VMIs of sets''}'
   validations:
   - expression: variables.strange.size() == 0
-    message: an annotation vmherd.dev/... is unknown or has no effect on VMs; you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost
-    messageExpression: '''annotation '' + variables.strange[0] + '': "'' + object.metadata.annotations[variables.strange[0]] + ''"'' + (variables.strange[0] in variables.homes ? '' has no effect on VMs: it belongs on '' + variables.homes[variables.strange[0]] : '' is unknown; on VMs you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost'')'
+    message: an annotation vmherd.dev/... is unknown or has no effect on VMs; you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost, vmherd.dev/busy-until
+    messageExpression: '''annotation '' + variables.strange[0] + '': "'' + object.metadata.annotations[variables.strange[0]] + ''"'' + (variables.strange[0] in variables.homes ? '' has no effect on VMs: it belongs on '' + variables.homes[variables.strange[0]] : '' is unknown; on VMs you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost, vmherd.dev/busy-until'')'
   - expression: '!(''vmherd.dev/remove'' in variables.changed) || object.metadata.annotations[''vmherd.dev/remove''].matches(r''^(true|false)$'')'
     message: annotation vmherd.dev/remove must be "true" or "false"
     messageExpression: '''annotation vmherd.dev/remove is "'' + object.metadata.annotations[''vmherd.dev/remove''] + ''": it must be "true" or "false"'''
@@ -85,6 +85,9 @@ virtualmachines:
   - expression: '!(''vmherd.dev/deletion-cost'' in variables.changed) || (object.metadata.annotations[''vmherd.dev/deletion-cost''].matches(r''^(-?(0|[1-9][0-9]{0,9}))$'') && int(object.metadata.annotations[''vmherd.dev/deletion-cost'']) >= -2147483648 && int(object.metadata.annotations[''vmherd.dev/deletion-cost'']) <= 2147483647)'
     message: annotation vmherd.dev/deletion-cost must be an integer
     messageExpression: '''annotation vmherd.dev/deletion-cost is "'' + object.metadata.annotations[''vmherd.dev/deletion-cost''] + ''": it must be an integer'''
+  - expression: '!(''vmherd.dev/busy-until'' in variables.changed) || object.metadata.annotations[''vmherd.dev/busy-until''].matches(r''^([0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))$'')'
+    message: annotation vmherd.dev/busy-until must be a time such as 2026-01-31T17:00:00Z
+    messageExpression: '''annotation vmherd.dev/busy-until is "'' + object.metadata.annotations[''vmherd.dev/busy-until''] + ''": it must be a time such as 2026-01-31T17:00:00Z'''
 virtualmachineinstances:
   group: kubevirt.io
   action: Warn
@@ -92,13 +95,13 @@ virtualmachineinstances:
   - name: changed
     expression: 'has(object.metadata.annotations) ? object.metadata.annotations.filter(key, key.startsWith(''vmherd.dev/'') && !(oldObject != null && has(oldObject.metadata.annotations) && key in oldObject.metadata.annotations && oldObject.metadata.annotations[key] == object.metadata.annotations[key])) : []'
   - name: strange
-    expression: variables.changed.filter(key, !(key in ['vmherd.dev/remove', 'vmherd.dev/protect', 'vmherd.dev/deletion-cost', 'vmherd.dev/early-failures']))
+    expression: variables.changed.filter(key, !(key in ['vmherd.dev/remove', 'vmherd.dev/protect', 'vmherd.dev/deletion-cost', 'vmherd.dev/busy-until', 'vmherd.dev/early-failures']))
   - name: homes
     expression: '{''vmherd.dev/rolling-update'': ''sets'', ''vmherd.dev/min-ready-seconds'': ''pools'', ''vmherd.dev/partition'': ''pools'', ''vmherd.dev/max-unhealthy'': ''pools'', ''vmherd.dev/most-disruptive-action'': ''pools'', ''vmherd.dev/index-sysprep'': ''pools'', ''vmherd.dev/progress-deadline-seconds'': ''sets and pools'', ''vmherd.dev/replace-unready-after-seconds'': ''sets and pools'', ''vmherd.dev/takeover'': ''pools'', ''vmherd.dev/adopted-template'': ''sets'', ''vmherd.dev/healed'': ''pools'', ''vmherd.dev/recreated'': ''pools'', ''vmherd.dev/unready'': ''pools'', ''vmherd.dev/partition-revision'': ''pools''}'
   validations:
   - expression: variables.strange.size() == 0
-    message: an annotation vmherd.dev/... is unknown or has no effect on VMIs of sets; you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost
-    messageExpression: '''annotation '' + variables.strange[0] + '': "'' + object.metadata.annotations[variables.strange[0]] + ''"'' + (variables.strange[0] in variables.homes ? '' has no effect on VMIs of sets: it belongs on '' + variables.homes[variables.strange[0]] : '' is unknown; on VMIs of sets you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost'')'
+    message: an annotation vmherd.dev/... is unknown or has no effect on VMIs of sets; you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost, vmherd.dev/busy-until
+    messageExpression: '''annotation '' + variables.strange[0] + '': "'' + object.metadata.annotations[variables.strange[0]] + ''"'' + (variables.strange[0] in variables.homes ? '' has no effect on VMIs of sets: it belongs on '' + variables.homes[variables.strange[0]] : '' is unknown; on VMIs of sets you can set vmherd.dev/remove, vmherd.dev/protect, vmherd.dev/deletion-cost, vmherd.dev/busy-until'')'
   - expression: '!(''vmherd.dev/remove'' in variables.changed) || object.metadata.annotations[''vmherd.dev/remove''].matches(r''^(true|false)$'')'
     message: annotation vmherd.dev/remove must be "true" or "false"
     messageExpression: '''annotation vmherd.dev/remove is "'' + object.metadata.annotations[''vmherd.dev/remove''] + ''": it must be "true" or "false"'''
@@ -108,4 +111,7 @@ virtualmachineinstances:
   - expression: '!(''vmherd.dev/deletion-cost'' in variables.changed) || (object.metadata.annotations[''vmherd.dev/deletion-cost''].matches(r''^(-?(0|[1-9][0-9]{0,9}))$'') && int(object.metadata.annotations[''vmherd.dev/deletion-cost'']) >= -2147483648 && int(object.metadata.annotations[''vmherd.dev/deletion-cost'']) <= 2147483647)'
     message: annotation vmherd.dev/deletion-cost must be an integer
     messageExpression: '''annotation vmherd.dev/deletion-cost is "'' + object.metadata.annotations[''vmherd.dev/deletion-cost''] + ''": it must be an integer'''
+  - expression: '!(''vmherd.dev/busy-until'' in variables.changed) || object.metadata.annotations[''vmherd.dev/busy-until''].matches(r''^([0-9]{4}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T([01][0-9]|2[0-3]):[0-5][0-9](:[0-5][0-9](\.[0-9]{1,9})?)(Z|[+-]([01][0-9]|2[0-3]):[0-5][0-9]))$'')'
+    message: annotation vmherd.dev/busy-until must be a time such as 2026-01-31T17:00:00Z
+    messageExpression: '''annotation vmherd.dev/busy-until is "'' + object.metadata.annotations[''vmherd.dev/busy-until''] + ''": it must be a time such as 2026-01-31T17:00:00Z'''
 {{- end }}

@@ -20,7 +20,7 @@ from msgspec import Struct
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vms import is_deleting
 from controller.pool.members.notes import MAX_ENTRIES, encode_note, note_patch
-from controller.pool.members.situation import Situation, wake_at
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import (
     NOTE_AFTER,
@@ -34,6 +34,7 @@ from controller.pool.members.unready_periods import (
 )
 from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.policies import Strategy
+from controller.replicas.progress import wake_at
 from controller.runtime.actions import Plan, Stage
 from informers.meta import annotations_of
 

@@ -35,9 +35,10 @@ from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record
-from controller.pool.members.situation import Situation, wake_at
+from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import successor_of
+from controller.replicas.progress import wake_at
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
 

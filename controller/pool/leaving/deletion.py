@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Final
 
+from msgspec.structs import replace
+
 from controller.apimachinery.finalizers import addition_patch, removal_patch
 from controller.kubevirt.annotations import POOL_FINALIZER, is_protected
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep
@@ -27,9 +29,11 @@ from controller.pool.leaving.claims import (
 )
 from controller.pool.leaving.deletes import delete_of, held_notices
 from controller.pool.leaving.disks import add_finalizers, hides_disks, is_safe_to_delete
+from controller.pool.members.machine import ends_of_work
 from controller.pool.members.revisions import delete_orphaned
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import keeps_disks
+from controller.replicas.progress import wake_at
 from controller.runtime.actions import Notice, Patch, Plan, Stage
 from informers.objects import PatchType
 
@@ -71,7 +75,7 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     to_release = [vm for vm in members if has_pool_finalizer(vm) and (is_deleting(vm) or not deletes_vms)]
     staying = [vm for vm in members if deletes_vms and not is_deleting(vm)]
     protected = [vm for vm in staying if is_protected(vm.metadata)]
-    reasons = {each.metadata.name: reason_to_keep(each.vm, each.vmi) for each in machines if deletes_vms}
+    reasons = {each.metadata.name: reason_to_keep(each.vm, each.vmi, snapshot.now) for each in machines if deletes_vms}
     to_delete = [vm for vm in staying if not reasons[vm.metadata.name]][: snapshot.limits.burst]
     held = [(vm, reasons[vm.metadata.name]) for vm in staying if reasons[vm.metadata.name] and vm not in protected]
     held += [(vm, UNREADABLE) for vm in to_release if preserve and hides_disks(vm)]
@@ -89,7 +93,8 @@ def plan_deletion(snapshot: Snapshot) -> Plan:
     if has_finalizer(snapshot) and not stages and not held:
         stages = (Stage((_remove_own_finalizer(snapshot),)),)
     pattern = Notice(reason="ScaleInHeld", message="is not deleted with its pool now", once="deletion held")
-    return Plan(stages=stages, notices=held_notices(pattern, held), held="the pool is being deleted")
+    wake = wake_at(ends_of_work(snapshot.members, snapshot.now), snapshot.now)
+    return replace(wake, stages=stages, notices=held_notices(pattern, held), held="the pool is being deleted")
 
 
 def _deletes(vms: Iterable[VirtualMachine]) -> tuple[Stage, ...]:

@@ -25,7 +25,7 @@ INCURABLE_STATES: Final = frozenset({"ErrorUnschedulable", "ErrImagePull", "Imag
 
 def replacement_obstacle(snapshot: Snapshot, machine: Machine) -> str:
     """Return the reason why the VM must not be deleted to be replaced, or ""."""
-    return _limit_obstacle(snapshot) or reason_to_keep(machine.vm, machine.vmi)
+    return _limit_obstacle(snapshot) or reason_to_keep(machine.vm, machine.vmi, snapshot.now)
 
 
 def _limit_obstacle(snapshot: Snapshot) -> str:

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from datetime import datetime
+
 from msgspec import Struct
 
+from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.unready_periods import Down, Recovering
@@ -28,3 +32,9 @@ class Machine(Struct, frozen=True, gc=False):
 
 
 Machines = Members[Machine]
+
+
+def ends_of_work(members: Machines, now: datetime) -> Iterator[datetime]:
+    """Yield the times after `now` at which the marks of busy VMs end (P24)."""
+    for each in members.examples():
+        yield from ends_of_marks(each.vm, each.vmi, now=now)

@@ -78,7 +78,7 @@ def choose_for_removal(
     ranks: defaultdict[tuple[Any, ...], list[Machine]] = defaultdict(list)
     for group in unprotected.groups:
         vm = group[0].vm
-        reason = delicate_reason(vm, group[0].vmi)
+        reason = delicate_reason(vm, group[0].vmi, snapshot.now)
         if reason:
             delicate.update((each.metadata.uid, reason) for each in group)
         cost = deletion_cost(vm.metadata)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from datetime import datetime
 
 from msgspec import Struct
@@ -14,7 +13,6 @@ from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.policies import Strategy
-from controller.runtime.actions import Plan
 from informers.meta import ObjectMeta
 
 
@@ -55,12 +53,6 @@ class Situation(Struct, frozen=True):
         """Return True if the ordinal of the VM is not below the partition. A VM without an ordinal is never updated."""
         ordinal = self.snapshot.ordinal_of(machine)
         return ordinal is not None and ordinal >= self.intent.partition
-
-
-def wake_at(times: Iterable[datetime], now: datetime) -> Plan:
-    """Return a plan that requests a reconciliation at the first of these times."""
-    first = min(times, default=None)
-    return Plan(requeue_after_s=(first - now).total_seconds() if first is not None else None)
 
 
 def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situation:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PREFIX, REVISION_NAME
+from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -51,7 +52,7 @@ def traits_of(machine: Machine) -> Hashable:
         vm.spec.running,
         has_pool_finalizer(vm),
         labels_of(vmi.metadata).get(REVISION_NAME) if vmi is not None else None,
-        wrong_on(vmi.metadata, Place.VMI_OF_VM) if vmi is not None else (),
+        (busy_mark(vmi.metadata), wrong_on(vmi.metadata, Place.VMI_OF_VM)) if vmi is not None else (),
         traits_of_period(downtime) if downtime is not None else None,
         None if is_steady(vm, vmi) else (vm.status, vm.metadata.creation_timestamp, _state_of(vmi)),
     )
@@ -70,7 +71,7 @@ def is_steady(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
         and not start_failures_of(vm)
         and not (vm.status is not None and vm.status.state_change_requests)
         and not _is_annotated(vm)
-        and not delicate_reason(vm, vmi)
+        and not delicate_reason(vm, vmi, BEFORE_ALL)
     )
 
 

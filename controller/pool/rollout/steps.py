@@ -115,12 +115,13 @@ def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
             return _recreation(situation, machine, past, begun=is_begun)
     if not is_begun:
         return _step_of_outdated(situation, machine)
-    return _step_of_vmi(machine, vmi, revisions) if vmi is not None else None
+    return _step_of_vmi(situation, machine, vmi) if vmi is not None else None
 
 
-def _step_of_vmi(machine: Machine, vmi: VirtualMachineInstance, revisions: Revisions) -> PendingStep | None:
+def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInstance) -> PendingStep | None:
     """Return the step of a VMI whose VM has the current spec (P13)."""
     vm, wanted, running = machine.vm, revision_of(machine.vm), vmi_revision_of(vmi)
+    revisions, now = situation.revisions, situation.now
     if wanted == running or not vmis.is_active(vmi):
         return None
     step = _step_between(revisions.templates.get(running), revisions.template)
@@ -132,7 +133,7 @@ def _step_of_vmi(machine: Machine, vmi: VirtualMachineInstance, revisions: Revis
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
     # KubeVirt may have begun to resize the VMI because the pool changed the VM. The pool's restart gives the same size.
-    reason = delicate_reason(vm, vmi, may_interrupt_resizing=True)
+    reason = delicate_reason(vm, vmi, now, may_interrupt_resizing=True)
     return PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), begun=True, reason=reason)
 
 
@@ -146,7 +147,7 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
     current, past = revisions.template, revisions.templates.get(revision_of(vm))
     sizes = _claim_sizes(situation, machine, past) if past is not None else {}
     changes_vm = bool(sizes) or _step_between(past, current) is not Step.RELABEL
-    reason = delicate_reason(vm, vmi) if changes_vm or vm.undecodable else ""
+    reason = delicate_reason(vm, vmi, situation.now) if changes_vm or vm.undecodable else ""
     update = PendingStep(machine=machine, step=Step.UPDATE, reason=reason, sizes=sizes)
     if situation.intent.update.strategy is not Strategy.PROACTIVE or not should_run(machine):
         return update

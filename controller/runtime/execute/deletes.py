@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
 from controller.runtime.actions import AnyResource, Delete, Done, Missing, Outcome, Rejected, Restart, SuccessorRefused
@@ -33,11 +34,16 @@ class Judge(NamedTuple):
     """Judges a delete or a restart again, from the objects that the server has now.
 
     `resources` are the resources whose objects the function `obstacle` reads. They have the key of the action's object.
-    The function `obstacle` returns the reason why the action must not happen, or "". The function is pure.
+    The function `obstacle` returns the reason why the action must not happen, or "". The function is pure. The function
+    `now` returns the time of the wall clock.
     """
 
     resources: tuple[AnyResource, ...] = ()
-    obstacle: Callable[[Delete | Restart, Found], str] = lambda _action, _found: ""
+    obstacle: Callable[[Delete | Restart, Found, datetime], str] = lambda _action, _found, _now: ""
+    now: Callable[[], datetime] = lambda: datetime.min.replace(tzinfo=UTC)
+
+    def reason(self, action: Delete | Restart, found: Found) -> str:
+        return self.obstacle(action, found, self.now())
 
 
 NO_JUDGE: Final = Judge()
@@ -77,7 +83,7 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
             return Missing(action)
         if action.finalizer and action.finalizer not in (meta.finalizers or ()):
             return Rejected(action, Conflict(f"{action.key} has no finalizer {action.finalizer} any more", code=409))
-        if obstacle := judge.obstacle(action, found):
+        if obstacle := judge.reason(action, found):
             return Rejected(action, Conflict(f"{action.key} is not deleted now: {obstacle}", code=409))
         version = meta.resource_version
     raise AssertionError("the last attempt returns or raises")
@@ -101,7 +107,7 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
         return error
     if meta.uid != member.uid or not is_controlled_by(meta, member.owner_uid):
         return Conflict(f"{member.key} has left its pool", code=409)
-    if obstacle := judge.obstacle(action, {**found, member.resource: answer}):
+    if obstacle := judge.reason(action, {**found, member.resource: answer}):
         return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
     return None
 
@@ -116,7 +122,7 @@ async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -
         found = await _read(client, action.key, {*judge.resources} - {action.resource})
     except ApiError as error:
         return error
-    obstacle = judge.obstacle(action, found) if found else ""
+    obstacle = judge.reason(action, found) if found else ""
     return Conflict(f"{action.key} is not deleted now: {obstacle}", code=409) if obstacle else None
 
 

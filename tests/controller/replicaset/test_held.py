@@ -1,5 +1,6 @@
 """P20 for sets: no VMI is deleted that cannot come back, and no VMI that is protected or paused. Each hold is shown."""
 
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -9,6 +10,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kubevirt.annotations import (
     ADOPTED_TEMPLATE,
+    BUSY_UNTIL,
     PROTECT,
     REMOVE,
     REPLACE_UNREADY_AFTER,
@@ -24,7 +26,7 @@ from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Delete, Plan
 from informers.meta import ObjectKey
 from tests import builders
-from tests.builders import LABELS, REPLICASETS, replicaset, seconds_ago, snapshot
+from tests.builders import LABELS, NOW, REPLICASETS, replicaset, seconds_ago, snapshot
 from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.fakes.requests import Fault, Request, refusal
 from tests.strategies import template_hash_of
@@ -80,7 +82,7 @@ def test_p20_a_paused_vmi_stays_and_one_event_names_it(way, reason):
     replicas, changes = DELETIONS[way]
     todo = planned(vmi("a", paused=True, **changes), replicas=replicas)
     assert (deleted(todo), reasons(todo)) == ([], [reason])
-    assert todo.held == "1 VMIs are not deleted while they are paused or unreadable"
+    assert todo.held == "1 VMIs are not deleted now, because it is paused"
     assert (todo.notices[0].message, todo.notices[0].once) == (
         "virtual machine a is not deleted now: it is paused",
         "uid-a it is paused",
@@ -109,10 +111,28 @@ def test_p20_a_paused_vmi_is_not_replaced_for_being_unready_and_does_not_stall_i
 def test_r6_a_paused_vmi_ranks_as_if_it_were_ready_and_the_others_leave():
     paused = vmi("a", paused=True, ready=False)
     members = [paused, vmi("b", ready=False), vmi("c", ready_for_s=9000), vmi("d", migrating=True)]
-    assert [each.metadata.name for each in rank_for_removal(group_vmis(members))] == ["b", "d", "c", "a"]
+    assert [each.metadata.name for each in rank_for_removal(group_vmis(members), NOW)] == ["b", "d", "c", "a"]
     todo = planned(*members, replicas=0)
     assert (deleted(todo), reasons(todo)) == (["b", "d", "c"], ["ScaleInHeld"])
     assert deleted(planned(*members, replicas=1)) == ["b", "d", "c"]
+
+
+@pytest.mark.parametrize("way", ["scale-in", "rolling update", "replacement of an unready VMI"])
+def test_p24_a_busy_vmi_stays_until_its_work_ends(way):
+    replicas, changes = DELETIONS[way]
+    until = (NOW + timedelta(seconds=30)).isoformat()
+    todo = planned(vmi("a", annotations={BUSY_UNTIL: until}, **changes), replicas=replicas)
+    assert (deleted(todo), todo.requeue_after_s) == ([], 30)
+    assert set(reasons(todo)) <= {HOLDS.get(way)}
+    assert deleted(planned(vmi("a", annotations={BUSY_UNTIL: NOW.isoformat()}, **changes), replicas=replicas)) == ["a"]
+    finished = vmi("b", annotations={BUSY_UNTIL: until}, phase="Succeeded", ready_for_s=9000)
+    assert deleted(planned(finished, replicas=0)) == ["b"]
+
+
+def test_p24_busy_vmis_are_the_last_of_a_scale_in():
+    until = {BUSY_UNTIL: (NOW + timedelta(seconds=30)).isoformat()}
+    members = [vmi("a", ready=False, annotations=until), vmi("b", ready_for_s=9000), vmi("c", annotations=until)]
+    assert deleted(planned(*members, replicas=2)) == ["b"]
 
 
 def test_p20_a_limit_below_the_present_size_replaces_no_vmi():

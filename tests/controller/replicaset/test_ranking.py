@@ -7,11 +7,11 @@ import pytest
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
 from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.traits import group_vmis
-from tests.builders import vmi
+from tests.builders import NOW, vmi
 
 
 def order(*vmis) -> list[str]:
-    return [vmi.metadata.name for vmi in rank_for_removal(group_vmis(vmis))]
+    return [vmi.metadata.name for vmi in rank_for_removal(group_vmis(vmis), NOW)]
 
 
 MARKED = {REMOVE: "true"}

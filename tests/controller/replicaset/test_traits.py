@@ -11,6 +11,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
     DELETION_COST,
     EARLY_FAILURES,
     PROGRESS_DEADLINE,
@@ -29,7 +30,7 @@ from controller.replicaset.status import next_status
 from controller.replicaset.traits import VMIs, group_vmis
 from controller.runtime.actions import Delete
 from controller.runtime.members.groups import Members
-from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
+from tests.builders import LABELS, NOW, replicaset, seconds_ago, snapshot, vmi
 from tests.strategies import choice, template_hash_of
 
 HASH = template_hash_of(replicaset())
@@ -93,6 +94,7 @@ WAITING_FACTS: dict[str, list[Any]] = {
         {PROTECT: "true"},
         {DELETION_COST: "5"},
         {DELETION_COST: "-1"},
+        {BUSY_UNTIL: "2999-01-01T00:00:00Z"},
     ],
     "node": [None, "node-1"],
     "migrating": [False, True],
@@ -157,9 +159,9 @@ def test_r6_the_first_vmis_for_removal_are_the_first_of_all_in_order(fact, usual
         vmis = [unready_vmi(f"vm-{age_s}-{value}", **usual | {"age_s": age_s, fact: value}) for age_s, value in ages]
         for arranged in permutations(vmis):
             members = group_vmis(arranged)
-            in_order = rank_for_removal(alone(members))
-            assert rank_for_removal(members) == in_order
-            assert [first_for_removal(members, number) for number in (1, 2, 3)] == [
+            in_order = rank_for_removal(alone(members), NOW)
+            assert rank_for_removal(members, NOW) == in_order
+            assert [first_for_removal(members, number, NOW) for number in (1, 2, 3)] == [
                 in_order[:1],
                 in_order[:2],
                 in_order[:3],

@@ -1,5 +1,7 @@
 """Delete requests for members: an object that has left its owner is not deleted (G3)."""
 
+from datetime import datetime
+
 import msgspec
 import pytest
 from msgspec.structs import replace
@@ -167,7 +169,7 @@ async def test_g3_no_vmi_is_deleted_if_its_vm_cannot_be_read():
     assert setup.sent == ["get vm"]
 
 
-def kept_back(action: Delete | Restart, found: Found) -> str:
+def kept_back(action: Delete | Restart, found: Found, now: datetime) -> str:
     """The obstacle of the tests: an annotation of the object or of its VM."""
     texts = [(read_meta(answer).annotations or {}).get("keep", "") for answer in found.values()]
     return next(filter(None, texts), "")

@@ -7,7 +7,7 @@ from typing import Any, Final
 from tests.faults.judge.cases_members import SHARED, pool_with_disk
 from tests.faults.judge.judge import Interval, LeaseTimes, Run
 from tests.faults.judge.made_history import replica_set
-from tests.faults.judge.states import PROTECT, VM, VMI, Object
+from tests.faults.judge.states import BUSY_UNTIL, FAR, PROTECT, VM, VMI, Object
 from tests.faults.judge.steps import (
     KEPT,
     SNAPSHOT,
@@ -100,6 +100,7 @@ KEEPING: Final[tuple[tuple[str, Object], ...]] = (
     (VM, {"status": {"printableStatus": "Paused"}}),
     (VM, {"status": {"conditions": [{"type": "ManualRecoveryRequired", "status": "True"}]}}),
     (VMI, protecting("yes")),
+    *((kind, {"metadata": {"annotations": {BUSY_UNTIL: FAR}}}) for kind in (VM, VMI)),
 )
 """Changes after which no VM or VMI may be deleted."""
 

@@ -4,7 +4,7 @@
   name, dry runs included, must come in the last `TRIED_WITHIN_S` seconds before the delete, and the server must accept
   it. A name that exists already counts as accepted, because the server compares names last. So does a quota in which
   the delete makes room. While every create is refused, no VM is deleted to be replaced.
-- S14: the version of an object that a delete request hits is neither protected nor delicate. There is no window: each
+- S14: the version of an object that a delete request hits is not protected, busy or delicate. There is no window: each
   delete has a version as precondition. The instance of a VM may be protected, because a restart keeps the VM.
 """
 
@@ -26,6 +26,7 @@ from tests.faults.judge.states import (
     Object,
     controller_of,
     controller_uid,
+    is_busy,
     is_deleting,
     is_final,
     is_protected,
@@ -106,7 +107,11 @@ def _reason_to_keep(item: Object) -> str:
     if owner in (POOL, SET) and is_protected(item):
         return "is protected"
     status = status_of(item)
-    if owner not in (POOL, VM) or is_final(item):
+    if is_final(item):
+        return ""
+    if is_busy(item):
+        return "is busy"
+    if owner not in (POOL, VM):
         return ""
     marks = [key for key in ("snapshotInProgress", "restoreInProgress", "migratedVolumes") if status.get(key)]
     marks += [key for key in CONDITIONS[item["kind"]] if is_true(item, key)]

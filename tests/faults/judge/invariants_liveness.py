@@ -30,6 +30,7 @@ from tests.faults.judge.states import (
     VMI,
     Object,
     counts,
+    is_busy,
     is_deleting,
     is_final,
     is_paused,
@@ -70,7 +71,7 @@ def is_excused(owner: Object, world: World) -> bool:
         return True
     members = world.children(uid_of(owner), CHILD_OF[owner["kind"]])
     surplus = sum(counts(owner, each) for each in members) > wanted(owner)
-    held = any(is_protected(each) or status_of(each).get("snapshotInProgress") for each in members)
+    held = any(is_protected(each) or is_busy(each) or status_of(each).get("snapshotInProgress") for each in members)
     name, settings = strategy(owner, "scaleInStrategy")
     selected = bool((settings.get("selectionPolicy") or {}).get("selectors"))
     return surplus and (held or (owner["kind"] == POOL and (name != "proactive" or selected)))

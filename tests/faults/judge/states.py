@@ -31,6 +31,10 @@ PREFIX: Final = "vmherd.dev/"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 REPLACE_UNREADY: Final = "vmherd.dev/replace-unready-after-seconds"
 PROTECT: Final = "vmherd.dev/protect"
+BUSY_UNTIL: Final = "vmherd.dev/busy-until"
+FAR: Final = "2999-01-01T00:00:00Z"
+"""The end of the work of a VM that is busy during a whole test."""
+
 MOST_DISRUPTIVE: Final = "vmherd.dev/most-disruptive-action"
 RECREATE: Final = "recreate"
 FOREGROUND, ORPHAN = "foregroundDeletion", "orphan"
@@ -118,6 +122,10 @@ def counts(owner: Object, child: Object) -> bool:
 def wanted(owner: Object) -> int:
     replicas = (owner.get("spec") or {}).get("replicas")
     return 1 if replicas is None else int(replicas)
+
+
+def is_busy(item: Object) -> bool:
+    return annotations_of(item).get(BUSY_UNTIL) == FAR
 
 
 def is_protected(item: Object) -> bool:

@@ -14,6 +14,7 @@ from typing import TypeAlias
 from msgspec import Struct
 from msgspec.structs import replace
 
+from tests.faults.judge.states import BUSY_UNTIL, FAR
 from tests.faults.proxy.actions import (
     Action,
     Coalesce,
@@ -168,7 +169,15 @@ WRITE_FAULTS = (
     replace(REFUSED, name="creates-refused-403", actions=(Refuse(403, message="refused by a policy"),)),
     replace(REFUSED, name="creates-refused-500", actions=(Refuse(500, message="failed calling webhook"),)),
     replace(MARKED, name="protected-meanwhile", actions=(Mark(),), places="pool-[uh]* delete/virtualmachine*"),
-    replace(MARKED, name="snapshot-meanwhile", actions=(Mark(True),), places="pool-[uh]* delete/virtualmachines#*"),
+    replace(
+        MARKED,
+        name="busy-meanwhile",
+        actions=(Mark(BUSY_UNTIL, FAR),),
+        places="pool-[uh]* delete/virtualmachine*",
+    ),
+    replace(
+        MARKED, name="snapshot-meanwhile", actions=(Mark(snapshot=True),), places="pool-[uh]* delete/virtualmachines#*"
+    ),
 )
 WATCH_FAULTS = (
     Fault(name="watch-held", actions=(HoldWatch(),), released_after_s=1.5, lasts_s=2.5, recovers_s=2.5),

@@ -8,7 +8,6 @@ from contextlib import suppress
 from typing import Any
 
 from controller.app import serve
-from tests.faults.judge.states import PROTECT
 from tests.faults.matrix.bench import Bench
 from tests.faults.matrix.view import Refused, User
 from tests.faults.proxy.actions import Mark
@@ -78,11 +77,11 @@ class Herd:
 
     async def _mark(self, request: ApiRequest, mark: Mark) -> None:
         self._marked.append((request, mark))
-        await self._set_mark(request, mark, "true")
+        await self._set_mark(request, mark, mark.value)
 
     async def _set_mark(self, request: ApiRequest, mark: Mark, value: str | None) -> None:
         change = {"status": {"snapshotInProgress": value}} if mark.snapshot else None
-        change = change or {"metadata": {"annotations": {PROTECT: value}}}
+        change = change or {"metadata": {"annotations": {mark.annotation: value}}}
         user = User(self._bench.view, self._namespace)
         await user.patch(request.resource, request.name, change, subresource="status" if mark.snapshot else "")
 

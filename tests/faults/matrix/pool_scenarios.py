@@ -8,6 +8,7 @@ from tests.faults.matrix.pool_steps import (
     POOL,
     PROACTIVE,
     break_vm,
+    busy,
     change_template,
     claims,
     delete_vm,
@@ -46,6 +47,14 @@ SCALING = (
     ),
     scenario("pool-scale-up", pool(1), at(1), Step(change(replicas=4), both(at(4), ordinals(0, 1, 2, 3)))),
     scenario("pool-scale-down", pool(4), at(4), Step(change(replicas=2), both(at(2), ordinals(0, 1)))),
+    scenario(
+        "pool-scale-down-busy",
+        pool(3),
+        at(3),
+        Step(busy("pool-2"), at(3)),
+        Step(change(replicas=1), ordinals(2)),
+        Step(change(replicas=0), ordinals(2)),
+    ),
     scenario(
         "pool-scale-down-with-disks",
         pool(2, template=WITH_DISK),

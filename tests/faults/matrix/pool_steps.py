@@ -4,7 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.faults.judge.states import FINALIZER, controller_uid, finalizers_of, is_ready, references_of, status_of
+from tests.faults.judge.states import (
+    BUSY_UNTIL,
+    FAR,
+    FINALIZER,
+    controller_uid,
+    finalizers_of,
+    is_ready,
+    references_of,
+    status_of,
+)
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import BEHAVIOR, QUICK, Condition
 from tests.faults.matrix.steps import Owner, memory_of
@@ -96,6 +105,11 @@ def claims(value: str, *names: str) -> Condition:
 def change_template(template: Json) -> Any:
     steps = [{"op": "replace", "path": "/spec/virtualMachineTemplate", "value": template}]
     return lambda user: user.patch(POOLS, "pool", steps)
+
+
+def busy(name: str) -> Any:
+    """Mark the VM as busy for longer than the test."""
+    return lambda user: user.patch(VMS, name, {"metadata": {"annotations": {BUSY_UNTIL: FAR}}})
 
 
 def delete_vm(name: str, propagation: str = "Background") -> Any:

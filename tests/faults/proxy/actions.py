@@ -4,6 +4,8 @@ from typing import Literal, TypeAlias
 
 from msgspec import Struct
 
+from tests.faults.judge.states import PROTECT
+
 
 class Refuse(Struct, frozen=True, tag=True):
     """Answer with an error. The request does not reach the server.
@@ -62,8 +64,10 @@ class CutAnswer(Struct, frozen=True, tag=True):
 
 
 class Mark(Struct, frozen=True, tag=True):
-    """Call `on_mark`, which protects the object of the request or begins its snapshot. Then forward the request."""
+    """Call `on_mark`, which marks the object of the request or begins its snapshot. Then forward the request."""
 
+    annotation: str = PROTECT
+    value: str = "true"
     snapshot: bool = False
 
 

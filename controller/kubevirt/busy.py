@@ -1,0 +1,49 @@
+"""Busy VMs: somebody works in the guest until the time in the annotation `vmherd.dev/busy-until` (P24).
+
+A mark has an end, so a forgotten mark ends by itself. A value that is not a time counts until it is corrected, because
+harm is worse than delay (P23 reports it).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Final
+
+from controller.kubevirt.annotations import BUSY_UNTIL
+from informers.meta import KubeObject, ObjectMeta
+
+BEFORE_ALL: Final = datetime.min.replace(tzinfo=UTC)
+"""A time at which every mark still counts."""
+
+
+def busy_mark(meta: ObjectMeta) -> str | None:
+    return meta.annotations.get(BUSY_UNTIL) if meta.annotations is not None else None
+
+
+def busy_reason(obj: KubeObject, now: datetime) -> str:
+    """Return the reason why the VM or VMI must not be deleted or restarted now, or "" if it is not busy."""
+    mark = busy_mark(obj.metadata)
+    if mark is None:
+        return ""
+    until = _time_of(mark)
+    if until is None:
+        return f"it is busy: its {BUSY_UNTIL} is not a time"
+    return f"it is busy until {mark}" if now < until else ""
+
+
+def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[datetime]:
+    """Yield the times after `now` at which the marks of these objects end."""
+    for obj in objects:
+        mark = busy_mark(obj.metadata) if obj is not None else None
+        until = _time_of(mark) if mark is not None else None
+        if until is not None and until > now:
+            yield until
+
+
+def _time_of(text: str) -> datetime | None:
+    try:
+        time = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return time if time.tzinfo is not None else None
