@@ -1,7 +1,5 @@
 """Runs the command `kubectl vmherd` when Python is called as `python -m plugin`."""
 
-from __future__ import annotations
-
 import sys
 
 INTERRUPTED = 130

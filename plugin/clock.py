@@ -1,7 +1,5 @@
 """The clock of the commands. Tests replace it."""
 
-from __future__ import annotations
-
 from datetime import UTC, datetime
 
 

@@ -1,7 +1,5 @@
 """Makes a command of the plugin from the function that does its work."""
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, TypeAlias
 

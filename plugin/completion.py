@@ -8,8 +8,6 @@ The completion of commands and flags needs no cluster, and imports nothing slow.
 completions: an error message would destroy the user's command line.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """Opens the connection to the API server with kubectl's flags, and turns errors into one line."""
 
-from __future__ import annotations
-
 import asyncio
 import os
 import tempfile

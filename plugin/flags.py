@@ -1,7 +1,5 @@
 """The flags of all commands, with the names and the meaning of kubectl's flags, and the class of commands."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The VMs and VMIs that a command line names: `vm/web-3`, `vmi/herd7x2k4`, or only the name."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """The names that completion offers, each with a word about its state."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

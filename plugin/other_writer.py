@@ -1,7 +1,5 @@
 """Finds KubeVirt's own controller, if it works on the same objects."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Iterable
 from typing import Final

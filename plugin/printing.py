@@ -1,7 +1,5 @@
 """Prints results on stdout: text, JSON or YAML. Notes and warnings go to stderr."""
 
-from __future__ import annotations
-
 import os
 import shutil
 import sys

@@ -4,8 +4,6 @@ The reader fills the same caches as the controller, so the controller's rules wo
 of one namespace, or of all namespaces.
 """
 
-from __future__ import annotations
-
 from collections.abc import Container, Iterable, Mapping
 from typing import Any, TypeVar
 

@@ -1,7 +1,5 @@
 """The objects that a command line names: `vmpool/web`, `vmpool web api`, or only `vmpool` for all pools."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """Asks the user, writes the changes of commands, and prints what was changed in the words of kubectl."""
 
-from __future__ import annotations
-
 import asyncio
 import sys
 from collections.abc import Sequence

@@ -10,8 +10,6 @@ pip-audit itself ends with 0 if the database answers for no package. So this pro
 known vulnerabilities, and each package without an answer is an error.
 """
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """The pools' part of `vmherd cleanup`: the removal of the pool finalizer while no controller runs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.apimachinery.finalizers import removal_patch

@@ -3,8 +3,6 @@
 The state depends only on the snapshot, so it is the same after a restart of the controller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime, timedelta
 

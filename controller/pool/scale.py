@@ -5,8 +5,6 @@ the pool never has too many VMs. For scale-in, a terminating VM counts as alread
 second VM in place of a VM that is still terminating.
 """
 
-from __future__ import annotations
-
 from controller.kubevirt.annotations import PROTECT
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vms import is_deleting

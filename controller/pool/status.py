@@ -4,8 +4,6 @@ The numbers of VMs come from the newest snapshot. A terminating VM still counts 
 summarises the pool in one word, and finds the first problem.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

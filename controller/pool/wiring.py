@@ -1,7 +1,5 @@
 """Assembles the controller of VirtualMachinePools from its caches, queue and rules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from typing import Any, Final

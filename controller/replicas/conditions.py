@@ -4,8 +4,6 @@ The controller removes a condition from the status when the condition is no long
 status of a condition to "False".
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

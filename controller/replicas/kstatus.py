@@ -5,8 +5,6 @@ condition `Reconciling` is in progress, and an object with the condition `Stalle
 condition is as its spec asks. At most one of the two conditions is true.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from enum import StrEnum

@@ -5,8 +5,6 @@ and create another one, without end. With the delay, the owner creates at most a
 `RELEASE_DELAY`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final, TypeVar

@@ -5,8 +5,6 @@ reconciliation grows with the number of replicas. Without the limit, one very la
 objects.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from controller.replicas.kstatus import Stall

@@ -4,8 +4,6 @@ The cache does not keep all data of all revisions. Most revisions of a cluster b
 revision, only the metadata are needed, because its name contains the hash of the template.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Collection, Iterable, Mapping
 

@@ -1,7 +1,5 @@
 """The settings that users write as annotations: deletion cost, time limits (R4a, R6, R14, P8, P14, P15)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 
 from controller.kubevirt.annotations import DELETION_COST, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER

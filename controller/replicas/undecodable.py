@@ -4,8 +4,6 @@ The controller still counts such an object, but reads only its metadata. The Eve
 come at growing intervals: when the object is seen first, and each time its age has doubled.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final

@@ -4,8 +4,6 @@ A wrong annotation never stops the controller. The controller treats most of the
 an Event, in the status, and in `kubectl vmherd why`.
 """
 
-from __future__ import annotations
-
 import difflib
 import re
 from collections import defaultdict

@@ -16,8 +16,6 @@ If no VMI of the template is ready, the template is probably the cause of the fa
 such a set starts only one VMI at a time, and keeps only a few failed VMIs.
 """
 
-from __future__ import annotations
-
 from datetime import UTC, datetime, timedelta
 from typing import Final
 

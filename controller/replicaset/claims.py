@@ -1,7 +1,5 @@
 """The rules for the adoption and the release of VMIs by a replica set (R2)."""
 
-from __future__ import annotations
-
 import msgspec
 from msgspec import Struct
 

@@ -1,7 +1,5 @@
 """The history of a set: its templates as ControllerRevisions, as the cache shows them (R17)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final

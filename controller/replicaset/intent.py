@@ -1,7 +1,5 @@
 """The parser for the spec of a replica set (R1)."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError, quoted

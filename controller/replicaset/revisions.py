@@ -5,8 +5,6 @@ a revision: the name of a revision has the hash of its template. So a return to 
 revision again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final

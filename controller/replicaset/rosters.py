@@ -1,7 +1,5 @@
 """The rosters of large replica sets, with their VMIs in groups."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct

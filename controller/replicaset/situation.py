@@ -1,7 +1,5 @@
 """What a replica set knows before it decides: its snapshot, its parsed spec, its VMIs by state, and their failures."""
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from controller.kubevirt.vmis import is_active, is_deleting, is_spent

@@ -5,8 +5,6 @@ Indexes find the VMIs of the set and the orphans (VMIs that no owner controls) i
 scans all VMIs of a namespace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Mapping
 from datetime import datetime
 from typing import Final

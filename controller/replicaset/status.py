@@ -5,8 +5,6 @@ transition time of a condition is the time at which the condition was added. Con
 controllers and are not changed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

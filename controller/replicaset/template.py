@@ -4,8 +4,6 @@ The VMIs of a set differ only in the end of the name (R4). The request body is t
 end of the name. Each create inserts its own end of the name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from functools import lru_cache
 from hashlib import blake2b

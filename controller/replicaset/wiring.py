@@ -1,7 +1,5 @@
 """Assembles the controller of replica sets from its caches, queue and rules."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any, Final
 

@@ -5,8 +5,6 @@ KubeVirt decides what an eviction does: it migrates the VMI, or ends it. If the 
 VMI on another node. Other Pods stay on the node: `kubectl drain` evicts these.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Final
 

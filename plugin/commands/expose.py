@@ -1,7 +1,5 @@
 """`kubectl vmherd expose`: creates a Service for the VMs of a replica set or pool."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

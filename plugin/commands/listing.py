@@ -1,7 +1,5 @@
 """`kubectl vmherd list` and `tree`: one line for each replica set and pool, and an object with its VMs."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.kinds import KINDS

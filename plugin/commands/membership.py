@@ -1,7 +1,5 @@
 """`kubectl vmherd detach` and `adopt`: takes a VM out of its pool or set, and gives a VMI to a set."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """`kubectl vmherd takeover` and `cleanup`: the commands of `vmherd` for operators, with the flags of kubectl."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import click

@@ -1,7 +1,5 @@
 """`kubectl vmherd plan`: the next writes of the controller, each with its reason."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.kinds import POOLS

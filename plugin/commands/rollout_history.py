@@ -1,7 +1,5 @@
 """`kubectl vmherd rollout history`: lists the revisions of an object, or prints one of them."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Struct

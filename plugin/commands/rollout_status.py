@@ -1,7 +1,5 @@
 """`kubectl vmherd rollout status`: shows a rollout until it is finished, has failed, or the time limit is reached."""
 
-from __future__ import annotations
-
 import asyncio
 from contextlib import ExitStack
 from typing import Final

@@ -1,7 +1,5 @@
 """`kubectl vmherd rollout restart`, `pause` and `resume`: restarts all VMs of an object, and pauses an object."""
 
-from __future__ import annotations
-
 from controller.kinds import POOLS
 from plugin import clock
 from plugin.command import Subjects, on_objects

@@ -1,7 +1,5 @@
 """`kubectl vmherd rollout undo`: gives an object the template of an earlier revision."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 
 import msgspec

@@ -1,7 +1,5 @@
 """`kubectl vmherd scale`: sets the number of VMs. A dry run names the VMs that leave."""
 
-from __future__ import annotations
-
 import msgspec
 
 from plugin.command import Subjects, on_objects

@@ -1,7 +1,5 @@
 """`kubectl vmherd version`: the version of the plugin."""
 
-from __future__ import annotations
-
 import sys
 from typing import Any
 

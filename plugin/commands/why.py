@@ -1,7 +1,5 @@
 """`kubectl vmherd why`: why an object is not as its spec asks, and what comes next."""
 
-from __future__ import annotations
-
 from controller.leaderelection.lease import LEASES
 from controller.leaderelection.other_leader import leases_named
 from informers.errors import Forbidden

@@ -1,7 +1,5 @@
 """What the update of a pool does to the disks of its VMs (P13, P21). The controller's own functions decide this."""
 
-from __future__ import annotations
-
 from typing import Final
 
 from msgspec.structs import replace

@@ -4,8 +4,6 @@ A VMI that is ready is evicted only while its owner has fewer unavailable member
 is evicted at once, because its owner loses nothing.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 

@@ -4,8 +4,6 @@ A JSON patch can only set a field if the parent of the field exists. So the patc
 missing parents too. The patch tests the UID, so it cannot change a new object with the same name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 

@@ -1,7 +1,5 @@
 """The revisions of a set or pool, and the changes that return it to an earlier revision (R17, P11)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any, Final

@@ -1,7 +1,5 @@
 """The rows of `list` and `tree`."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 

@@ -1,7 +1,5 @@
 """The history of a pool. The input is the same snapshot as the controller takes of the pool (P11)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from typing import Final
 

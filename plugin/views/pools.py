@@ -1,7 +1,5 @@
 """The situation of a pool. The input is the same snapshot as the controller takes of the pool."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Any

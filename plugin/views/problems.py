@@ -1,7 +1,5 @@
 """The state of one VM or VMI in a word, and the reason why it is not ready in a sentence."""
 
-from __future__ import annotations
-
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.problems import cause_of_vm, cause_of_vmi, text_of
 from controller.kubevirt.vm_types import VirtualMachine

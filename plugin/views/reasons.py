@@ -1,7 +1,5 @@
 """The answer of `why`: what the object has, what waits, what causes it, what comes next, and what a user can do."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 

@@ -3,8 +3,6 @@
 This module also decides whether the command waits, succeeds or fails.
 """
 
-from __future__ import annotations
-
 from enum import StrEnum
 
 from msgspec import Struct, structs

@@ -1,7 +1,5 @@
 """The history of a replica set, and what an undo does to its VMIs (R17)."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from itertools import islice

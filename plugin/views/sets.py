@@ -1,7 +1,5 @@
 """The situation of a replica set. The input is the same snapshot as the controller takes of the set."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime

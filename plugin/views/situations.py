@@ -1,7 +1,5 @@
 """The situation of an object of any kind."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from controller.kinds import POOLS, Kind

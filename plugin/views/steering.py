@@ -1,7 +1,5 @@
 """The changes that `rollout restart`, `pause` and `resume` make, and the reasons to refuse them."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from controller.kinds import POOLS, Kind

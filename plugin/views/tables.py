@@ -3,8 +3,6 @@
 A table is a line of headers, and columns with two or more spaces between them, without borders.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterable, Sequence
 from datetime import datetime

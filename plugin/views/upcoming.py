@@ -4,8 +4,6 @@ The controller's own functions give these times. The plan of a snapshot says whe
 same functions run on the same snapshot with this later time. So there is no second formula for a deadline or a delay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 from typing import Any, Final, TypeAlias

@@ -1,7 +1,5 @@
 """Checksums, the statement about the origin of the files, and signatures."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 import shutil

@@ -1,7 +1,5 @@
 """The plugin for krew: an archive with the zipapp and the licence, and the manifest."""
 
-from __future__ import annotations
-
 import hashlib
 from typing import Any
 

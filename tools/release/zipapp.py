@@ -10,8 +10,6 @@ traceback, and so does a start without a writable cache. With all packages for e
 them, the file has 45 MB instead of 6.
 """
 
-from __future__ import annotations
-
 import hashlib
 import re
 from pathlib import Path

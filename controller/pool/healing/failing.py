@@ -7,8 +7,6 @@ A VM fails if one of these conditions is true:
 - The VM runs, and has not been ready for the time in the annotation `vmherd.dev/replace-unready-after-seconds`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import datetime, timedelta
 

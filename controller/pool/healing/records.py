@@ -6,8 +6,6 @@ of this VM. The VM is deleted `ANNOUNCEMENT` later, so that users and monitoring
 removed when a new record is written.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Final

@@ -16,8 +16,6 @@ the right finalizers at its creation. If a user changes `statePreservation`, exi
 do the VMs of a pool that vmherd takes over from KubeVirt. Each reconciliation corrects at most `burst` VMs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import TypeVar
 

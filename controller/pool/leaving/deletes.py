@@ -1,7 +1,5 @@
 """The actions that delete VMs of a pool, and the Events about VMs that are not deleted now."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final

@@ -10,8 +10,6 @@ Only the disks of terminating VMs lose the owner reference. If a VM is not termi
 restores a removed owner reference.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 
 from controller.apimachinery.finalizers import addition_patch, exact_removal_patch

@@ -1,7 +1,5 @@
 """The times at which VMs of a pool became unready (P14, P15)."""
 
-from __future__ import annotations
-
 from datetime import datetime
 
 from controller.apimachinery.conditions import with_timezone

@@ -4,8 +4,6 @@ The annotations are on the pool because they must survive the deletion of a VM a
 malformed value counts as empty, because any user can edit annotations.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final, TypeVar

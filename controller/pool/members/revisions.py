@@ -5,8 +5,6 @@ as the pool's template. Scaling creates no revision, because it does not change 
 template creates no revision either: the earlier revision becomes current again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from itertools import count
 from typing import Final

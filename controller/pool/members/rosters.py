@@ -1,7 +1,5 @@
 """The rosters of large pools, with their members in groups, and the unready periods of all pools."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Any, NamedTuple

@@ -10,8 +10,6 @@ periods in memory, and writes long periods to the pool's annotation `vmherd.dev/
 restart of the controller.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from datetime import datetime, timedelta
 from typing import Final, TypeAlias

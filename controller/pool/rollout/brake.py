@@ -11,8 +11,6 @@ that the pool is taken over. The value `held`, followed by a digest of the templ
 blocked. A pool without VMs counts as taken over.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from typing import Final

@@ -9,8 +9,6 @@ VMs that the last reconciliation restarted.
 The partition is an ordinal. VMs with a lower ordinal keep their revision.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime, timedelta
 from typing import Final

@@ -5,8 +5,6 @@ remember it. So the controller writes the ordinals to the pool's annotation `vmh
 deletes the VMs. Healing writes its own records.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from msgspec import Struct

@@ -6,8 +6,6 @@ template with an error reaches at most `maxUnavailable` ready VMs. A VM with the
 until its VMI runs with the new template and is available.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 

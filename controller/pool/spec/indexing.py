@@ -4,8 +4,6 @@ All other parts of the template reach the VM unchanged, byte for byte. A value o
 too. The API server then validates the value.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import TypeAlias

@@ -1,7 +1,5 @@
 """The parsed form of a pool's spec. If the spec is invalid, the parser returns the first error in the spec (P1)."""
 
-from __future__ import annotations
-
 from datetime import timedelta
 from typing import Final
 

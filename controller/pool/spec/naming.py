@@ -1,7 +1,5 @@
 """The names `<pool>-<ordinal>` of a pool's VMs, and the ordinals that are free (P3)."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Container, Iterator
 from itertools import count

@@ -1,7 +1,5 @@
 """The policies in a pool's spec: selection, scale-in, update and healing, with their default values."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import timedelta
 from enum import StrEnum

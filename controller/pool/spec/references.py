@@ -1,7 +1,5 @@
 """The paths at which a volume of a VMI template refers to a disk, a ConfigMap or a Secret (P5)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final, TypeAlias
 
