@@ -132,7 +132,18 @@ $(RELEASE)/.installed: .ci/requirements-release.txt
 release: $(INSTALLED) $(RELEASE)/.installed  ## make all files of a release in dist/: VERSION=0.1.0; pushes nothing
 	@$(BIN)/python -m tools.release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python $(ARGS)
 
+DOCS := build/docs
+
+$(DOCS)/.installed: .ci/requirements-docs.txt
+	@python=$$(PYTHON='$(PYTHON)' .ci/find-python) && "$$python" -m venv --clear $(DOCS)
+	@$(DOCS)/bin/python -m pip --quiet --disable-pip-version-check install --require-hashes --requirement $<
+	@touch $@
+
+.PHONY: docs
+docs: $(INSTALLED) $(DOCS)/.installed  ## build the site of this version in site/; a broken link is an error
+	@$(BIN)/python -m tools.site $(abspath $(DOCS))/bin/python
+
 .PHONY: clean
 clean:  ## remove all files that the targets above created here
-	@rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache
+	@rm -rf $(VENV) build dist site *.egg-info .mypy_cache .ruff_cache .pytest_cache .coverage .hypothesis .import_linter_cache
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -12,8 +12,11 @@ import yaml
 
 from tools.chart.generated import CHART
 from tools.chart.helm import find_helm
+from tools.release.project import ROOT, read_project
 
 TIMEOUT_S = 90
+PROJECT = read_project(ROOT)
+RUNBOOK = f"{PROJECT.home}/blob/v{PROJECT.version}/docs/runbook.md"
 REGISTRY = "registry.example.com"
 MODE = {"mode": "standalone"}
 NEWEST = "1.37.1"

@@ -6,7 +6,7 @@ from typing import Any
 
 import yaml
 
-from tests.helm import Helm, only
+from tests.helm import RUNBOOK, Helm, only
 from tests.promtool import find_or_skip
 from tools.chart.generated import CHART
 
@@ -111,7 +111,7 @@ def test_an_alert_does_not_fire_if_its_threshold_is_out_of_reach(helm: Helm, tmp
 
 def test_without_an_address_no_alert_has_a_runbook(helm: Helm) -> None:
     usual = {name: rule["annotations"]["runbook_url"] for name, rule in with_runbooks(helm).items()}
-    assert usual == {name: f"https://vmherd.dev/runbook#{name.lower()}" for name in shipped()}
+    assert usual == {name: f"{RUNBOOK}#{name.lower()}" for name in shipped()}
     assert not [rule for rule in alerts(helm, runbookUrl="").values() if "runbook_url" in rule["annotations"]]
 
 

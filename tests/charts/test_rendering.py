@@ -11,7 +11,7 @@ from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.version import version
 from tests.command_line import parse
-from tests.helm import REGISTRY, Helm, container, of_kind, only, run_flags
+from tests.helm import REGISTRY, RUNBOOK, Helm, container, of_kind, only, run_flags
 from tools.chart.generated import CHART
 from tools.chart.helm import MAJORS
 from tools.chart.values import read_values
@@ -295,7 +295,7 @@ def test_the_rendered_alerts_and_dashboards_equal_the_files(helm: Helm) -> None:
     rule, [dashboards] = only(objects, "PrometheusRule"), of_kind(objects, "ConfigMap")
     alerts = yaml.safe_load((CHART / "files" / "alerts.yaml").read_text())
     for alert in (alert for group in alerts["groups"] for alert in group["rules"]):
-        alert["annotations"]["runbook_url"] = f"https://vmherd.dev/runbook#{alert['alert'].lower()}"
+        alert["annotations"]["runbook_url"] = f"{RUNBOOK}#{alert['alert'].lower()}"
     assert rule["spec"] == alerts
     assert dashboards["metadata"]["labels"]["grafana_dashboard"] == "1"
     assert dashboards["data"] == {

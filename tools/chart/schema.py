@@ -55,7 +55,7 @@ MONITOR: Mapping[str, Schema] = {
 
 REFINED: Mapping[str, Schema] = {
     "metrics.prometheusRule.alerts": {"type": "object", "additionalProperties": ALERT},
-    "metrics.prometheusRule.runbookUrl": pattern("^(https?://.+)?$"),
+    "metrics.prometheusRule.runbookUrl": pattern(r"^((https?://|\{\{).+)?$"),
     "mode": one_of("auto", "standalone", "takeover", "alongside"),
     "platform": one_of("auto", "kubernetes", "openshift"),
     "global.imagePullSecrets": PULL_SECRETS,

@@ -1,6 +1,7 @@
 {{/* The alerts in files/alerts.yaml, with the changes in metrics.prometheusRule. */}}
 {{- define "vmherd.alerts" -}}
 {{- $values := .Values.metrics.prometheusRule }}
+{{- $runbook := tpl $values.runbookUrl . }}
 {{- $names := list }}
 {{- $groups := list }}
 {{- range $group := (.Files.Get "files/alerts.yaml" | fromYaml).groups }}
@@ -9,7 +10,7 @@
 {{- $names = append $names $rule.alert }}
 {{- $change := default (dict) (index $values.alerts $rule.alert) }}
 {{- if dig "enabled" true $change }}
-{{- $rules = append $rules (include "vmherd.alert" (list $values $rule $change) | fromYaml) }}
+{{- $rules = append $rules (include "vmherd.alert" (list $values $rule $change $runbook) | fromYaml) }}
 {{- end }}
 {{- end }}
 {{- if $rules }}
@@ -24,7 +25,7 @@
 {{- dict "groups" $groups | toYaml }}
 {{- end }}
 
-{{/* One alert. The argument is a list: the values of the PrometheusRule, the alert, and its changes. */}}
+{{/* One alert. The argument is a list: the values of the PrometheusRule, the alert, its changes, and the page of the runbooks. */}}
 {{- define "vmherd.alert" -}}
 {{- $values := index . 0 }}
 {{- $rule := index . 1 }}
@@ -44,7 +45,7 @@
 {{- $_ := set $labels "severity" . }}
 {{- end }}
 {{- $annotations := merge (dict) (default (dict) $change.annotations) $rule.annotations }}
-{{- with $values.runbookUrl }}
+{{- with index . 3 }}
 {{- if not (hasKey $annotations "runbook_url") }}
 {{- $_ := set $annotations "runbook_url" (printf "%s#%s" . (lower $rule.alert)) }}
 {{- end }}
