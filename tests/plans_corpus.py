@@ -4,8 +4,6 @@
 FILE has one line for each snapshot of a fixed corpus: a digest of its plan and of its status.
 """
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import os

@@ -1,7 +1,5 @@
 """What refuses requests on a real cluster: a quota, an admission policy, a webhook that is down, and missing roles."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 

@@ -1,7 +1,5 @@
 """Collects all versions of objects while a test changes them, so that a test also sees short states."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -3,8 +3,6 @@
 make faults ARGS="--scenario pool-create --fault crash-before --at create/virtualmachines#2"
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import fnmatch

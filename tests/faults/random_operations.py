@@ -5,8 +5,6 @@ A sequence that fails is shrunk: parts are left out as long as the rest still fa
 sequence and the command that repeats it, and ends with code 1.
 """
 
-from __future__ import annotations
-
 import argparse
 import asyncio
 import sys

@@ -1,7 +1,5 @@
 """A shared controller for most tests, and a namespace for each test."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

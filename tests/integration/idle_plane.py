@@ -1,7 +1,5 @@
 """A control plane without a shared controller. Each test runs a controller for itself, and counts the requests."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Reads the effects of an update or a healing on a pool's VMs, and breaks VMs for the tests of healing."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from sandbox.audit import AuditRecord

@@ -1,7 +1,5 @@
 """Adds a kind as docs/adding-a-kind.md describes: the controller, the flags, the checks and the metrics support it."""
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -4,8 +4,6 @@ A Pod requests a tenth of a core. The target is 50 % of the request. So the auto
 millicores of the total load, rounded up.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`vmherd cleanup` after the controller has stopped. Users can then delete pools and VMs."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The examples of CONTRIBUTING.md on the control plane run."""
 
-from __future__ import annotations
-
 import pytest
 
 from conformance.api import Api

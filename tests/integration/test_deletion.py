@@ -1,7 +1,5 @@
 """R15, P6: the cascade options of `kubectl delete`, and the pool's finalizer."""
 
-from __future__ import annotations
-
 from collections import Counter
 
 import pytest

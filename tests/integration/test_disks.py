@@ -1,7 +1,5 @@
 """P3, P10, P21: the disks of VMs. New disks, kept disks, disks of others, and changes of disks."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path

@@ -1,7 +1,5 @@
 """`kubectl vmherd expose` with the real kubectl, and the Service that the command creates."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys

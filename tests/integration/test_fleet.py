@@ -3,8 +3,6 @@
 The audit log of the API server shows the controller's writes, and a watch on the VMIs shows their availability.
 """
 
-from __future__ import annotations
-
 import os
 from collections import Counter
 from typing import Any

@@ -1,7 +1,5 @@
 """R1, P1: invalid sets and pools, stored under definitions without validation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

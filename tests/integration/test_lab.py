@@ -4,8 +4,6 @@ The user has only the cluster's `edit` role in one namespace. The release adds t
 role, and KubeVirt adds the rules for VMs and VMIs.
 """
 
-from __future__ import annotations
-
 import os
 import re
 import subprocess

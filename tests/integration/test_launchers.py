@@ -3,8 +3,6 @@
 A Service, a disruption budget and a drain see the Pods as on a real cluster.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from typing import Any

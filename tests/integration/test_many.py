@@ -1,7 +1,5 @@
 """R4, R12, P18: hundreds of VMs. Each is created and deleted once, and their Events cost few requests."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """P2, P3, P4: members of a pool, VMs that leave the pool, and the names of their replacements."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.controlplane.documents import (

@@ -1,7 +1,5 @@
 """The modes in a cluster with KubeVirt: how `auto` decides, when a start is refused, and `vmherd takeover`."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`--observe` in a cluster in use: the controller plans and logs all actions, and writes nothing."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

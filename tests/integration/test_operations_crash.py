@@ -1,7 +1,5 @@
 """G1 and G5: a crash or an outage does not change the final state."""
 
-from __future__ import annotations
-
 import os
 import re
 import signal

@@ -1,7 +1,5 @@
 """The views of users and of Prometheus: kubectl, the metrics page, the probes."""
 
-from __future__ import annotations
-
 import subprocess
 
 import pytest

@@ -1,7 +1,5 @@
 """Two controllers: the leader writes, the standby takes over."""
 
-from __future__ import annotations
-
 import signal
 from collections.abc import Iterator
 from contextlib import ExitStack

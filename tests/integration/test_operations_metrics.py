@@ -4,8 +4,6 @@ The controller has exactly the permissions that `permissions_needed` lists. test
 dashboards against a release of the chart.
 """
 
-from __future__ import annotations
-
 import ssl
 import urllib.error
 import urllib.request

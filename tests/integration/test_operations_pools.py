@@ -1,7 +1,5 @@
 """Pools survive crashes and outages of the controller and the API server, and work with kubectl and autoscalers."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The chart's role allows every request of the controller, and a missing permission is detected."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

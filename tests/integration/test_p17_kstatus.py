@@ -1,7 +1,5 @@
 """P17: tools that know only kstatus wait for pools: Helm 4, `kubectl wait`, and the rules of kstatus themselves."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """P23: a wrong annotation is in an Event, in the status and in `kubectl vmherd why`, until it is corrected."""
 
-from __future__ import annotations
-
 import pytest
 
 from plugin.cli import main

@@ -1,7 +1,5 @@
 """P23: the admission policies of manifests/ on the real API server: what is denied, warned about, and accepted."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Iterator
 from pathlib import Path

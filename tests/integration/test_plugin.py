@@ -1,7 +1,5 @@
 """The verbs of `kubectl vmherd` for both kinds on the real control plane."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

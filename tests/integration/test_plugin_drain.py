@@ -1,7 +1,5 @@
 """`kubectl vmherd drain` on the real control plane, with nodes, launcher Pods, and KubeVirt's rules for evictions."""
 
-from __future__ import annotations
-
 import threading
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """`tree` and `why` in each state of both kinds on the real control plane: an update, a healing, a retry, a quota."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Callable

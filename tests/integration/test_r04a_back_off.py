@@ -1,7 +1,5 @@
 """R4a: VMIs that fail soon after they start are replaced with a growing delay."""
 
-from __future__ import annotations
-
 import json
 from datetime import UTC, datetime, timedelta
 from typing import Any

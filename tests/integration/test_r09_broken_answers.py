@@ -4,8 +4,6 @@ All faults of a test happen in turn, and the controller is not restarted in betw
 happened.
 """
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import get_args
 

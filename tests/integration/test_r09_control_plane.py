@@ -1,7 +1,5 @@
 """R9: after faults of the control plane's processes and data, each set has its VMIs, and no VMI was created twice."""
 
-from __future__ import annotations
-
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path

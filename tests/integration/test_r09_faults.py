@@ -1,7 +1,5 @@
 """R9: lost answers, stale caches and broken watches cause no duplicate, no surplus and no second delete."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """R13: the replica set of every guide, old or new, works without a change."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

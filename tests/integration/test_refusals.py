@@ -1,7 +1,5 @@
 """R10, P4, P17, P18: what the server refuses is in the status and in Events, and is tried again with a delay."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace

@@ -1,7 +1,5 @@
 """After a restore of etcd from a snapshot, the controller works on the restored state."""
 
-from __future__ import annotations
-
 import base64
 import time
 from collections.abc import Iterator

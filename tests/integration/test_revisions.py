@@ -1,7 +1,5 @@
 """R17, P11: ControllerRevisions keep the templates of sets and pools, so that a user can return to an earlier one."""
 
-from __future__ import annotations
-
 from collections import Counter
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The barrier of the tests: `settled` returns only after the controller has seen all writes and has nothing to do."""
 
-from __future__ import annotations
-
 import pytest
 
 from tests.barrier import settled

@@ -1,7 +1,5 @@
 """R11, P17: the status is written when it changes and only then, and names the observed generation."""
 
-from __future__ import annotations
-
 import time
 from itertools import groupby
 

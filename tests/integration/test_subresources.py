@@ -1,7 +1,5 @@
 """The simulated virt-api behind the real API server: users start, stop and restart VMs with its subresources."""
 
-from __future__ import annotations
-
 import json
 import ssl
 import urllib.error

@@ -3,8 +3,6 @@
 If no user started an update, the update waits until a user agrees.
 """
 
-from __future__ import annotations
-
 import contextlib
 from collections import Counter
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """R14, P5, P12, P13, P14, P16: the order, the requests and the limits of an update."""
 
-from __future__ import annotations
-
 from collections import Counter
 from copy import deepcopy
 from typing import Any

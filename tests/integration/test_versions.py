@@ -1,7 +1,5 @@
 """Clusters that serve pools only in an old version, or not at all."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

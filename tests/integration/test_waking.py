@@ -1,7 +1,5 @@
 """R16, P19 and G4: only relevant changes trigger a reconciliation, and nothing is requested at rest."""
 
-from __future__ import annotations
-
 import time
 from collections import Counter
 from pathlib import Path

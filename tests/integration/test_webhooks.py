@@ -1,7 +1,5 @@
 """KubeVirt's simulated webhooks on the real API server: defaults and rejections. vmherd works behind them."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

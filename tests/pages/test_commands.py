@@ -1,7 +1,5 @@
 """Runs the commands of the tutorial and of the how-to pages on real sandboxes, in order and as they are written."""
 
-from __future__ import annotations
-
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager

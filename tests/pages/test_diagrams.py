@@ -1,7 +1,5 @@
 """The diagram of the architecture: each box is a name of the code, and each arrow joins two boxes."""
 
-from __future__ import annotations
-
 import re
 
 import pytest

@@ -1,7 +1,5 @@
 """Every link of a page leads somewhere, every page can be found, and every command of a page is marked or run."""
 
-from __future__ import annotations
-
 import os
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """Commands and files of pages, without running them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -1,7 +1,5 @@
 """A release of the chart whose Pods run on the real node."""
 
-from __future__ import annotations
-
 import json
 from typing import Any
 

@@ -1,7 +1,5 @@
 """The messages about environment variables that do not belong to any flag."""
 
-from __future__ import annotations
-
 from controller.config.options import unknown_variables
 from controller.config.settings import OPTIONS
 

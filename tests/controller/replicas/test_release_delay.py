@@ -1,7 +1,5 @@
 """R2, P2: a webhook changes the labels of each new member. The owner must stop creating members."""
 
-from __future__ import annotations
-
 import pytest
 
 from controller.kubevirt.resources import VMIS, VMS

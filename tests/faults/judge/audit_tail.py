@@ -1,7 +1,5 @@
 """The audit log of a running control plane, read step by step and sorted by namespace."""
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from pathlib import Path
 from typing import Any, Final

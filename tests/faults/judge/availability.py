@@ -4,8 +4,6 @@ If the controller deletes a VMI or VM and so makes a ready member unavailable, t
 deletions for a rolling update count. After a scale-in, enough members are left (S2).
 """
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator
 

@@ -1,7 +1,5 @@
 """Cases of the invariants about the fields of objects: S11 and S12."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from tests.faults.judge.cases_objects import vm_with

@@ -1,7 +1,5 @@
 """Cases of the invariants about members: S1 to S5, S7, S8 and S13."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from msgspec.structs import replace

@@ -1,7 +1,5 @@
 """Cases of the invariants about the content of objects: S6 and S9 to S12."""
 
-from __future__ import annotations
-
 import copy
 from typing import Any, Final
 

@@ -1,7 +1,5 @@
 """Cases of the invariants about the history itself, liveness and load: H0, L1 to L6, Q1 to Q3 and Q5."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any, Final
 

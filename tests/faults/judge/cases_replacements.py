@@ -1,7 +1,5 @@
 """Cases of the invariants about the leave to write and to delete: S8, S13 and S14."""
 
-from __future__ import annotations
-
 from typing import Any, Final
 
 from tests.faults.judge.cases_members import SHARED, pool_with_disk

@@ -1,7 +1,5 @@
 """The history of a run as text, for people who look at a violation."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 

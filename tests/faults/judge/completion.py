@@ -1,7 +1,5 @@
 """Adds to the observations what the observer missed, from the answers to the writes."""
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator, Sequence
 

@@ -8,8 +8,6 @@
   delete has a version as precondition. The instance of a VM may be protected, because a restart keeps the VM.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from typing import Final

@@ -12,8 +12,6 @@ A member may have the template of any state that the owner had in the window of 
 also have the template of its revision, and some names in the VM's spec end with the ordinal of the VM (P5).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 

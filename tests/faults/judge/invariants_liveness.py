@@ -14,8 +14,6 @@ How the catalogue's invariants are worded for this controller:
   its duration and two retries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from itertools import pairwise
 

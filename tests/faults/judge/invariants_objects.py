@@ -17,8 +17,6 @@ How the catalogue's invariants are worded for this controller:
   the controller. References and conditions of others stay.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from typing import Any
 

@@ -14,8 +14,6 @@ How the catalogue's invariants are worded for this controller:
   300 seconds counts as 300 seconds.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 

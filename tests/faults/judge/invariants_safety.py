@@ -18,8 +18,6 @@ How the catalogue's invariants are worded for this controller:
   P17). An owner that is being deleted creates nothing.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 from tests.faults.judge.history import Change, History, Request, own_reference, shown

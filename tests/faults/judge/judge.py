@@ -20,8 +20,6 @@ Each invariant has a letter and a number. S means safety, which is checked at ev
 quiescence and load. H0 is about the history itself: it must be complete.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final, TypeAlias

@@ -8,8 +8,6 @@
 The argument `by` is the user agent of the client.
 """
 
-from __future__ import annotations
-
 import copy
 from typing import Any, Final
 

@@ -11,8 +11,6 @@ The controller may delete a member for these reasons:
 - `surplus`: no other reason applies, so more members exist than wanted (R6, P8).
 """
 
-from __future__ import annotations
-
 import copy
 from collections.abc import Mapping
 

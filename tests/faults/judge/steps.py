@@ -5,8 +5,6 @@
 A step changes the made history. A member or a scale belongs to the owner that was created last.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
 

@@ -1,7 +1,5 @@
 """The history: states and writes are joined, and the world can be read at each revision."""
 
-from __future__ import annotations
-
 import copy
 import json
 from pathlib import Path

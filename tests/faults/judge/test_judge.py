@@ -1,7 +1,5 @@
 """The judge: each invariant accepts right histories and finds what is wrong in the others."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

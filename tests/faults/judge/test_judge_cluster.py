@@ -1,7 +1,5 @@
 """The judge on a real control plane: runs without faults have no violation, and each invariant was checked."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """Tests of the observer: it notes every state once. If states may be missing, it notes a hole."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """The life of each owner, a set or a pool: one point for each change of the owner or of a member."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping
 

@@ -1,7 +1,5 @@
 """What all runs of the matrix share: a control plane, a simulator, a view, and the controller's configuration."""
 
-from __future__ import annotations
-
 import uuid
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager

@@ -1,7 +1,5 @@
 """A controller in this process, behind its fault proxy. After a crash, a new controller starts."""
 
-from __future__ import annotations
-
 import asyncio
 import io
 from contextlib import suppress

@@ -1,7 +1,5 @@
 """The whole matrix: reference runs, all injections that follow from them, and a summary."""
 
-from __future__ import annotations
-
 import asyncio
 import random
 import time

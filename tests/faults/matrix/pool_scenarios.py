@@ -1,7 +1,5 @@
 """The scenarios of pools."""
 
-from __future__ import annotations
-
 from tests.faults.judge.states import MOST_DISRUPTIVE, RECREATE
 from tests.faults.matrix.pool_steps import (
     OFFLINE,

@@ -1,7 +1,5 @@
 """The steps of the scenarios of pools: what users do, and the conditions that must follow."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.faults.judge.states import (

@@ -1,7 +1,5 @@
 """Runs one scenario with one injection, and judges the run."""
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections import Counter

@@ -4,8 +4,6 @@ Each run of a scenario has its own namespace. The objects in the field `given` e
 controller has finished its work on them. Then users act in steps. Each step ends when its condition holds.
 """
 
-from __future__ import annotations
-
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeAlias
 

@@ -1,7 +1,5 @@
 """The scenarios of replica sets."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from tests.faults.judge.states import references_of

@@ -1,7 +1,5 @@
 """The steps and the conditions of the scenarios of both kinds."""
 
-from __future__ import annotations
-
 from typing import Any
 
 from msgspec import Struct

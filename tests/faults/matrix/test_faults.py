@@ -1,7 +1,5 @@
 """Tests of the pure parts of the fault matrix: places, injections, samples, commands and masks."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shlex

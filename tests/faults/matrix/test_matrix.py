@@ -1,7 +1,5 @@
 """The part of the fault matrix that every change must pass. `make faults` runs all of it."""
 
-from __future__ import annotations
-
 from pathlib import Path
 
 import pytest

@@ -4,8 +4,6 @@ The observer's watches go directly to the API server. So they show the truth whi
 fault proxy.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Callable

@@ -3,8 +3,6 @@
 The random sequences choose their operations from this catalogue.
 """
 
-from __future__ import annotations
-
 import random
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -5,8 +5,6 @@ name. So a sequence stays meaningful when a part of it is left out. An operation
 nothing.
 """
 
-from __future__ import annotations
-
 import asyncio
 from typing import Any, Literal, Protocol, TypeAlias
 

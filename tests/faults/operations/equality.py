@@ -19,8 +19,6 @@ ordinals, the simulator's annotations, and the spelling of a value. `differences
 - Revisions and disks of an earlier pool, if a user removed its finalizer by force (P6).
 """
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping

@@ -2,8 +2,6 @@
 bug.
 """
 
-from __future__ import annotations
-
 from msgspec import Struct
 
 from tests.faults.operations.changes import ChangeOwners, Cut, Operation, Wait, scale, set_spec

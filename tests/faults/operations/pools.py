@@ -1,7 +1,5 @@
 """Operations on pools, and their values."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from typing import Any, Literal

@@ -1,7 +1,5 @@
 """Operations on replica sets, and the values that these operations use."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Any
 

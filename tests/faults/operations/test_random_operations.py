@@ -3,8 +3,6 @@
 The large run is `python -m tests.faults.random_operations --operations 10000 --seed 1`.
 """
 
-from __future__ import annotations
-
 import asyncio
 import copy
 from collections import Counter

@@ -1,7 +1,5 @@
 """The namespace of one sequence of operations: one owner, its children, other objects, and a controller."""
 
-from __future__ import annotations
-
 import asyncio
 import copy
 import time

@@ -1,7 +1,5 @@
 """Answers that the fault proxy makes up, and the ways to damage an answer of the server. All functions are pure."""
 
-from __future__ import annotations
-
 import gzip
 import json
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The listening socket of a fault proxy and its connections, each in a task."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl

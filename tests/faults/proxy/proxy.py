@@ -11,8 +11,6 @@ always reaches the server. Without a rule, the proxy changes no content. But the
 because the proxy compresses the watch again. `fault_proxy_in_thread` runs a proxy for synchronous tests.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine

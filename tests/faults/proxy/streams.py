@@ -4,8 +4,6 @@ The relay sends whole lines. Until a rule concerns the watch, the relay does not
 the watch, the relay sends the same lines, compressed again.
 """
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import zlib

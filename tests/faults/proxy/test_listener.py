@@ -1,7 +1,5 @@
 """The listening socket of the fault proxy closes every connection that it has accepted."""
 
-from __future__ import annotations
-
 import asyncio
 import socket
 from contextlib import suppress

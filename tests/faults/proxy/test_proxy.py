@@ -1,7 +1,5 @@
 """The fault proxy against a tiny server: what it changes, what reaches the server, and what the client gets."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

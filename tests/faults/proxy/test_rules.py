@@ -1,7 +1,5 @@
 """The rules of the fault proxy: which requests match, and for which of them a rule acts."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import msgspec

@@ -1,7 +1,5 @@
 """Watches through the fault proxy, against a tiny server."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import json

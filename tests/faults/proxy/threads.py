@@ -6,8 +6,6 @@ with fault_proxy_in_thread(plane.url, plane.ca) as proxy:
     proxy.decisions(lost)
 """
 
-from __future__ import annotations
-
 import asyncio
 import threading
 from collections.abc import Callable, Coroutine, Iterator

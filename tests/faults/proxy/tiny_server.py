@@ -1,7 +1,5 @@
 """A tiny server behind the fault proxy, and a client in front of it, for tests of the proxy itself."""
 
-from __future__ import annotations
-
 import asyncio
 import gzip
 import ssl
