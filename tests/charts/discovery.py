@@ -41,10 +41,7 @@ def _names(service: Mapping[str, Any], pod: Mapping[str, Any], port: Mapping[str
 
 def _target(pod: Mapping[str, Any], port: Mapping[str, Any], labels: Labels) -> dict[str, Any]:
     address = f"{pod['status']['podIP']}:{port['containerPort']}"
-    return {
-        "targets": [address],
-        "labels": {f"__meta_kubernetes_{name}": value for name, value in labels.items()},
-    }
+    return {"targets": [address], "labels": {f"__meta_kubernetes_{name}": value for name, value in labels.items()}}
 
 
 def _pod(pod: Mapping[str, Any]) -> Labels:

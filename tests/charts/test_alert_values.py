@@ -46,10 +46,7 @@ def test_a_threshold_and_a_time_change_the_alert_and_its_description_says_so(hel
     }
     found, usual = alerts(helm, alerts=changes), shipped()
     backlog = found["VmherdQueueBacklog"]
-    assert (backlog["expr"], backlog["for"]) == (
-        usual["VmherdQueueBacklog"]["expr"].replace("> 100\n", "> 500"),
-        "30m",
-    )
+    assert (backlog["expr"], backlog["for"]) == (usual["VmherdQueueBacklog"]["expr"].replace("> 100\n", "> 500"), "30m")
     note = " (The values of the chart change this alert: threshold 500, for 30m.)"
     assert backlog["annotations"]["description"] == usual["VmherdQueueBacklog"]["annotations"]["description"] + note
     assert found["VmherdReconcileErrors"]["expr"].endswith(") > 0.25")

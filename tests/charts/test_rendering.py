@@ -191,12 +191,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                 "observe": True,
                 "secondWriterCheck": {"enabled": False, "kubevirtNamespace": "kubevirt"},
                 "watchNamespaces": ["team-a"],
-                "leaderElection": {
-                    "id": "mine",
-                    "leaseDuration": "30s",
-                    "renewDeadline": "20s",
-                    "retryPeriod": "3s",
-                },
+                "leaderElection": {"id": "mine", "leaseDuration": "30s", "renewDeadline": "20s", "retryPeriod": "3s"},
                 "terminationGracePeriodSeconds": 90,
                 "settings": {
                     "workers": 3,

@@ -71,10 +71,7 @@ def fields(manager: str, subresource: str = "") -> dict[str, Any]:
 
 @pytest.mark.parametrize(
     ("controller", "runner", "found"),
-    [
-        ("virt-controller", "virt-handler", ("virt-controller", False)),
-        ("vmherd", "vmherd-simulator", ("vmherd", True)),
-    ],
+    [("virt-controller", "virt-handler", ("virt-controller", False)), ("vmherd", "vmherd-simulator", ("vmherd", True))],
 )
 async def test_the_probe_finds_the_controller_and_the_simulator(controller: str, runner: str, found: tuple[str, bool]):
     server = StoredObjects()

@@ -33,9 +33,7 @@ def test_the_table_has_a_row_for_each_case_and_a_line_for_each_reason():
 
 def test_json_has_the_counts_and_all_fields():
     report = json.loads(render("json", CLUSTER, RESULTS, 33.4))
-    assert report["kinds"] == {
-        "sets": {"group": "kubevirt.io", "version": "v1", "reconciler": "virt-controller"},
-    }
+    assert report["kinds"] == {"sets": {"group": "kubevirt.io", "version": "v1", "reconciler": "virt-controller"}}
     assert report["counts"] == {"passed": 1, "failed": 1, "skipped": 1, "differs": 1}
     assert [(each["id"], each["status"]) for each in report["cases"]] == [
         (result.case.id, result.status) for result in RESULTS

@@ -203,12 +203,7 @@ def test_at_level_error_other_libraries_log_only_errors(stream: Stream):
 
 @pytest.mark.parametrize(
     ("format", "terminal", "json_lines"),
-    [
-        ("auto", True, False),
-        ("auto", False, True),
-        ("json", True, True),
-        ("console", False, False),
-    ],
+    [("auto", True, False), ("auto", False, True), ("json", True, True), ("console", False, False)],
 )
 def test_the_automatic_format_depends_on_the_stream(format: str, terminal: bool, json_lines: bool):
     stream = Stream(terminal=terminal)

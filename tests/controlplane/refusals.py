@@ -45,13 +45,7 @@ def allow(namespace: Namespace, number: int, *, of: str = "") -> None:
 
 @contextmanager
 def denied(
-    namespace: Namespace,
-    verb: str,
-    resource: str,
-    *,
-    name: str = "",
-    unless: str = "false",
-    message: str = MESSAGE,
+    namespace: Namespace, verb: str, resource: str, *, name: str = "", unless: str = "false", message: str = MESSAGE
 ) -> Iterator[None]:
     """Refuse a verb ("CREATE", "UPDATE", "DELETE") on a resource of the namespace while the block runs.
 

@@ -196,8 +196,7 @@ async def test_a_resync_sends_the_current_state_of_every_object_again():
     many = [config_map(f"a{n:04}", n + 1) for n in range(600)]
     newer = config_map("a0599", 3000)
     client = ScriptedClient(
-        page(*many, version=2000),
-        stream(100.0, line("DELETED", config_map("a0598", 2999)) + line("MODIFIED", newer)),
+        page(*many, version=2000), stream(100.0, line("DELETED", config_map("a0598", 2999)) + line("MODIFIED", newer))
     )
     informer, changes = recorded_informer(client, resync_period_s=100.0)
     async with following(informer):

@@ -98,11 +98,7 @@ class Scenario:
 
 
 @settings(deadline=None, max_examples=300)
-@given(
-    workers=st.integers(1, 4),
-    work_s=st.lists(DELAYS, min_size=1, max_size=4),
-    steps=st.lists(STEPS, max_size=40),
-)
+@given(workers=st.integers(1, 4), work_s=st.lists(DELAYS, min_size=1, max_size=4), steps=st.lists(STEPS, max_size=40))
 def test_after_every_add_a_run_starts_and_no_key_has_two_runs_at_once(workers, work_s, steps):
     async def main() -> None:
         scenario = Scenario(workers=workers, work_s=work_s)

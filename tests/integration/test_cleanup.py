@@ -82,9 +82,7 @@ def test_a_pool_of_a_removed_controller_can_be_deleted_after_a_cleanup(
     eventually(lambda: not pools.exists() and not pools.vms(), what="the pool and its VMs go")
 
 
-def test_a_pool_that_preserves_disks_is_not_cleaned_up_unless_forced(
-    idle_namespace: SetNamespace,
-) -> None:
+def test_a_pool_that_preserves_disks_is_not_cleaned_up_unless_forced(idle_namespace: SetNamespace) -> None:
     pools, kubeconfig = idle_namespace.pools, idle_namespace.plane.kubeconfig
     offline = {"proactive": {"statePreservation": "Offline"}}
     pool = pools.make(0, finalizers=(HOLD, FINALIZER), scaleInStrategy=offline)

@@ -35,12 +35,7 @@ def texts(kubectl: Kubectl) -> dict[str, str]:
 
 
 def foreign_config_map(name: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name},
-        "data": {"text": "somebody else's"},
-    }
+    return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"text": "somebody else's"}}
 
 
 @contextmanager

@@ -8,15 +8,7 @@ import yaml
 
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, new_namespace
-from tests.controlplane.documents import (
-    FINALIZER,
-    POOL_LABELS,
-    SET_LABELS,
-    finalizers_of,
-    owner_uid,
-    uids,
-    vm_template,
-)
+from tests.controlplane.documents import FINALIZER, POOL_LABELS, SET_LABELS, finalizers_of, owner_uid, uids, vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import reacts
@@ -80,10 +72,7 @@ BOTH: dict[str, dict[str, Any]] = {
 }
 FLAWS: dict[str, dict[str, dict[str, Any]]] = {
     SetNamespace.kind: BOTH
-    | {
-        "no-template": {"template": None},
-        "no-labels": {"template": {"metadata": {}, "spec": {"domain": {}}}},
-    },
+    | {"no-template": {"template": None}, "no-labels": {"template": {"metadata": {}, "spec": {"domain": {}}}}},
     PoolNamespace.kind: BOTH
     | {
         "no-template": {"virtualMachineTemplate": None},

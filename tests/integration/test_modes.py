@@ -15,12 +15,7 @@ from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import WORK_S, eventually
 from tests.integration.idle_plane import LEASE
-from tests.integration.kubevirt_installation import (
-    OTHER,
-    RESTING,
-    KubeVirtInstallation,
-    vmherd,
-)
+from tests.integration.kubevirt_installation import OTHER, RESTING, KubeVirtInstallation, vmherd
 from tests.release import Pod, pod, pod_that_may, settings
 
 pytestmark = pytest.mark.cluster

@@ -68,11 +68,7 @@ def test_a_controller_continues_its_work_after_an_outage_of_the_api_server(
         assert not idle_namespace.deleted()
         assert waiting(program) >= {"virtualmachineinstances", "virtualmachineinstancereplicasets"}
         assert all(line["why"] for line in program.lines(msg="waiting"))
-        eventually(
-            lambda: len(program.lines(msg="following again")) >= 2,
-            within_s=WORK_S,
-            what="both watches",
-        )
+        eventually(lambda: len(program.lines(msg="following again")) >= 2, within_s=WORK_S, what="both watches")
         assert not program.lines(level="error")
 
 
@@ -81,11 +77,7 @@ def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(idle_namespace: Se
         before = scaled_up(idle_namespace)
         scale_down_begins(idle_namespace, to=20)
         with unplugged(idle_namespace.plane):
-            eventually(
-                lambda: asked_per_s(program, 1.0) <= ASKED_PER_S,
-                within_s=WORK_S,
-                what="longer delays",
-            )
+            eventually(lambda: asked_per_s(program, 1.0) <= ASKED_PER_S, within_s=WORK_S, what="longer delays")
             assert asked_per_s(program, MEASURED_S) <= ASKED_PER_S
             assert len(idle_namespace.deleted()) + UNDER_WAY < WANTED - 20
         eventually(lambda: answers(idle_namespace), within_s=WORK_S, what="the server serves VMIs again")
@@ -95,11 +87,7 @@ def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(idle_namespace: Se
         assert_each_once(idle_namespace.deleted(), of=before.keys() - kept.keys())
         assert_each_once(idle_namespace.created(), of=set(before))
         assert any("refused" in line["why"] for line in program.lines(msg="waiting"))
-        eventually(
-            lambda: len(program.lines(msg="following again")) >= 2,
-            within_s=WORK_S,
-            what="both watches",
-        )
+        eventually(lambda: len(program.lines(msg="following again")) >= 2, within_s=WORK_S, what="both watches")
         assert not program.lines(level="error")
 
 

@@ -59,8 +59,7 @@ def compact_and_restart(plane: ControlPlane) -> None:
 
 
 @pytest.mark.parametrize(
-    "fault",
-    [freeze_the_api_server, freeze_etcd, faults.restart_etcd, faults.kill_apiserver, compact_and_restart],
+    "fault", [freeze_the_api_server, freeze_etcd, faults.restart_etcd, faults.kill_apiserver, compact_and_restart]
 )
 def test_r9_after_a_fault_of_a_process_the_controller_scales_as_before(
     sets: SetNamespace, controller: ControllerProcess, fault: Callable[[ControlPlane], None]

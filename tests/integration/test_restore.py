@@ -45,10 +45,7 @@ def restored_plane(spare_plane: ControlPlane) -> Iterator[ControlPlane]:
 def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
     restored_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    with (
-        controller_process(restored_plane, tmp_path) as program,
-        new_namespace(restored_plane) as namespace,
-    ):
+    with controller_process(restored_plane, tmp_path) as program, new_namespace(restored_plane) as namespace:
         sets = SetNamespace(restored_plane, namespace, program)
         sets.make(3)
         kept = sorted(sets.wait_for(3))

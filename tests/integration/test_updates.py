@@ -207,9 +207,7 @@ def test_p13_if_the_disks_differ_the_vm_is_recreated_with_new_disks(pools: PoolN
     assert restarts(pools, since=position) == []
 
 
-def test_p13_vms_that_kubevirt_does_not_start_again_are_restarted_through_the_subresource(
-    pools: PoolNamespace,
-) -> None:
+def test_p13_vms_that_kubevirt_does_not_start_again_are_restarted_through_the_subresource(pools: PoolNamespace) -> None:
     pools.make(2, template=quick(runStrategy="RerunOnFailure"), maxUnavailable=1)
     pools.wait_ready(2)
     position = pools.plane.audit_position()

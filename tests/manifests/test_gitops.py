@@ -59,11 +59,7 @@ OBJECTS: dict[str, tuple[dict[str, Any], tuple[str, str], str]] = {
         ("Progressing", PROBLEM),
         "InProgress",
     ),
-    "new": (
-        pool({"observedGeneration": -1}),
-        ("Progressing", "vmherd has not read the object yet"),
-        "InProgress",
-    ),
+    "new": (pool({"observedGeneration": -1}), ("Progressing", "vmherd has not read the object yet"), "InProgress"),
 }
 
 

@@ -18,10 +18,7 @@ def pool_in_update(cluster: Cluster, *, stalled: bool = False, **fields: Any) ->
     old = pool_builders.pool(generation=2)
     fields = {"replicas": 4, "maxUnavailable": 1, **fields}
     pool = pool_builders.pool(generation=3, spec=pool_builders.vm_spec(image="v2"), **fields)
-    revisions = [
-        pool_builders.revision(old, "web-2", number=2),
-        pool_builders.revision(pool, "web-3", number=3),
-    ]
+    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
     waits_s = 900 if stalled else 60
     done = pool_builders.vm("web-0", owner=pool, revision="web-3")
     broken = pool_builders.vm(

@@ -37,11 +37,7 @@ def updates(cluster: Cluster, *names: str) -> Callable[[], None]:
 
 def test_a_piped_rollout_prints_one_line_for_each_change(cluster: Cluster, shell: Shell):
     herds.pool_in_update(cluster)
-    cluster.on_read = [
-        lambda: None,
-        updates(cluster, "web-1", "web-2"),
-        updates(cluster, "web-3"),
-    ]
+    cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2"), updates(cluster, "web-3")]
     assert shell.output("rollout status vmpool/web").splitlines() == [
         'Waiting for vmpool "web" rollout to finish: 2 out of 4 new VMs have been updated...',
         'Waiting for vmpool "web" rollout to finish: 3 out of 4 new VMs have been updated...',

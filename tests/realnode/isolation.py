@@ -60,12 +60,7 @@ def isolation(directory: Path) -> Iterator[Isolation]:
         child = spawner.start("namespaces", [*unshare, "sh", "-c", first], directory / "namespaces.log")
         eventually(lambda: _command_of(pid_in(child)).startswith("sleep"), what="the namespaces of the node")
         node = Isolation(
-            spawner,
-            directory,
-            pid_in(child),
-            f"198.18.{number}.1",
-            f"198.18.{number}.2",
-            f"198.19.{number}.0/24",
+            spawner, directory, pid_in(child), f"198.18.{number}.1", f"198.18.{number}.2", f"198.19.{number}.0/24"
         )
         _link(node, f"vmherd{number}")
         yield node

@@ -106,8 +106,7 @@ def test_gpg_verifies_the_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize(
-    ("tool", "said"),
-    [("pencil", "unknown tool for signatures: pencil"), ("cosign", "cosign is not on the PATH")],
+    ("tool", "said"), [("pencil", "unknown tool for signatures: pencil"), ("cosign", "cosign is not on the PATH")]
 )
 def test_a_tool_that_cannot_sign_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, said: str

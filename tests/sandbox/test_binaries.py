@@ -141,10 +141,7 @@ ALL = ", ".join(PROGRAMS)
             ("etcd", "kube-apiserver"),
             "etcd, kube-apiserver from {assets}; kube-controller-manager from the cache ({store})",
         ),
-        (
-            (),
-            f"{ALL} from the cache ({{store}}); {{assets}} has none of these programs",
-        ),
+        ((), f"{ALL} from the cache ({{store}}); {{assets}} has none of these programs"),
     ],
 )
 def test_programs_that_the_users_directory_lacks_come_from_the_cache(

@@ -8,14 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from controller.kubevirt.normal_form import VM_SPEC, VM_TEMPLATE, differences, is_same, normal_form
-from tests.spelling import (
-    POOL_PATHS,
-    RECORDINGS,
-    paths_where_presence_matters,
-    respelled,
-    vm_specs,
-    with_presence,
-)
+from tests.spelling import POOL_PATHS, RECORDINGS, paths_where_presence_matters, respelled, vm_specs, with_presence
 
 KIND_OF = {
     "emptyMeansAbsent": {"struct"},

@@ -25,10 +25,7 @@ def test_p8_a_base_policy_alone_or_with_the_same_sort_policy_needs_no_event():
         assert notices_of(pool(scaleInStrategy={"proactive": {"selectionPolicy": policy}})) == ()
 
 
-UNMATCHED = {
-    "no labels": ({}, "app=web"),
-    "another value": ({"app": "db"}, "app=web"),
-}
+UNMATCHED = {"no labels": ({}, "app=web"), "another value": ({"app": "db"}, "app=web")}
 
 
 @pytest.mark.parametrize(("labels", "missing"), UNMATCHED.values(), ids=UNMATCHED)

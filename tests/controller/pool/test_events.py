@@ -100,11 +100,7 @@ EVENTS = {
     "updated": (Done(MERGE), ("SuccessfulUpdate", "Updated VM default/vm-pool-cirros-0", False)),
     "restarted": (
         Done(RESTART),
-        (
-            "SuccessfulDelete",
-            "Deleted VMI default/vm-pool-cirros-0: its template is older than revision web-2",
-            False,
-        ),
+        ("SuccessfulDelete", "Deleted VMI default/vm-pool-cirros-0: its template is older than revision web-2", False),
     ),
     "create rejected": (
         Rejected(CREATE, QUOTA),

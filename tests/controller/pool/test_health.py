@@ -132,10 +132,7 @@ def test_p17_the_two_states_of_a_failing_image_pull_are_one_problem():
     assert status_of(owner, *machines, vmis=running) == first
 
 
-CRASH_LOOP = {
-    "the VM fails to start": (STARTING | {"failures": 2}, False),
-    "the guest crashes": (STARTING, True),
-}
+CRASH_LOOP = {"the VM fails to start": (STARTING | {"failures": 2}, False), "the guest crashes": (STARTING, True)}
 
 
 @pytest.mark.parametrize(("changes", "crashes"), CRASH_LOOP.values(), ids=CRASH_LOOP)

@@ -184,10 +184,7 @@ def digests(**fields):
 SAME = {
     "another order of fields": {"spec": dict(reversed(vm_spec(disks=["a"]).items()))},
     "another number of replicas": {"spec": vm_spec(disks=["a"]), "replicas": 9},
-    "a boolean with its default": {
-        "spec": vm_spec(disks=["a"]),
-        "nameGeneration": {"appendIndexToSecretRefs": False},
-    },
+    "a boolean with its default": {"spec": vm_spec(disks=["a"]), "nameGeneration": {"appendIndexToSecretRefs": False}},
     "the older name of the boolean, with its default": {
         "spec": vm_spec(disks=["a"]),
         "appendPostfixToSecretReferences": False,

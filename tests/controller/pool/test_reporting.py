@@ -215,11 +215,7 @@ PRINTABLE = {
         [{}, STARTING, {"ready": False, "printable": "ErrImagePull"}],
         "Degraded",
     ),
-    "a healed VM starts": (
-        {"autohealing": HEALING, "annotations": HEALED_LATELY},
-        [STARTING, {}, {}],
-        "Healing",
-    ),
+    "a healed VM starts": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [STARTING, {}, {}], "Healing"),
     "a healed VM is absent": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [], "Healing"),
     "a healed VM is ready": ({"autohealing": HEALING, "annotations": HEALED_LATELY}, [{}, {}, {}], "Running"),
     "a healed VM is overdue": (

@@ -92,12 +92,7 @@ def test_p8_surplus_vms_are_deleted_by_uid_in_the_background():
 FIRST_FOUR = [f"web-{n}" for n in range(4)]
 DELETED = {
     "terminating VMs count": (2, {0: {}, 1: {}, 2: {}, 3: LEAVING, 4: LEAVING}, ["web-0"], ""),
-    "at most burst": (
-        0,
-        {n: {} for n in range(10)},
-        FIRST_FOUR,
-        "6 more deletes wait for the next pass",
-    ),
+    "at most burst": (0, {n: {} for n in range(10)}, FIRST_FOUR, "6 more deletes wait for the next pass"),
     # The pool was scaled from 10 to 5. Five VMs are still terminating when the pool is scaled again.
     **{
         f"scaled to {wanted}": (wanted, {n: LEAVING if n > 3 else {} for n in range(9)}, [], "") for wanted in (4, 5, 9)

@@ -155,11 +155,7 @@ def test_p15_the_condition_of_the_vm_gives_the_age_after_a_restart_of_the_contro
 
 @pytest.mark.parametrize(
     ("of_vm", "of_vmi", "expected"),
-    [
-        ({}, {"age_s": 400 - 30}, 400),
-        ({}, {"age_s": 400 - 31}, 0),
-        ({"failures": 1}, {"age_s": 5}, 400),
-    ],
+    [({}, {"age_s": 400 - 30}, 400), ({}, {"age_s": 400 - 31}, 0), ({"failures": 1}, {"age_s": 5}, 400)],
     ids=["the VMI of the note", "another VMI", "another VMI after a failed start"],
 )
 def test_p15_a_vm_that_was_restarted_does_not_get_the_age_of_a_note(of_vm, of_vmi, expected):

@@ -10,10 +10,7 @@ from structlog.testing import capture_logs
 
 from controller.access import MissingPermission
 from controller.config.settings import Config
-from controller.preflight.checks import (
-    StartupError,
-    resolve_mode,
-)
+from controller.preflight.checks import StartupError, resolve_mode
 from controller.takeover.second_writer import SecondWriter
 from informers.errors import Forbidden, ServerError, Unauthorized
 from tests.controller.takeover.answers import (

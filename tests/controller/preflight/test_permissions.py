@@ -96,13 +96,7 @@ REVIEWS = {
 
 
 @pytest.mark.parametrize(
-    "config",
-    [
-        Config(),
-        Config(observe=True),
-        Config(leader_elect=False),
-        Config(watch_namespaces=("blue",)),
-    ],
+    "config", [Config(), Config(observe=True), Config(leader_elect=False), Config(watch_namespaces=("blue",))]
 )
 def test_only_secure_metrics_need_permission_for_token_and_access_reviews(config: Config):
     secure = Config(**{name: getattr(config, name) for name in config.__struct_fields__} | {"metrics_secure": True})

@@ -194,12 +194,7 @@ def test_r11_the_patch_has_the_whole_status_and_the_resource_version():
             "printableStatus": "Paused",
             "problem": None,
             "conditions": [
-                {
-                    "type": "Audited",
-                    "status": "False",
-                    "reason": "Never",
-                    "lastTransitionTime": "2026-08-01T09:30:00Z",
-                },
+                {"type": "Audited", "status": "False", "reason": "Never", "lastTransitionTime": "2026-08-01T09:30:00Z"},
                 {
                     "type": "ReplicaPaused",
                     "status": "True",

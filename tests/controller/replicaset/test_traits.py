@@ -127,10 +127,7 @@ def alone(members: VMIs) -> VMIs:
 @settings(max_examples=500)
 @given(siblings(), st.data())
 def test_vmis_of_one_group_give_the_plan_and_the_status_of_single_vmis(vmis, data):
-    annotations = {
-        PROGRESS_DEADLINE: data.draw(choice("60", "600", "7200")),
-        **data.draw(st.sampled_from(SETTINGS)),
-    }
+    annotations = {PROGRESS_DEADLINE: data.draw(choice("60", "600", "7200")), **data.draw(st.sampled_from(SETTINGS))}
     owner = replicaset(replicas=max(len(vmis) + data.draw(st.integers(-2, 1)), 0), annotations=annotations)
     seen = snapshot(owner, vmis, burst=data.draw(st.integers(1, 4)))
     single = replace(seen, members=alone(seen.members))

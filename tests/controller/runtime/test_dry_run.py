@@ -101,11 +101,7 @@ async def test_a_plan_that_is_not_carried_out_is_not_repeated_in_a_loop(lookout)
 
 @pytest.mark.parametrize(
     ("wish_s", "pause"),
-    [
-        (None, AwaitChange()),
-        (0.5, After(LOOK_AGAIN_S)),
-        (LOOK_AGAIN_S * 2, After(LOOK_AGAIN_S * 2)),
-    ],
+    [(None, AwaitChange()), (0.5, After(LOOK_AGAIN_S)), (LOOK_AGAIN_S * 2, After(LOOK_AGAIN_S * 2))],
 )
 async def test_a_plan_that_waits_for_time_is_made_again_at_a_slow_rate(lookout, wish_s, pause):
     class Waiting(ReplicaSetRules):

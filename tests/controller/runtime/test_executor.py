@@ -161,8 +161,4 @@ async def test_a_cancelled_executor_sends_no_more_requests_and_leaves_no_task(se
 async def test_outcomes_are_counted(setup):
     setup.server.quota[VMIS] = 1
     await setup.carry_out([delete()], creates(3))
-    assert setup.tally == {
-        ("delete", "missing"): 1,
-        ("create", "done"): 1,
-        ("create", "rejected"): 2,
-    }
+    assert setup.tally == {("delete", "missing"): 1, ("create", "done"): 1, ("create", "rejected"): 2}

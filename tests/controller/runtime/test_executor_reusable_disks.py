@@ -154,8 +154,7 @@ async def test_a_list_of_disks_has_pages(setup, monkeypatch: pytest.MonkeyPatch)
 
 
 async def test_if_a_namespace_has_far_more_disks_than_needed_the_disks_are_read_one_by_one(
-    setup,
-    monkeypatch: pytest.MonkeyPatch,
+    setup, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("controller.runtime.execute.disk_check.PAGE", 4)
     needed = FEW + 1

@@ -34,13 +34,7 @@ def test_nothing_written_is_settled(setup):
 
 
 @pytest.mark.parametrize(
-    "outcome",
-    [
-        Done(created(), "12"),
-        AlreadyThere(created(), "12"),
-        Done(patched(), "12"),
-        Done(rebased(), "12"),
-    ],
+    "outcome", [Done(created(), "12"), AlreadyThere(created(), "12"), Done(patched(), "12"), Done(rebased(), "12")]
 )
 def test_r9_a_write_is_awaited_until_the_store_has_seen_its_version(setup, outcome: Outcome):
     setup.record(outcome)

@@ -125,10 +125,7 @@ async def test_a_request_with_large_headers_is_refused_without_a_log_line(header
 
 
 async def test_a_probe_is_answered_while_a_client_holds_many_connections() -> None:
-    async with (
-        serving() as server,
-        connected(server.health_address, number=connections.MAX_CONNECTIONS + 50) as held,
-    ):
+    async with serving() as server, connected(server.health_address, number=connections.MAX_CONNECTIONS + 50) as held:
         assert (await probe(server)).endswith(b"ok")
         assert not await held[0].is_open(), "the oldest connections are closed"
         assert await held[-1].is_open()

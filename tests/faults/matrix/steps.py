@@ -4,14 +4,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from tests.faults.judge.states import (
-    FINALIZER,
-    condition,
-    finalizers_of,
-    is_ready,
-    references_of,
-    status_of,
-)
+from tests.faults.judge.states import FINALIZER, condition, finalizers_of, is_ready, references_of, status_of
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import Act, Condition
 from tests.faults.matrix.view import User

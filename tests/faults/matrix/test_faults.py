@@ -23,12 +23,7 @@ from tests.faults.matrix.catalogue import (
     sample,
 )
 from tests.faults.matrix.matrix import Selection, Summary, chosen_from, lines_of
-from tests.faults.matrix.objects import (
-    Objects,
-    differences,
-    end_state,
-    without_left_over_disks,
-)
+from tests.faults.matrix.objects import Objects, differences, end_state, without_left_over_disks
 from tests.faults.matrix.runner import Result
 from tests.faults.matrix.scenarios import scenarios
 from tests.faults.matrix.waves import PROCESS_FAULTS, ProcessFault, Scene, Wave, controllers_that_ended

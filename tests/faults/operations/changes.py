@@ -13,13 +13,7 @@ from msgspec import Struct
 from controller.kubevirt.annotations import POOL_FINALIZER
 from tests.faults.judge.states import controller_uid, is_deleting
 from tests.faults.operations.schema import random_value, violations
-from tests.faults.operations.world import (
-    BEHAVIOR,
-    HOLD,
-    LABELS,
-    World,
-    matches,
-)
+from tests.faults.operations.world import BEHAVIOR, HOLD, LABELS, World, matches
 
 Propagation: TypeAlias = Literal["Background", "Foreground", "Orphan"]
 REJECTED = (400, 422)

@@ -22,9 +22,7 @@ def change_template(part: str, value: str | None) -> ChangeOwner:
         "memory": {"spec": {"domain": {"resources": {"requests": {"memory": value or "64M"}}}}},
         "node": {"spec": {"nodeSelector": {"zone": value} if value else None}},
         "disk": {"spec": _disk({"disk": {"bus": "virtio"}}, {"containerDisk": {"image": "cirros"}}, value)},
-        "old-disk": {
-            "spec": _disk({"volumeName": value, "disk": None}, {"registryDisk": {"image": "cirros"}}, value),
-        },
+        "old-disk": {"spec": _disk({"volumeName": value, "disk": None}, {"registryDisk": {"image": "cirros"}}, value)},
     }
     return ChangeOwner({"spec": {"template": changes[part]}})
 

@@ -132,11 +132,7 @@ async def tiny_server() -> AsyncIterator[TinyServer]:
 @asynccontextmanager
 async def proxied(*, tls: bool = False) -> AsyncIterator[tuple[TinyServer, FaultProxy]]:
     """A tiny server and a proxy in front of it."""
-    async with (
-        tiny_server() as server,
-        open_upstream(server.url) as upstream,
-        fault_proxy(upstream, tls=tls) as proxy,
-    ):
+    async with tiny_server() as server, open_upstream(server.url) as upstream, fault_proxy(upstream, tls=tls) as proxy:
         yield server, proxy
 
 

@@ -110,11 +110,7 @@ class Wire:
     """A connection of the client."""
 
     def __init__(
-        self,
-        reader: asyncio.StreamReader,
-        writer: asyncio.StreamWriter,
-        gone: asyncio.Event,
-        passing: asyncio.Event,
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, gone: asyncio.Event, passing: asyncio.Event
     ) -> None:
         self._passing = passing
         self._reader = reader

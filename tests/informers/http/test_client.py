@@ -248,10 +248,7 @@ async def test_the_reported_duration_includes_the_wait_for_the_limit(tmp_path: P
     counted = RequestCounter()
     may_answer = asyncio.Event()
     server = FaultServer(when(may_answer, answer()), answer())
-    async with (
-        client_of(server, tmp_path, max_inflight=1, instruments=counted) as client,
-        asyncio.TaskGroup() as group,
-    ):
+    async with client_of(server, tmp_path, max_inflight=1, instruments=counted) as client, asyncio.TaskGroup() as group:
         group.create_task(write(client))
         group.create_task(write(client))
         await asyncio.sleep(0.1)

@@ -40,10 +40,7 @@ class Cluster:
 async def rotating(tmp_path: Path) -> AsyncIterator[tuple[Cluster, trustme.CA]]:
     old, new, ca_file = trustme.CA(), trustme.CA(), tmp_path / "ca.crt"
     old.cert_pem.write_to_path(str(ca_file))
-    async with (
-        listening(FaultServer(), tls=tls_of(old)) as first,
-        listening(FaultServer(), tls=tls_of(new)) as second,
-    ):
+    async with listening(FaultServer(), tls=tls_of(old)) as first, listening(FaultServer(), tls=tls_of(new)) as second:
         kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", first, **{"certificate-authority": str(ca_file)})
         credentials = await load_credentials(str(kubeconfig))
         async with open_client(credentials, user_agent="tests") as client:

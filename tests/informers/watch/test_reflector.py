@@ -278,9 +278,7 @@ async def test_an_undecodable_object_is_counted_and_logged_once_for_each_version
     bad = broken("bad", 6)
     expired = line("ERROR", failure(410, "Expired"))
     client = ScriptedClient(
-        page(A1, broken("bad", 2), version=5),
-        stream(line("MODIFIED", bad), 1.0, expired),
-        page(A1, bad, version=7),
+        page(A1, broken("bad", 2), version=5), stream(line("MODIFIED", bad), 1.0, expired), page(A1, bad, version=7)
     )
     reports = RecordedInstruments()
     informer = make_informer(client, instruments=reports)

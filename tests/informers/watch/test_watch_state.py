@@ -142,10 +142,7 @@ ROWS = {
         (Collect((A5,)), Skip("bad", META9, partial=True), Collect((PARTIAL9,)), Commit("9")),
     ),
     "an object of a page that cannot be identified": Row(
-        Listing(),
-        PageRead((), "9", "more", (Undecodable("bad"),)),
-        Listing("more"),
-        (Collect(()), Skip("bad", None)),
+        Listing(), PageRead((), "9", "more", (Undecodable("bad"),)), Listing("more"), (Collect(()), Skip("bad", None))
     ),
     "page token expired": Row(Listing("more"), Failed(EXPIRED), Waiting(Listing(), why=""), DISCARD),
     "connection lost between pages": Row(Listing("more"), Failed(LOST), after(LOST, Listing("more"))),
@@ -209,10 +206,7 @@ ROWS = {
         DISCARD,
     ),
     "streaming list: silent": Row(
-        Streaming(),
-        Silent(),
-        Waiting(Listing(), why="the watch ended before the streaming list was complete"),
-        DISCARD,
+        Streaming(), Silent(), Waiting(Listing(), why="the watch ended before the streaming list was complete"), DISCARD
     ),
     # A watch
     "an object was added or modified": Row(Watching("8"), Applied(A9), Watching("9"), (Apply(A9),)),

@@ -136,10 +136,7 @@ def once(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactor
             r"^=== Step \d of 9: ([a-z]+)",
             ["create", "scale", "create", "update", "break", "detach", "a", "undo", "what"],
         ),
-        (
-            r"Deleted VM default/vm-pool-web-1: healing: it failed to start 3 times in a row, the limit is 3; ",
-            None,
-        ),
+        (r"Deleted VM default/vm-pool-web-1: healing: it failed to start 3 times in a row, the limit is 3; ", None),
         (r"^\$ (kubectl get vmpool,vm)$", ["kubectl get vmpool,vm"] * 2),
         (r"^(virtualmachinepool\S*/vm-pool-web) +4 +4 +4 ", None),
         (r"^\$ (kubectl describe vmpool vm-pool-web)$", None),

@@ -109,11 +109,7 @@ SET = "VirtualMachineInstanceReplicaSet"
     ("shown", "width", "line"),
     [
         (event("one", at="2026-01-01T00:00:30Z"), 120, "1m vmpool/web SuccessfulCreate one"),
-        (
-            event("two", at="2026-01-01T00:01:48Z", count=3, kind=SET),
-            120,
-            "12s x3 vmirs/web SuccessfulCreate two",
-        ),
+        (event("two", at="2026-01-01T00:01:48Z", count=3, kind=SET), 120, "12s x3 vmirs/web SuccessfulCreate two"),
         (event("one"), 80, "2m vmpool/web one"),
         (event("not [bold]so[/bold]"), 120, "2m vmpool/web SuccessfulCreate not [bold]so[/bold]"),
     ],

@@ -53,12 +53,7 @@ def vmi(
 
 
 def pod(
-    name: str = LAUNCHER,
-    *,
-    node: str = "node01",
-    phase: str = "Pending",
-    deleted: bool = False,
-    **labels: str,
+    name: str = LAUNCHER, *, node: str = "node01", phase: str = "Pending", deleted: bool = False, **labels: str
 ) -> Pod:
     meta: dict[str, Any] = {"name": name, "namespace": "ns", "uid": f"{name}-uid", "ownerReferences": [OWNER]}
     meta["labels"] = {f"kubevirt.io/{label}": value for label, value in labels.items()}
@@ -119,12 +114,7 @@ def test_the_active_pods_are_written_once_and_stay_after_the_end_of_the_vmi() ->
 
 def test_the_pod_of_a_vmi_has_its_labels_node_and_owner() -> None:
     manifest = created(pods.vmi_step(vmi(), ()))
-    labels = {
-        "app": "web",
-        "kubevirt.io": "virt-launcher",
-        "kubevirt.io/created-by": UID,
-        "vm.kubevirt.io/name": "web",
-    }
+    labels = {"app": "web", "kubevirt.io": "virt-launcher", "kubevirt.io/created-by": UID, "vm.kubevirt.io/name": "web"}
     assert manifest["metadata"]["labels"] == labels
     assert manifest["metadata"]["annotations"]["kubevirt.io/domain"] == "web"
     assert manifest["spec"]["nodeName"] == "node01"

@@ -72,12 +72,7 @@ SHORTER_ONLY = "Halted only supports manual stop requests with a shorter gracepe
     ],
 )
 def test_a_request_that_virt_api_refuses(
-    subresource: str,
-    request_: Request,
-    subject: dict[str, Any],
-    running: dict[str, Any] | None,
-    code: int,
-    why: str,
+    subresource: str, request_: Request, subject: dict[str, Any], running: dict[str, Any] | None, code: int, why: str
 ) -> None:
     answer = decide(subresource, request_, subject, running)
     assert isinstance(answer, Failure), answer
@@ -128,11 +123,7 @@ def changed(field: str, before: object, value: object) -> Sent:
     ],
 )
 def test_a_request_that_virt_api_carries_out_with_patches(
-    subresource: str,
-    request_: Request,
-    subject: dict[str, Any],
-    running: dict[str, Any] | None,
-    sent: list[Sent],
+    subresource: str, request_: Request, subject: dict[str, Any], running: dict[str, Any] | None, sent: list[Sent]
 ) -> None:
     assert patches(decide(subresource, request_, subject, running)) == sent
 
