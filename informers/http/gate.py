@@ -7,7 +7,9 @@ gate as the last step before it sends the request.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import aiohttp
 from aiohttp.abc import AbstractStreamWriter
@@ -23,9 +25,16 @@ class GatedConnector(aiohttp.TCPConnector):
 
     The leader's lease may expire while the connection is opened, so the gate is not called earlier. GET requests do not
     call the gate.
+
+    The connector also knows its connections until they have ended. A connection whose request was cancelled ends when
+    the server confirms it. The base class forgets such a connection at once.
     """
 
     gate: Gate | None = None
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self._transports: dict[asyncio.Future[None], asyncio.Transport] = {}
 
     async def connect(
         self,
@@ -34,6 +43,7 @@ class GatedConnector(aiohttp.TCPConnector):
         timeout: aiohttp.ClientTimeout,  # noqa: ASYNC109 - the name is aiohttp's
     ) -> Connection:
         connection = await super().connect(req, traces, timeout)
+        self._remember(connection)
         if self.gate is not None and req.method != "GET":
             try:
                 self.gate()
@@ -41,6 +51,25 @@ class GatedConnector(aiohttp.TCPConnector):
                 connection.release()
                 raise
         return connection
+
+    def _remember(self, connection: Connection) -> None:
+        protocol, transport = connection.protocol, connection.transport
+        ended = protocol.closed if protocol is not None else None
+        if ended is not None and transport is not None and ended not in self._transports:
+            self._transports[ended] = transport
+            ended.add_done_callback(self._forget)
+
+    def _forget(self, ended: asyncio.Future[None]) -> None:
+        del self._transports[ended]
+        ended.exception()  # asyncio logs an exception that no code reads
+
+    async def close(self, *, abort_ssl: bool = False) -> None:
+        """Abort all connections. Wait until they have ended, a second at most."""
+        await super().close(abort_ssl=abort_ssl)
+        for transport in self._transports.values():
+            transport.abort()
+        if self._transports:
+            await asyncio.wait(self._transports, timeout=1)
 
 
 class GatedBody(aiohttp.BytesPayload):

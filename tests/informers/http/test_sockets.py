@@ -1,12 +1,18 @@
 """Sockets that are closed only by a call of `close`, and not by the garbage collector."""
 
+import asyncio
 import gc
 import os
 import socket
+import ssl
 from pathlib import Path
 
+import trustme
+
+from informers.http.client import open_client
+from informers.http.configuration import load_credentials
 from informers.http.sockets import OwnedSocket, open_socket
-from tests.informers.faultserver import FaultServer, client_of
+from tests.informers.faultserver import FaultServer, client_of, tls_of, write_kubeconfig
 
 ADDRESS = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", 0))
 
@@ -56,6 +62,29 @@ async def test_the_client_connects_with_such_a_socket(tmp_path: Path):
     async with client_of(FaultServer(), tmp_path) as client:
         await client.request("GET", "/version")
         assert len(alive()) == before + 1
+
+
+async def test_a_closed_client_has_no_connections_also_if_the_server_does_not_confirm_their_end(tmp_path: Path):
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    tls = tls_of(authority)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def accept() -> ssl.SSLSocket:
+            connection = tls.wrap_socket(server.accept()[0], server_side=True)
+            connection.recv(1)
+            return connection
+
+        url, trusted = f"https://127.0.0.1:{server.getsockname()[1]}", {"certificate-authority": "ca.crt"}
+        file = write_kubeconfig(tmp_path / "kubeconfig", url, **trusted)
+        async with open_client(await load_credentials(str(file)), user_agent="tests/1") as client:
+            request = asyncio.create_task(client.request("GET", "/version"))
+            silent = await asyncio.to_thread(accept)
+            request.cancel()
+            await asyncio.wait([request])
+            assert len([each for each in alive() if each.fileno() >= 0]) == 1
+        assert not [each for each in alive() if each.fileno() >= 0]
+        silent.close()
 
 
 def alive() -> list[OwnedSocket]:
