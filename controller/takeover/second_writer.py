@@ -238,14 +238,12 @@ class SecondWriterWatch:
         *,
         now: Callable[[], datetime],
         instruments: SecondWriterInstruments,
-        interval_s: float = INTERVAL_S,
     ) -> None:
         self.reason = ""
         self._client = client
         self._config = config
         self._now = now
         self._instruments = instruments
-        self._interval_s = interval_s
         self._found: dict[str, Found | None] = {}
         """The last result of each look, by the name of the look."""
 
@@ -259,13 +257,13 @@ class SecondWriterWatch:
         return self.reason or None
 
     async def run(self, announcer: Announcer) -> None:
-        """Check every `interval_s` seconds until the task is cancelled. If a request of a check fails, the result of
+        """Check every `INTERVAL_S` seconds until the task is cancelled. If a request of a check fails, the result of
         the last check stays valid.
         """
         looks = dict(self._looks())
         try:
             while True:
-                await asyncio.sleep(self._interval_s)
+                await asyncio.sleep(INTERVAL_S)
                 for name, look in looks.items():
                     await self._check(name, look, announcer)
         finally:

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 PRELOADED = ["controller.app", "controller.commands.run", "controller.commands.takeover", "controller.commands.cleanup"]
-PRELOADED += ["sandbox.simulator", "uvloop", "tests.controlplane.forked"]
+PRELOADED += ["sandbox.simulator", "uvloop", "tests.controlplane.forked", "tests.controlplane.short_delays"]
 
 _context = multiprocessing.get_context("forkserver")
 _context.set_forkserver_preload(PRELOADED)

@@ -150,7 +150,7 @@ def test_a_process_outside_the_cluster_does_not_start_beside_a_leader_with_anoth
     assert old.working
 
 
-def test_a_leader_outside_the_cluster_stops_writing_within_a_minute_after_a_leader_in_a_pod_begins(
+def test_a_leader_outside_the_cluster_stops_writing_after_a_leader_in_a_pod_begins(
     idle_namespace: SetNamespace, tmp_path: Path
 ) -> None:
     flags = ("--leader-election-namespace", "default")

@@ -1,0 +1,13 @@
+"""Shorter fixed delays for the forked programs: the tests on a control plane wait for seconds, not for half a minute.
+
+Only the process that forks the programs imports this module (see tests/controlplane/forked.py). The unit tests run with
+the real delays, in virtual time.
+"""
+
+from datetime import timedelta
+
+from controller.replicas import release_delay
+from controller.takeover import second_writer
+
+release_delay.RELEASE_DELAY = timedelta(seconds=6)  # type: ignore[misc]
+second_writer.INTERVAL_S = 10.0  # type: ignore[misc]
