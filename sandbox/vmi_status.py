@@ -76,17 +76,18 @@ _NOT_MIGRATABLE: Final = (
 _LAUNCHERS: Final = UUID("7f0c7c0e-3a53-4b7e-9a0e-6f3a1c0b5d21")
 
 
-def initial_status(domain: Domain, now: datetime) -> VMIStatus:
+def initial_status(domain: Domain, now: datetime) -> dict[str, Any]:
     """Return the status that KubeVirt's webhook gives to a new VMI."""
     guest = domain.memory.guest if domain.memory is not None else None
     quantity = None if guest is None else str(guest)
-    return VMIStatus(
+    status = VMIStatus(
         phase="Pending",
         phase_transition_timestamps=(PhaseTransition("Pending", now),),
         runtime_user=RUNTIME_USER,
         current_cpu_topology=CpuTopology.of(domain.cpu),
         memory=None if quantity is None else Memory(quantity, quantity, quantity),
     )
+    return {**msgspec.to_builtins(status), "guestOSInfo": {}}
 
 
 def state_patch(
@@ -108,7 +109,9 @@ def state_patch(
     status: dict[str, Any] = {"reason": reason} if reason else {}
     history = vmi.history
     if vmi.told.runtime_user is None:
-        status |= _initial_fields(vmi, now)
+        initial = initial_status(vmi.domain, now)
+        phase_fields = ("phase", "phaseTransitionTimestamps") if vmi.phase else ()
+        status |= {name: value for name, value in initial.items() if name not in phase_fields}
     if vmi.phase != state.phase:
         history = (*history, *unseen, PhaseTransition(state.phase, now))
         status |= {"phase": state.phase, "phaseTransitionTimestamps": history}
@@ -198,15 +201,6 @@ def _has_new_memory(vmi: SimulatedVMI) -> bool:
     if memory is None or memory.guest is None or told is None or told.guest_requested is None:
         return False
     return parse_quantity(memory.guest) != parse_quantity(told.guest_requested)
-
-
-def _initial_fields(vmi: SimulatedVMI, now: datetime) -> dict[str, Any]:
-    initial = initial_status(vmi.domain, now)
-    fields: dict[str, Any] = msgspec.to_builtins(initial)
-    fields["guestOSInfo"] = {}
-    if vmi.phase:
-        del fields["phase"], fields["phaseTransitionTimestamps"]
-    return fields
 
 
 def _launcher_fields(vmi: SimulatedVMI, *, detailed: bool, has_node: bool) -> dict[str, Any]:

@@ -195,8 +195,8 @@ def start(vm: SimulatedVM, now: datetime) -> Create:
     """
     template = vm.template
     annotations = {**template.annotations, GENERATION: str(vm.generation)}
-    status = msgspec.to_builtins(initial_status(decode_domain(template.decoded.domain), now))
-    status |= {"guestOSInfo": {}, "virtualMachineRevisionName": vm.revision_name}
+    status = initial_status(decode_domain(template.decoded.domain), now)
+    status["virtualMachineRevisionName"] = vm.revision_name
     finalizers = [CONTROLLER_FINALIZER, VMI_FINALIZER]
     return create(VMIS, vm.metadata.name, vm, template, annotations, finalizers=finalizers, status=status)
 

@@ -39,7 +39,6 @@ def live_checks(
 ) -> dict[str, Check]:
     """Return the checks of /healthz and /livez by name. A check returns None, or the reason why it fails."""
     return {
-        "ping": lambda: None,
         "event-loop": monitor.check,
         "watches": lambda: _silent(informers, clock()),
         "workers": lambda: _stuck(queues, clock()),

@@ -225,11 +225,6 @@ def run_checks(
     return passed, "\n".join(lines) + "\n"
 
 
-def _ping() -> str | None:
-    """Return None, because the check `ping` always passes. It only shows that the process answers."""
-    return None
-
-
 def _run_check(check: Check) -> str | None:
     try:
         return check()
@@ -239,7 +234,8 @@ def _run_check(check: Check) -> str | None:
 
 def _check_routes(endpoint: str, checks: Checks) -> dict[str, Handler]:
     async def answer(request: web.Request) -> web.Response:
-        chosen: Checks = {"ping": _ping, **checks}
+        # The check `ping` always passes. It only shows that the process answers.
+        chosen: Checks = {"ping": lambda: None, **checks}
         name = request.match_info.get("name")
         if name is not None:
             if name not in chosen:
