@@ -6,8 +6,6 @@ The module of a command is imported when the command is called, so help and comp
 `vmherd` itself, such as `run`, are also commands of the plugin.
 """
 
-from __future__ import annotations
-
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager

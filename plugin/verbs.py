@@ -3,8 +3,6 @@
 Completion imports this module at each press of TAB. So the module imports nothing that talks to a cluster.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final
 

@@ -8,8 +8,6 @@ the repository, at the tag of the version. A broken link is an error.
     DIRECTORY/index.html     leads to the newest version
 """
 
-from __future__ import annotations
-
 import json
 import os
 import re

@@ -1,7 +1,5 @@
 """Cases about the number of VMs of a pool, and about the VMs that a scale-in deletes."""
 
-from __future__ import annotations
-
 import asyncio
 
 from conformance.api import labels_of, owners_of, uids_by_name, uids_of

@@ -1,7 +1,5 @@
 """Cases about the number of VMIs of a replica set."""
 
-from __future__ import annotations
-
 from conformance.api import is_terminating, labels_of, uids_of
 from conformance.case import Cases, Kind, Origin, Requirement
 from conformance.expectations import require

@@ -4,8 +4,6 @@ A mark has an end, so a forgotten mark ends by itself. A value that is not a tim
 harm is worse than delay (P23 reports it).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Final

@@ -4,8 +4,6 @@ If the new VMs of a rollout are not ready, the controller checks the rollout aga
 not ready at the deadline, a notice tells the user.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 

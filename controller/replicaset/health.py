@@ -3,8 +3,6 @@
 The rules for the words are those of pools, without `Healing`. The state depends only on the snapshot.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime, timedelta
 

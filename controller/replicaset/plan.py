@@ -19,8 +19,6 @@ otherwise only adopts and releases VMIs (R8). If the set is being deleted or inv
 plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
 """
 
-from __future__ import annotations
-
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError

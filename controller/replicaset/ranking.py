@@ -4,8 +4,6 @@ The sort key is a tuple with one element for each criterion. The last element is
 the same in every reconciliation.
 """
 
-from __future__ import annotations
-
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from datetime import datetime

@@ -10,8 +10,6 @@ once for each template. If failed VMIs are replaced, the deadline still counts f
 VMI.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 
 from msgspec import Struct

@@ -6,8 +6,6 @@ VMIs of all ages have one group. So a decision that depends on a name, or on the
 of a group.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Iterable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """This module decides which replica sets are reconciled after a change in a cache, and after which delay (R16)."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Mapping
 
 from controller.apimachinery.field_error import FieldError

@@ -6,8 +6,6 @@ At most a quarter of the VMIs are replaced at the same time. So a common cause, 
 does not restart all VMIs of a set.
 """
 
-from __future__ import annotations
-
 from datetime import datetime, timedelta
 from typing import Final
 

@@ -18,8 +18,6 @@ writes no status while nothing changes. The error message names the possible rem
 `--no-second-writer-check`.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta

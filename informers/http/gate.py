@@ -5,8 +5,6 @@ connection, or the process may be suspended. The leader's lease may expire durin
 gate as the last step before it sends the request.
 """
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable
 from typing import Any

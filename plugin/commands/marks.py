@@ -1,7 +1,5 @@
 """`kubectl vmherd protect`, `unprotect`, `busy` and `remove`: which VMs stay, and which leave first."""
 
-from __future__ import annotations
-
 from asyncio import sleep
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The changes of single VMs and VMIs: marks for scale-in, detaching and adopting."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final

@@ -10,8 +10,6 @@ periods from the annotation. These rules limit the number of writes:
 - Entries of ended periods are removed when at least half of all entries are stale.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 

@@ -11,8 +11,6 @@ for example a protected VM, a VM during a snapshot, or a VM whose failure a new 
 reason. A VM is deleted only if the server would accept its successor (P20).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from typing import Final
 

@@ -9,8 +9,6 @@ If the pool keeps disks, the controller deletes the VMs itself. It then removes 
 collector deletes disks before VMs.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from typing import Final
 

@@ -1,7 +1,5 @@
 """The reasons why the controller must not delete a VM now, although healing or an update asks for it (P20, P21)."""
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from typing import Final
 

@@ -1,7 +1,5 @@
 """A member of a pool: a VM with its VMI and its unready period."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from datetime import datetime
 

@@ -4,8 +4,6 @@ The random order sorts the VMs by a hash of the pool's UID, the pool's generatio
 gives the same order, and a retry chooses the same VMs.
 """
 
-from __future__ import annotations
-
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
