@@ -10,7 +10,7 @@ from sandbox.binaries import Binaries
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site
 from tests.cluster import skip_or_fail
-from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import simulator
 from tests.realnode import image
 from tests.realnode.node import Node, Programs, running_node
@@ -43,17 +43,35 @@ def real_node(control_plane_binaries: Binaries) -> Iterator[Node]:
         yield node
 
 
-@pytest.fixture
-def bare(real_node: Node, tmp_path: Path) -> Iterator[Release]:
-    """A namespace in which the level `restricted` is enforced, without a release. The simulator plays KubeVirt."""
+@contextlib.contextmanager
+def opened(node: Node, home: Path) -> Iterator[Release]:
+    """A namespace in which the level `restricted` is enforced, without a release."""
     try:
         find_helm(4)
     except HelmMissing as error:
         skip_or_fail(str(error))
-    site = Site.opened(real_node.plane, 4, tmp_path)
-    with simulator(real_node.plane):
-        yield Release(site, real_node)
-    site.close()
+    site = Site.opened(node.plane, 4, home)
+    logs = ("logs", "--selector=app.kubernetes.io/component=controller", "--tail=20", "--prefix")
+    try:
+        yield Release(site, node)
+        print(site.kubectl(*logs, check=False).stdout)  # pytest shows it if the test has failed
+    finally:
+        site.close()
+
+
+@pytest.fixture
+def bare(real_node: Node, tmp_path: Path) -> Iterator[Release]:
+    """A namespace without a release. The simulator plays KubeVirt."""
+    with opened(real_node, tmp_path) as release, simulator(real_node.plane):
+        yield release
+
+
+@pytest.fixture
+def idle(real_node: Node, tmp_path: Path) -> Iterator[Release]:
+    """Two running Pods with the default values. Nothing runs the VMIs."""
+    with opened(real_node, tmp_path) as release:
+        release.install()
+        yield release
 
 
 @pytest.fixture
@@ -65,9 +83,4 @@ def release(bare: Release) -> Release:
 
 @pytest.fixture
 def sets(release: Release) -> SetNamespace:
-    return SetNamespace(release.site.plane, release.site.namespace)
-
-
-@pytest.fixture
-def pools(release: Release) -> PoolNamespace:
-    return PoolNamespace(release.site.plane, release.site.namespace)
+    return release.sets()

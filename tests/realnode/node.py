@@ -57,7 +57,7 @@ class NodePlane(ControlPlane):
 
     def _run(self, name: str, arguments: list[str]) -> None:
         more = {
-            APISERVER: ["--bind-address=0.0.0.0"],
+            APISERVER: ["--bind-address=0.0.0.0", "--kubelet-preferred-address-types=InternalIP"],
             MANAGER: [f"--controllers={','.join(CONTROLLERS)}", f"--node-monitor-grace-period={LOST_AFTER_S}s"],
         }
         super()._run(name, [*arguments, *more.get(name, ())])
@@ -150,10 +150,6 @@ class Node:
     def containers(self, *arguments: str, check: bool = True) -> str:
         """Run containerd's client."""
         return self._place.run("ctr", "--namespace=k8s.io", *arguments, check=check)
-
-    def kill(self, container: str) -> None:
-        """Kill the process of a container."""
-        self.containers("task", "kill", "--signal=SIGKILL", container)
 
     def memory(self, container: str, what: str) -> int:
         """A number of the container's memory cgroup, such as `max_usage_in_bytes`."""

@@ -1,12 +1,14 @@
 """A release of the chart whose Pods run on the real node."""
 
 import json
+from itertools import groupby
 from typing import Any
 
 from msgspec import Struct
 
 from sandbox.audit import AuditRecord
 from tests.charts.releases import Site
+from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
 from tests.realnode.image import IMAGE
 from tests.realnode.node import Node
@@ -47,32 +49,61 @@ class Release(Struct, frozen=True):
         def there() -> bool:
             pods = self.pods().values()
             ready = [status_of(pod).get("ready") and "deletionTimestamp" not in pod["metadata"] for pod in pods]
-            return ready == [True] * count
+            return ready.count(True) == count
 
         eventually(there, what=f"{count} ready Pods")
 
-    def kill(self, pod: str) -> None:
-        """Kill the process of the Pod's container, like the kernel when it has no memory left."""
-        self.node.kill(container_of(self.pods()[pod]))
+    def sets(self) -> SetNamespace:
+        return SetNamespace(self.site.plane, self.site.namespace)
+
+    def pools(self) -> PoolNamespace:
+        return PoolNamespace(self.site.plane, self.site.namespace)
+
+    def kill(self, pod: str, signal: str = "SIGKILL") -> None:
+        """Send a signal to the process of the Pod's container."""
+        self.node.containers("task", "kill", f"--signal={signal}", container_of(self.pods()[pod]))
 
     def python(self, pod: str, program: str) -> Any:
-        """Run a program in the Pod's container, and return the JSON document that it prints."""
-        return json.loads(self.site.kubectl("exec", pod, "--", "python", "-c", program).stdout)
+        """Run a program in the Pod's container, and return the JSON document that it prints.
+
+        A kubelet that has just started does not know its Pods yet.
+        """
+        command = ("exec", pod, "--", "python", "-c", program)
+        return json.loads(eventually(lambda: self.site.kubectl(*command, check=False).stdout, what=program))
+
+    def requests(self, since: int) -> list[AuditRecord]:
+        """The requests of the release's accounts."""
+        account = f"system:serviceaccount:{self.site.namespace}:"
+        records = self.site.plane.audit_records(since)
+        return [record for record in records if record.username.startswith(account)]
 
     def writers(self, since: int, namespace: str) -> list[str]:
         """The Pods that created and deleted VMIs, in the order of their requests. A Pod that writes again is listed
         again.
         """
-        requests = [
+        writes = [
             record
-            for record in self.site.plane.audit_records(since)
-            if record.resource == "virtualmachineinstances"
-            and record.namespace == namespace
+            for record in self.requests(since)
+            if (record.resource, record.namespace) == ("virtualmachineinstances", namespace)
             and record.verb in ("create", "delete")
-            and record.username.startswith(f"system:serviceaccount:{self.site.namespace}:")
         ]
-        pods = [pod_of(record) for record in sorted(requests, key=lambda each: each.request_received_timestamp)]
-        return [pod for place, pod in enumerate(pods) if place == 0 or pods[place - 1] != pod]
+        pods = [pod_of(record) for record in sorted(writes, key=lambda each: each.request_received_timestamp)]
+        return [pod for pod, _ in groupby(pods)]
+
+    def tokens(self, since: int) -> set[str]:
+        """The IDs of the tokens that the release's Pods used."""
+        return {record.credential for record in self.requests(since)}
+
+    def refused(self, since: int) -> set[tuple[str, str, int]]:
+        return {(each.verb, each.resource, each.code) for each in self.requests(since) if each.code in (401, 403)}
+
+
+TOKEN_ID = """
+import base64, json, pathlib
+claims = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token").read_text().split(".")[1]
+print(json.dumps("JTI=" + json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["jti"]))
+"""
+"""A program that prints the ID of the Pod's token."""
 
 
 def pod_of(record: AuditRecord) -> str:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.waits import eventually
-from tests.realnode.release import Release
+from tests.realnode.release import TOKEN_ID, Release
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -37,3 +37,57 @@ def test_if_the_leader_is_killed_the_other_pod_takes_over_when_the_lease_has_end
     release.wait_until_ready()
     assert set(sets.created().values()) == {1}
     assert release.writers(sets.since, sets.namespace) == [before, after]
+
+
+def test_while_the_kubelet_is_down_the_leader_works_on_and_then_uses_its_new_token(
+    release: Release, sets: SetNamespace
+) -> None:
+    leader, pods = release.leader(), release.pods().keys()
+    token = release.python(leader, TOKEN_ID)
+    sets.make(3)
+    release.node.stop_kubelet()
+    eventually(lambda: not release.node.ready, what="the node is lost")
+    sets.scale(6)
+    sets.wait_ready(6)
+    assert release.leader() == leader
+    since = release.site.plane.audit_position()
+    release.node.start_kubelet()
+    eventually(lambda: release.node.ready, what="the node is ready again")
+    release.wait_until_ready()
+    assert release.restarts() == dict.fromkeys(pods, 0)
+    renewed = eventually(lambda: {release.python(leader, TOKEN_ID)} - {token}, what="a new token")
+    eventually(lambda: renewed & release.tokens(since), within_s=90, what="a request with the new token")
+    assert release.refused(since) == set()
+    assert release.leader() == leader
+
+
+QUICK = {"periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 3}
+
+
+def test_a_leader_that_hangs_is_replaced_and_started_again(bare: Release) -> None:
+    probes = {name: {"httpGet": {"path": "/healthz", "port": "health"}, **QUICK} for name in ("livenessProbe",)}
+    bare.install(**probes, terminationGracePeriodSeconds=6, settings={"shutdownGrace": "3s"})
+    sets, before = bare.sets(), bare.leader()
+    sets.make(3)
+    sets.wait_ready(3)
+    bare.kill(before, "SIGSTOP")
+    sets.scale(6)
+    sets.wait_ready(6, within_s=40)
+    eventually(lambda: bare.restarts()[before] == 1, what="the kubelet starts the container again")
+    bare.wait_until_ready()
+    assert bare.leader() not in ("", before)
+    assert bare.writers(sets.since, sets.namespace) == [before, bare.leader()]
+
+
+def test_a_drain_of_the_only_node_leaves_one_pod_at_work(release: Release, sets: SetNamespace) -> None:
+    drain = ("drain", "real", "--delete-emptydir-data", "--ignore-daemonsets", "--timeout=8s")
+    done = release.node.kubectl(*drain, check=False)
+    try:
+        assert "would violate the pod's disruption budget" in done.stderr
+        release.wait_until_ready(1)
+        sets.make(3)
+        sets.wait_ready(3)
+    finally:
+        release.node.kubectl("uncordon", "real")
+    release.wait_until_ready()
+    assert set(sets.created().values()) == {1}

@@ -1,0 +1,106 @@
+"""A release from its installation to its uninstallation, with Helm's `--wait`, its test and its hooks."""
+
+from typing import Any
+
+import pytest
+
+from sandbox import crds
+from sandbox.crds import CRD_DIRECTORIES
+from tests.charts.releases import KUBEVIRTS, kubevirt_definition
+from tests.charts.test_hooks import helm_runs, left_of_hooks
+from tests.controlplane.documents import FINALIZER, finalizers_of
+from tests.controlplane.waits import eventually
+from tests.integration.kubevirt_installation import RESTING
+from tests.realnode.release import VALUES, WAIT, Release, status_of
+from tools.chart.generated import CHART
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
+
+HERD = 500
+SLOW: dict[str, Any] = {"kubeApiQps": 16, "kubeApiBurst": 16, "burst": 32}
+"""With these settings, the growth to 500 VMIs lasts longer than an upgrade."""
+
+
+def test_a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(bare: Release) -> None:
+    site, hooks = bare.site, {"cleanup": {"enabled": True}}
+    bare.install(settings=SLOW, hooks=hooks)
+    assert "Succeeded" in site.helm("test", "vmherd", "--timeout=60s").stdout
+    assert set(bare.restarts().values()) == {0}
+    first, sets, pools = set(bare.pods()), bare.sets(), bare.pools()
+    sets.make(HERD)
+    eventually(lambda: len(sets.vmis()) > HERD // 10, what="the set grows")
+
+    bare.upgrade(settings={**SLOW, "workers": 5}, hooks=hooks)
+    assert len(sets.vmis()) < HERD, "the upgrade must happen during the growth"
+    sets.wait_ready(HERD, within_s=60)
+    eventually(lambda: first.isdisjoint(bare.pods()), what="the old Pods are gone")
+    assert sets.created() == dict.fromkeys(sets.vmis(), 1)
+    assert len(sets.vmis()) == HERD
+    writers = bare.writers(sets.since, sets.namespace)
+    assert len(writers) == len(set(writers)) >= 2, "a Pod that lost the lease never wrote again"
+
+    site.helm("rollback", "vmherd", "1", *WAIT)
+    bare.wait_until_ready()
+    [container] = site.deployment()["spec"]["template"]["spec"]["containers"]
+    assert "--workers=5" not in container["args"]
+    pools.make(1)
+    pools.wait_for_ordinals(0)
+    assert FINALIZER in finalizers_of(pools.read())
+
+    site.helm("uninstall", "vmherd", *WAIT)
+    assert FINALIZER not in finalizers_of(pools.read())
+    assert len(sets.vmis()) == HERD + 1
+    eventually(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")
+    eventually(lambda: bare.pods() == {}, what="the Pods are gone")
+
+
+KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
+SLEEP = ["python", "-c", "import signal; signal.sigwait([signal.SIGTERM])"]
+
+
+def virt_controller(*flags: str) -> dict[str, Any]:
+    """A Deployment that stands for KubeVirt's. Its Pod only sleeps."""
+    labels = {"kubevirt.io": "virt-controller"}
+    image = VALUES["image"]
+    limits = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    container = {
+        "name": "virt-controller",
+        "image": f"{image['registry']}/{image['repository']}:{image['tag']}",
+        "imagePullPolicy": "Never",
+        "command": SLEEP,
+        "args": ["--port", "8443", *flags],
+        "securityContext": {**limits, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
+    }
+    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "Deployment",
+        "metadata": {"name": "virt-controller"},
+        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
+    }
+
+
+def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(bare: Release) -> None:
+    site = bare.site
+    crds.install(site.plane.kubeconfig, [CRD_DIRECTORIES[0]])
+    site.kubectl.apply(kubevirt_definition())
+    eventually(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
+    site.kubectl.apply(KUBEVIRT, virt_controller())
+    site.kubectl("rollout", "status", "deployment/virt-controller", "--timeout=60s")
+
+    def patches() -> list[dict[str, str]]:
+        spec = site.kubectl.json("get", "kubevirt", "kubevirt")["spec"]
+        return list((spec.get("customizeComponents") or {}).get("patches") or ())
+
+    values = {**VALUES, "mode": "takeover", "hooks": {"takeover": {"enabled": True}}}
+    with helm_runs(site, "install", "vmherd", str(CHART), "--wait", values=values):
+        eventually(patches, what="the Job patches KubeVirt")
+        assert bare.pods() == {}, "the Pods start after the hook"
+        site.kubectl.apply(virt_controller(*RESTING))  # KubeVirt's operator does this
+    assert [status_of(pod)["restartCount"] for pod in bare.pods().values()] == [0, 0]
+    sets = bare.sets()
+    sets.make(2)
+    eventually(lambda: sets.status().get("readyReplicas") == 2, what="the set is ready")
+    with helm_runs(site, "uninstall", "vmherd"):
+        pass
+    assert patches() == []
