@@ -63,19 +63,27 @@ def find_go(environment: Mapping[str, str] = os.environ) -> str:
     return go
 
 
-def build(go: str, program: str, target: Path, *, version: str, environment: Mapping[str, str] = os.environ) -> None:
-    """Build one program and write the executable to `target`. Raises BuildError.
+def build(
+    go: str,
+    program: str,
+    target: Path,
+    *,
+    version: str,
+    module: Path = MODULE,
+    environment: Mapping[str, str] = os.environ,
+) -> None:
+    """Build one program of a Go module that pins it, and write the executable to `target`. Raises BuildError.
 
     The executable contains no debug symbols and reports `version` as its version.
     """
     package = PACKAGES[program]
     flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_version_flags(version)}"]
-    total = _count_packages(go, program, environment)
+    total = _count_packages(go, program, module, environment)
     title = f"building {program} (about {MINUTES.get(program, 1)} min on two cores, the first time)"
     command = [go, "build", "-v", *flags, "-o", str(target), package]
     with (
         progress_display(title, total=total, unit="packages") as advance,
-        closing(_run_go(command, environment)) as lines,
+        closing(_run_go(command, module, environment)) as lines,
     ):
         built = 0
         for line in lines:
@@ -83,13 +91,13 @@ def build(go: str, program: str, target: Path, *, version: str, environment: Map
             advance(built)
 
 
-def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> int:
+def _count_packages(go: str, program: str, module: Path, environment: Mapping[str, str]) -> int:
     """Download missing source code and return the number of packages of the program."""
     modules = packages = 0
     command = [go, "list", "-mod=readonly", "-deps", PACKAGES[program]]
     with (
         progress_display(f"downloading the source of {program}", total=0, unit="modules") as advance,
-        closing(_run_go(command, environment)) as lines,
+        closing(_run_go(command, module, environment)) as lines,
     ):
         for line in lines:
             if line.startswith("go: downloading "):
@@ -100,7 +108,7 @@ def _count_packages(go: str, program: str, environment: Mapping[str, str]) -> in
     return packages
 
 
-def _run_go(command: Sequence[str], environment: Mapping[str, str]) -> Generator[str, None, None]:
+def _run_go(command: Sequence[str], module: Path, environment: Mapping[str, str]) -> Generator[str, None, None]:
     """Run Go in the directory of the Go module and yield each line of Go's output.
 
     Raises BuildError with the last lines of the output if Go fails.
@@ -108,7 +116,7 @@ def _run_go(command: Sequence[str], environment: Mapping[str, str]) -> Generator
     last_lines: deque[str] = deque(maxlen=_LAST_LINES)
     with subprocess.Popen(
         with_death_signal(command),
-        cwd=MODULE,
+        cwd=module,
         env=_go_environment(environment),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,

@@ -26,6 +26,15 @@ def test_the_tested_kubernetes_is_that_of_the_sandbox() -> None:
     assert state_of(KUBERNETES, "Kubernetes") == "tested"
 
 
+def test_the_older_kubernetes_is_that_of_its_go_module() -> None:
+    for module in (ROOT / "tools" / "kube").glob("v*/go.mod"):
+        pinned = re.search(r"k8s\.io/kubernetes v(\S+)", module.read_text())
+        assert pinned is not None
+        assert state_of(pinned[1], "Kubernetes") == "tested"
+        assert f"KUBERNETES={module.parent.name[1:]}" in PAGE
+        assert f'"{module.parent.name[1:]}"' in (ROOT / ".github" / "workflows" / "ci.yml").read_text()
+
+
 def test_the_oldest_kubernetes_is_that_of_the_chart() -> None:
     chart = yaml.safe_load((ROOT / "charts" / "vmherd" / "Chart.yaml").read_text())
     oldest = chart["kubeVersion"].removeprefix(">=").removesuffix(".0-0")

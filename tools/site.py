@@ -34,7 +34,7 @@ def prepare(work: Path, project: Project) -> Path:
         place = Path("docs") / page.relative_to(work / "docs").parent
         text = page.read_text()
         for link in set(LINK.findall(text)):
-            text = text.replace(f"]({link}", f"]({_outside(link, place, project)}")
+            text = text.replace(f"]({link})", f"]({_outside(link, place, project)})")
         page.write_text(text)
     index = (work / "docs" / "README.md").read_text()
     address = f"site_url = {json.dumps(project.home)}\nrepo_url = {json.dumps(project.home)}\n"

@@ -17,7 +17,7 @@ from tests.builders import REPLICASETS
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import AnyResource, Document
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.newest]
 
 FINALIZER = "example.org/held"
 OWNERS = [

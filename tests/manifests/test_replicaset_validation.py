@@ -36,8 +36,9 @@ def test_an_old_set_is_accepted_without_a_warning(dry: DryRun, changes: Mapping[
 
 
 def test_an_old_disk_without_volume_is_refused(dry: DryRun) -> None:
-    [mistake] = dry.refusal(replicaset({DISKS: [{"name": "root", "volumeName": "data", "disk": None}]}))
-    assert f'{DISKS}: Invalid value: no volume is named ["data"]: each disk must have the name of one of' in mistake
+    disks = {DISKS: [{"name": "root", "volumeName": "data", "disk": None}]}
+    message = f'{DISKS}: Invalid value: no volume is named ["data"]: each disk must have the name of one of'
+    assert dry.refuses(replicaset(disks), message)
 
 
 def test_a_mistake_is_reported_once(dry: DryRun) -> None:
@@ -100,6 +101,7 @@ def wait_for_rules(kubectl: Kubectl) -> None:
     pytest.fail("the definition's rules do not hold")
 
 
+@pytest.mark.newest
 def test_a_set_that_is_older_than_the_rules_can_be_labelled_reported_and_deleted(older: Kubectl) -> None:
     """R1, R11: the controller reports a stored invalid set, and can write its status."""
     for name in OLDER_THAN_ITS_RULES:

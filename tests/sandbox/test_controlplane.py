@@ -47,6 +47,7 @@ VMI = {
 }
 
 
+@pytest.mark.newest
 def test_kubectl_and_server_have_the_same_version(kubectl: Kubectl) -> None:
     done = kubectl("version", "-o", "json")
     versions = json.loads(done.stdout)

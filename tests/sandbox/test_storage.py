@@ -34,6 +34,7 @@ def resize(kubectl: Kubectl, name: str, size: str) -> subprocess.CompletedProces
     return kubectl("patch", "pvc", name, "--type=merge", f"--patch={json.dumps(patch)}", check=False)
 
 
+@pytest.mark.newest
 def test_the_api_server_lets_bound_pvcs_of_the_default_class_grow(
     control_plane: ControlPlane, kubectl: Kubectl
 ) -> None:

@@ -71,6 +71,7 @@ def shown(informer: SharedInformer[ConfigMap]) -> set[str]:
     return {obj.metadata.name for obj in informer.store.values()} - {"kube-root-ca.crt"}
 
 
+@pytest.mark.newest
 async def test_a_thousand_objects_are_listed_and_watched_with_a_streaming_list_and_with_pages(
     control_plane: ControlPlane, namespace: str
 ):

@@ -1,0 +1,46 @@
+"""Builds the control plane of an older Kubernetes: `python -m tools.kube 1.30` prints the directory of its programs.
+
+The Go modules in this folder pin the versions, as `sandbox/kube` does for the newest Kubernetes. etcd is the same for
+all.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from contextlib import redirect_stdout
+from functools import partial
+from pathlib import Path
+
+from sandbox import gobuild
+from sandbox.binaries import BinariesUnavailable, cache_directory, find_binaries
+from sandbox.provide import provide
+
+
+def assets(version: str) -> Path:
+    """Return the directory with the programs, built if necessary. Raises BuildError, BinariesUnavailable."""
+    module = Path(__file__).with_name(f"v{version}")
+    if not module.is_dir():
+        raise gobuild.BuildError(f"{module} does not exist: it would pin the version {version}")
+    [pinned] = re.findall(r"\bk8s\.io/kubernetes v(\S+)", (module / "go.mod").read_text())
+    store = cache_directory() / "control-plane" / f"v{pinned}"
+    store.mkdir(parents=True, exist_ok=True)
+    for program in ("kube-apiserver", "kube-controller-manager"):
+        provide(store / program, partial(_build, program, pinned, module))
+    etcd = find_binaries().path("etcd")
+    if not (store / "etcd").exists():
+        (store / "etcd").symlink_to(etcd)
+    return store
+
+
+def _build(program: str, version: str, module: Path, target: Path) -> None:
+    gobuild.build(gobuild.find_go(), program, target, version=version, module=module)
+
+
+if __name__ == "__main__":
+    try:
+        with redirect_stdout(sys.stderr):
+            directory = assets(sys.argv[1])
+        print(directory)
+    except (gobuild.BuildError, BinariesUnavailable) as error:
+        sys.exit(f"kube: {error}")
