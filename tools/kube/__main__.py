@@ -4,8 +4,6 @@ The Go modules in this folder pin the versions, as `sandbox/kube` does for the n
 all.
 """
 
-from __future__ import annotations
-
 import re
 import sys
 from contextlib import redirect_stdout
