@@ -120,11 +120,11 @@ def test_the_limit_of_a_pool_is_its_max_unavailable(spec: dict[str, Any], limit:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "limit"),
-    [(None, None), ({ROLLING_UPDATE: "maxUnavailable=25%"}, 2), ({ROLLING_UPDATE: "yes"}, None)],
+    ("allowance", "replicas", "limit"),
+    [("", 8, None), ("maxUnavailable=25%", 8, 2), ("yes", 8, None), ("maxUnavailable=100%", None, 1)],
 )
-def test_the_limit_of_a_set_is_that_of_its_rolling_update(annotations: dict[str, str] | None, limit: int | None):
-    owner = replicaset(replicas=8, annotations=annotations)
+def test_the_limit_of_a_set_is_that_of_its_rolling_update(allowance: str, replicas: int | None, limit: int | None):
+    owner = replicaset(replicas=replicas, annotations={ROLLING_UPDATE: allowance} if allowance else None)
     [found] = figures_of(SET, "kubevirt.io", [owner], rolls_out=bool, max_unavailable=set_limit)
     assert found.max_unavailable == limit
 

@@ -16,6 +16,7 @@ from tests.fakes.rules import finalizers_of
 from tests.pool_builders import OTHER_FINALIZER, pool, snapshot, vm, vm_spec, vms
 from tests.pool_healing import FAILING, announced_for
 from tests.pool_simulation import PoolSimulation
+from tests.pool_updates import during_update, limited_pool, new_vms, old_vmis, restarted
 
 ASCENDING = {"selectionPolicy": {"sortPolicy": "AscendingOrder"}}
 DISABLED = {"proactive": ASCENDING}
@@ -108,6 +109,13 @@ def test_p6_a_vm_that_is_deleted_in_the_same_pass_is_not_patched_before():
     todo = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITH)))
     assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0", "web-1"]
     assert set(patches_of(todo)) == {"web-2"}
+
+
+def test_p10_a_vm_whose_vmi_is_deleted_in_the_same_pass_gets_the_finalizer():
+    owner = limited_pool(replicas=1, scaleInStrategy=OFFLINE)
+    machines = new_vms(owner, 0, finalizers=WITHOUT)
+    todo = plan(during_update(owner, machines, vmis=old_vmis(machines)))
+    assert restarted(todo) == list(patches_of(todo)) == ["web-0"]
 
 
 def test_p10_a_surplus_vm_gets_the_finalizer_once_and_is_deleted_in_a_later_pass():
