@@ -275,7 +275,8 @@ def test_p20_a_protected_vm_leaves_its_deleted_pool_and_a_snapshot_delays_the_de
     simulation.run_passes(10)
     assert sorted(simulation.vms) == ["web-0", "web-1"]
     assert "ownerReferences" not in simulation.vms["web-0"]["metadata"]
-    assert "ScaleInHeld" in {notice.reason for notice in simulation.process.recorder.published}
+    held = {notice.message for notice in simulation.process.recorder.published if notice.reason == "ScaleInHeld"}
+    assert held == {"web-1 is not deleted with its pool now: snapshot monday is in progress"}
     simulation.server.change(VMS, simulation.key("web-1"), {"status": {"snapshotInProgress": None}})
     simulation.run_passes(10)
     assert sorted(simulation.vms) == ["web-0"]

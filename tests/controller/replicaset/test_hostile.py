@@ -53,7 +53,7 @@ def test_r2_no_vmi_is_deleted_while_orphans_wait_for_their_adoption() -> None:
     members = [vmi(f"member-{number}", owner=owner) for number in range(5)]
     first = plan(snapshot(owner, [*members, *orphans], burst=10))
     assert not [action for action in first.actions if isinstance(action, Delete)]
-    last = plan(snapshot(owner, [*members, *orphans[:5]], burst=10))
+    last = plan(snapshot(owner, [*members, *orphans[:10]], burst=10))
     assert len([action for action in last.actions if isinstance(action, Delete)]) > 0
 
 
