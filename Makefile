@@ -140,6 +140,10 @@ $(RELEASE)/.installed: .ci/requirements-release.txt
 release: $(INSTALLED) $(RELEASE)/.installed  ## make all files of a release in dist/: VERSION=0.1.0; pushes nothing
 	@$(BIN)/python -m tools.release "$(VERSION)" --tools $(abspath $(RELEASE))/bin/python $(ARGS)
 
+.PHONY: bundle
+bundle: $(INSTALLED)  ## write the bundle for OpenShift's operator catalog in dist/bundle: IMAGE=registry.example.com/vmherd:0.1.0
+	@$(BIN)/python -m tools.bundle "$(IMAGE)"
+
 DOCS := build/docs
 
 $(DOCS)/.installed: .ci/requirements-docs.txt

@@ -97,7 +97,7 @@ def render(helm: Path, chart: Path) -> dict[str, str]:
     command = [str(helm), "template", RELEASE, str(chart), "--namespace", NAMESPACE, *flags]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     rendered = yaml.safe_load_all(done.stdout.replace(f"{REGISTRY}/", ""))
-    documents = [_without_helm_labels(document) for document in rendered if document]
+    documents = [without_helm_labels(document) for document in rendered if document]
     if unplaced := {document["kind"] for document in documents} - frozenset().union(*FILES.values()):
         raise ValueError(f"no file is defined for the kinds {', '.join(sorted(unplaced))}")
     return {
@@ -105,13 +105,13 @@ def render(helm: Path, chart: Path) -> dict[str, str]:
     }
 
 
-def _without_helm_labels(value: Any) -> Any:
+def without_helm_labels(value: Any) -> Any:
     """Return the document without the labels that Helm sets on its objects."""
     match value:
         case dict():
-            return {key: _without_helm_labels(field) for key, field in value.items() if key not in HELM_LABELS}
+            return {key: without_helm_labels(field) for key, field in value.items() if key not in HELM_LABELS}
         case list():
-            return [_without_helm_labels(item) for item in value]
+            return [without_helm_labels(item) for item in value]
         case _:
             return value
 

@@ -1,0 +1,57 @@
+"""The bundle for the Operator Lifecycle Manager, and the validators of operator-sdk."""
+
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from controller.preflight.permissions import permissions_needed
+from tests import gomodules
+from tests.command_line import parse
+from tests.helm import run_flags
+from tools import bundle
+
+pytestmark = pytest.mark.e2e
+CSV = "manifests/vmherd.clusterserviceversion.yaml"
+IMAGE = "registry.example.com/vmherd:0.1.0"
+
+
+@pytest.fixture(scope="module")
+def files() -> dict[str, str]:
+    return bundle.files(IMAGE)
+
+
+def validated(directory: Path, files: dict[str, str]) -> str:
+    """What the validators say: errors and warnings."""
+    for name, text in files.items():
+        (directory / name).parent.mkdir(exist_ok=True)
+        (directory / name).write_text(text)
+    command = [str(gomodules.check_or_skip("operator-verify")), "manifests", "--object_validate", str(directory)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    return done.stdout + done.stderr
+
+
+@pytest.mark.timeout(900)
+def test_the_validators_find_nothing_and_find_a_mistake(tmp_path: Path, files: dict[str, str]) -> None:
+    assert validated(tmp_path, files) == ""
+    broken = files[CSV].replace("supported: true", "supported: false")
+    assert "none of InstallModeTypes are supported" in validated(tmp_path, {CSV: broken})
+
+
+def test_the_account_has_the_permissions_that_the_program_needs(files: dict[str, str]) -> None:
+    install: dict[str, Any] = yaml.safe_load(files[CSV])["spec"]["install"]["spec"]
+    [container] = install["deployments"][0]["spec"]["template"]["spec"]["containers"]
+    assert container["image"] == IMAGE
+    rules = [rule for part in ("clusterPermissions", "permissions") for rule in install[part][0]["rules"]]
+    granted = {
+        (group, resource, verb)
+        for rule in rules
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+    }
+    needed = permissions_needed(parse(run_flags(container["args"]), {}))
+    assert needed
+    assert {(p.group, f"{p.resource}/{p.subresource}".rstrip("/"), p.verb) for p in needed} - granted == set()

@@ -1,0 +1,109 @@
+"""Writes the bundle for the Operator Lifecycle Manager: `python -m tools.bundle IMAGE`, into dist/bundle.
+
+The bundle is the chart in mode alongside, on OpenShift, for all namespaces. Deployment, rules and kinds are in the
+description of the version (ClusterServiceVersion). Each other object has a file.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any, TypeAlias
+
+import yaml
+
+from tools.chart.generated import CHART, without_helm_labels
+from tools.chart.helm import MAJORS, find_helm
+from tools.release.project import ROOT, read_project
+
+Json: TypeAlias = dict[str, Any]
+VALUES = "mode=alongside,platform=openshift,rbac.deleteDisks=true,annotationPolicies.enabled=false,tests.enabled=false"
+LINKED = ("Deployment", "ServiceAccount", "ClusterRoleBinding", "RoleBinding", "Role")
+"""The kinds that the manager makes from the description."""
+
+TEMPLATE = ROOT / "tools" / "olm"
+
+
+def files(image: str) -> dict[str, str]:
+    """Return the files of the bundle by their path. The image needs a registry and a tag."""
+    repository, _, tag = image.rpartition(":")
+    values = f"{VALUES},image.repository={repository},image.tag={tag}"
+    command = [str(find_helm(MAJORS[-1])), "template", "vmherd", str(CHART), "--set", values]
+    done = subprocess.run([*command, "--api-versions", "kubevirt.io/v1/KubeVirt"], capture_output=True, check=True)
+    objects = [without_helm_labels(each) for each in yaml.safe_load_all(done.stdout) if each]
+    rules = {each["metadata"]["name"]: each["rules"] for each in objects if each["kind"] in ("ClusterRole", "Role")}
+    permissions = [*rules.pop("vmherd"), *rules.pop("vmherd-disks")]
+    made = {}
+    for each in objects:
+        kind, meta = each["kind"], each["metadata"]
+        if kind not in LINKED and (kind != "ClusterRole" or meta["name"] in rules):
+            meta.pop("namespace", None)  # the manager chooses it
+            made[f"manifests/{meta['name']}.{kind.lower()}.yaml"] = each
+    [deployment] = [each["spec"] for each in objects if each["kind"] == "Deployment"]
+    kinds = [each["spec"] for each in objects if each["kind"] == "CustomResourceDefinition"]
+    made["manifests/vmherd.clusterserviceversion.yaml"] = description(
+        image, deployment, kinds, permissions, rules["vmherd-lease"]
+    )
+    texts = {name: yaml.safe_dump(each, sort_keys=False, width=120) for name, each in made.items()}
+    return {**texts, "metadata/annotations.yaml": (TEMPLATE / "annotations.yaml").read_text()}
+
+
+def description(image: str, deployment: Json, kinds: list[Json], cluster: list[Json], namespaced: list[Json]) -> Json:
+    """Return the ClusterServiceVersion: the template in tools/olm, with the parts of the chart."""
+    project, about = read_project(ROOT), yaml.safe_load((CHART / "Chart.yaml").read_text())
+    [container] = deployment["template"]["spec"]["containers"]
+    # Without this flag, the lease is in the namespace of the Pod.
+    container["args"] = [word for word in container["args"] if not word.startswith("--leader-election-namespace=")]
+    content: Json = yaml.safe_load((TEMPLATE / "clusterserviceversion.yaml").read_text())
+    content["metadata"]["name"] = f"vmherd.v{project.version}"
+    examples = json.dumps([_example(each) for each in kinds])
+    content["metadata"]["annotations"] |= {
+        "containerImage": image,
+        "repository": project.home,
+        "alm-examples": examples,
+    }
+    account = {"serviceAccountName": deployment["template"]["spec"]["serviceAccountName"]}
+    content["spec"] |= {
+        "version": project.version,
+        "description": about["description"],
+        "keywords": about["keywords"],
+        "minKubeVersion": about["kubeVersion"].removeprefix(">=").removesuffix("-0"),
+        "provider": {"name": project.maintainer, "url": project.home},
+        "icon": [{"base64data": about["icon"].partition(",")[2], "mediatype": "image/svg+xml"}],
+        "customresourcedefinitions": {"owned": [_owned(each) for each in kinds]},
+    }
+    content["spec"]["install"]["spec"] = {
+        "deployments": [{"name": "vmherd", "spec": deployment}],
+        "clusterPermissions": [{**account, "rules": cluster}],
+        "permissions": [{**account, "rules": namespaced}],
+    }
+    return content
+
+
+def _example(spec: Json) -> Json:
+    """Return an example of KubeVirt's kind, with the group of the bundle."""
+    kind, texts = spec["names"]["kind"], (path.read_text() for path in (ROOT / "manifests" / "examples").glob("*.yaml"))
+    found = next(each for text in texts for each in yaml.safe_load_all(text) if each["kind"] == kind)
+    return {**found, "apiVersion": f"{spec['group']}/{spec['versions'][0]['name']}"}
+
+
+def _owned(spec: Json) -> Json:
+    names = spec["names"]
+    [version] = [each for each in spec["versions"] if each["storage"]]
+    text = version["schema"]["openAPIV3Schema"]["description"].split("\n")[0]
+    name = f"{names['plural']}.{spec['group']}"
+    return {
+        "name": name,
+        "kind": names["kind"],
+        "version": version["name"],
+        "displayName": names["kind"],
+        "description": text,
+    }
+
+
+if __name__ == "__main__":
+    for path, text in files(sys.argv[1]).items():
+        (ROOT / "dist" / "bundle" / path).parent.mkdir(parents=True, exist_ok=True)
+        (ROOT / "dist" / "bundle" / path).write_text(text)
+    print("the bundle is in dist/bundle")
