@@ -39,8 +39,9 @@ def test_equal_templates_change_nothing(spec):
 def test_a_named_list_is_merged_by_element():
     one, two, own = ({"id": {"name": name}, "x": 1} for name in ("one", "two", "own"))
     rules = MergeRules(named_lists={"parts": NamedList(name=("id", "name"))})
-    patch = patch_of({"parts": [one, own]}, {"parts": [one]}, {"parts": [{**one, "x": 2}, two]}, rules)
-    assert patch == {"parts": [{**one, "x": 2}, two, own]}
+    current = {"parts": [{**one, "noted": 9}, own]}
+    patch = patch_of(current, {"parts": [one]}, {"parts": [{**one, "x": 2}, two]}, rules)
+    assert patch == {"parts": [{**one, "x": 2, "noted": 9}, two, own]}
 
 
 def test_a_whole_object_is_replaced():

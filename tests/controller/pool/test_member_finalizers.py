@@ -52,6 +52,7 @@ def test_p10_members_lose_a_finalizer_that_they_do_not_need_at_most_burst_in_a_p
     todo = plan(snapshot(owner, vms(owner, *range(5), finalizers=WITH), burst=3))
     assert patches_of(todo) == {f"web-{ordinal}": [OTHER_FINALIZER] for ordinal in range(3)}
     assert "2 more finalizers wait for the next pass" in todo.held
+    assert "finalizers wait" not in plan(snapshot(owner, vms(owner, *range(3), finalizers=WITH), burst=3)).held
 
 
 @pytest.mark.parametrize("kind", ["proactive", "opportunistic"])
