@@ -183,6 +183,12 @@ def test_a_vm_with_another_start_is_in_another_group():
     assert [len(group) for group in seen.members.groups] == [2, 1]
 
 
+def test_steady_vms_of_different_ages_are_one_group():
+    owner = pool()
+    seen = snapshot(owner, [vm(f"web-{n}", owner=owner, age_s=500 + n) for n in range(3)])
+    assert [len(group) for group in seen.members.groups] == [3]
+
+
 def test_the_first_problem_of_a_group_is_of_its_smallest_ordinal():
     owner = pool(replicas=12)
     seen = snapshot(owner, vms(owner, 10, 2, 11, ready=False, printable="ErrorUnschedulable"))
