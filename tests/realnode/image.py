@@ -20,7 +20,7 @@ from sandbox.binaries import cache_directory
 from sandbox.provide import locked
 from tests.cluster import skip_or_fail
 from tests.packages import apt_get, need
-from tools.chart.generated import ROOT
+from tools.generated import ROOT
 from tools.python import MINOR, python
 
 BASE, PAUSE, IMAGE = (f"localhost/{name}:1" for name in ("vmherd-base", "vmherd-pause", "vmherd"))

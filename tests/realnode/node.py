@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from tests.gomodules import find_or_build
 from tests.packages import need
 from tests.realnode import image
 from tests.realnode.isolation import Isolation, isolation, pid_in
-from tools.chart.generated import ROOT
+from tools.generated import ROOT
 
 NAME: Final = "real"
 DNS: Final = "10.0.0.10"
@@ -75,8 +76,7 @@ class Programs:
             self.coredns = str(find_or_build(ROOT / "tools" / "coredns"))
             store = cache_directory() / "control-plane" / f"v{KUBERNETES}"
             self.kubelet, self.scheduler, self.proxy = (
-                str(provide(store / name, lambda target, name=name: _build(name, target)))
-                for name in KUBERNETES_PROGRAMS
+                str(provide(store / name, partial(_build, name))) for name in KUBERNETES_PROGRAMS
             )
         except BuildError as error:
             skip_or_fail(str(error))
@@ -160,16 +160,16 @@ class Node:
         """Give addresses to the Services of the API server and of the cluster's DNS, which run outside of Pods."""
         port = int(self.plane.url.rpartition(":")[2])
         dns = {"name": "dns", "port": 53, "protocol": "UDP"}
-        service = {"clusterIP": DNS, "ports": [dns, {**dns, "name": "dns-tcp", "protocol": "TCP"}]}
+        ports = [dns, {**dns, "name": "dns-tcp", "protocol": "TCP"}]
         self.kubectl.apply(
             {
                 "apiVersion": "v1",
                 "kind": "Service",
                 "metadata": {"name": "dns", "namespace": "kube-system"},
-                "spec": service,
+                "spec": {"clusterIP": DNS, "ports": ports},
             },
             _endpoints("kubernetes", "default", self._place.host, [{"name": "https", "port": port, "protocol": "TCP"}]),
-            _endpoints("dns", "kube-system", self._place.address, service["ports"]),
+            _endpoints("dns", "kube-system", self._place.address, ports),
         )
 
     def _write_files(self) -> None:

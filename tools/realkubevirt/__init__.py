@@ -1,0 +1,1 @@
+"""Real KubeVirt with real VMs, for maintainers: `python -m tools.realkubevirt SOURCE [COMMAND...]`."""

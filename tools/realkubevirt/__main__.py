@@ -1,0 +1,47 @@
+"""Brings up KubeVirt from its source on a real node, and runs a command on it: `python -m tools.realkubevirt SOURCE`.
+
+SOURCE is a checkout of KubeVirt. The command finds KUBECONFIG in its environment. Without a command, the cluster stays
+up until Ctrl-C. Needs root, a gigabyte of memory for each VM, and Debian's packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+from sandbox.binaries import cache_directory
+from tools.realkubevirt.build import build
+from tools.realkubevirt.cluster import running_kubevirt
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tools.realkubevirt", description=__doc__)
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="a checkout of KubeVirt")
+    parser.add_argument("command", nargs=argparse.REMAINDER, metavar="COMMAND", help="runs on the cluster")
+    parser.add_argument("--version", default="v1.9.0", help="the version that KubeVirt reports")
+    parser.add_argument(
+        "--work", type=Path, default=cache_directory() / "realkubevirt", help="the folder of the builds"
+    )
+    parser.add_argument("--built", action="store_true", help="do not build: the images are there")
+    options = parser.parse_args()
+    for each in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(each, signal.default_int_handler)  # the cluster ends in order
+    if not options.built:
+        build(options.source, options.work, options.version)
+    with running_kubevirt(options.work, options.version) as node:
+        print(f"export KUBECONFIG={node.plane.kubeconfig}", flush=True)
+        if not options.command:
+            with suppress(KeyboardInterrupt):
+                signal.pause()
+            return 0
+        environment = {**os.environ, "KUBECONFIG": str(node.plane.kubeconfig)}
+        return subprocess.run(options.command, env=environment, check=False).returncode
+
+
+if __name__ == "__main__":
+    sys.exit(main())
