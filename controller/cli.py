@@ -109,7 +109,9 @@ def print_help(ctx: click.Context) -> None:
 for lazy in (
     LazyCommand("run", "controller.commands.run", "reconcile replica sets and pools of a cluster, until SIGTERM"),
     LazyCommand("takeover", "controller.commands.takeover", "stop KubeVirt's loops for both kinds; --undo starts them"),
-    LazyCommand("cleanup", "controller.commands.cleanup", "remove our finalizers after the controller is uninstalled"),
+    LazyCommand(
+        "cleanup", "controller.commands.cleanup", "remove vmherd's finalizers after the controller is uninstalled"
+    ),
     LazyCommand("expose", "controller.commands.expose", "create a Service for the VMs of a replica set or pool"),
     LazyCommand("conformance", "controller.commands.conformance", "check how a cluster reconciles both kinds"),
     LazyCommand("demo", "sandbox.demo.command", "watch a replica set and a pool start, on a local control plane"),

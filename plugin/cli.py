@@ -129,7 +129,9 @@ for lazy in (
     Lazy("remove", "plugin.commands.marks:remove", "mark VMs as the first to leave; --scale-in removes them now"),
     Lazy("expose", "plugin.commands.expose", "create a Service for the VMs of a replica set or pool"),
     Lazy("takeover", "plugin.commands.operators:takeover", "stop KubeVirt's loops for both kinds; --undo starts them"),
-    Lazy("cleanup", "plugin.commands.operators:cleanup", "remove our finalizers after the controller is uninstalled"),
+    Lazy(
+        "cleanup", "plugin.commands.operators:cleanup", "remove vmherd's finalizers after the controller is uninstalled"
+    ),
     Lazy("version", "plugin.commands.version", "print the version"),
 ):
     plugin.add_command(lazy)

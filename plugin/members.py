@@ -1,6 +1,6 @@
 """The VMs and VMIs that a command line names: `vm/web-3`, `vmi/herd7x2k4`, or only the name."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 import click
@@ -13,8 +13,10 @@ from informers.errors import NotFound
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from plugin.connection import Failed, Session
-from plugin.subjects import did_you_mean
+from plugin.subjects import Subject, did_you_mean, parse_subjects
 from plugin.views.edits import Document
+from plugin.views.membership import controller, owner_kind
+from plugin.views.situation import Member, Situation
 
 METAVAR: Final = "VM..."
 TYPES: Final[Mapping[str, Resource[Any]]] = {
@@ -64,6 +66,51 @@ def _member(argument: str) -> MemberName:
     if resource is None:
         raise click.UsageError(f"there is no type {type_!r} here{did_you_mean(type_, TYPES)}")
     return MemberName(name, resource)
+
+
+def parse_shown(arguments: Sequence[str]) -> tuple[Subject | MemberName, ...]:
+    """Return the named objects: sets, pools, and VMs or VMIs such as `vm/web-1`. Raise click.UsageError."""
+    first, *others = [*arguments, ""]
+    if _is_member_type(first):
+        return parse_members([f"{first}/{name}" for name in others[:-1]])
+    members = [each for each in arguments if "/" in each and _is_member_type(each.partition("/")[0])]
+    owners = [each for each in arguments if each not in members]
+    return (*(parse_subjects(owners) if owners or not members else ()), *(_member(each) for each in members))
+
+
+def _is_member_type(text: str) -> bool:
+    return text.lower().partition(".")[0] in TYPES
+
+
+def owner_of(item: Item) -> Subject:
+    """Return the pool or set that a VM or VMI belongs to. Raise Refused if there is none."""
+    kind, owner = owner_kind(item.document), controller(item.document) or {}
+    return Subject(kind, owner["apiVersion"].partition("/")[0], owner["name"])
+
+
+async def owners_of(
+    session: Session, named: Iterable[Subject | MemberName]
+) -> tuple[tuple[Subject, ...], Mapping[str, set[str]]]:
+    """Return the sets and pools of these objects, and for each of them by its path the members that were named.
+
+    Raise Failed, Refused, or ApiError.
+    """
+    subjects: dict[Subject, None] = {}
+    members: dict[str, set[str]] = {}
+    for each in named:
+        if isinstance(each, Subject):
+            subjects[each] = None
+            continue
+        owner = owner_of(await read_member(session, each))
+        subjects[owner] = None
+        members.setdefault(f"{owner.kind.singular}.{owner.group}/{owner.name}", set()).add(each.name)
+    return tuple(subjects), members
+
+
+def named_members(situation: Situation, named: Mapping[str, set[str]]) -> tuple[Member, ...]:
+    """Return the members that a user has named. Without a name, return all of them."""
+    names = named.get(situation.identity.path, ())
+    return tuple(each for each in situation.members if each.name in names or not names)
 
 
 async def read_member(session: Session, member: MemberName) -> Item:

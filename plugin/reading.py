@@ -91,8 +91,10 @@ class Reader:
         self.missing: dict[str, str] = {}
 
     def refusal(self, what: str = "") -> Failed:
-        """Return the error that the user may not read what the command needs. Each line begins with `what`."""
-        return Failed("".join(f"error: {what}{line}\n" for line in self.missing.values()))
+        """Return the error that the user may not read what the command needs. The line begins with `what`."""
+        (_, first), *others = self.missing.items()
+        more = f"; the same for {', '.join(name for name, _ in others)}" if others else ""
+        return Failed(f"error: {what}{first}{more}")
 
     async def resource(self, kind: Kind[Any], group: str) -> Resource[Any]:
         known = self._resources.get((kind.name, group))
@@ -122,10 +124,22 @@ class Reader:
             raise refusals[0]
         return found
 
+    async def check_served(self, subjects: Iterable[Subject]) -> None:
+        """Raise Failed if the cluster serves none of these types."""
+        names = []
+        for subject in subjects:
+            resource = await self.resource(subject.kind, subject.group)
+            if await is_served(self._client, resource.group_path, resource.plural):
+                return
+            names.append(subject.plural)
+        raise Failed(f"error: this cluster has no {names[0] if names else 'such type'}")
+
     async def some_targets(self, subjects: Iterable[Subject], selector: str) -> list[Target]:
         """Return the objects as `targets` does. Raise Failed if there are none."""
+        subjects = tuple(subjects)
         found = await self.targets(subjects, selector)
         if not found:
+            await self.check_served(subjects)
             where = f" in {self._namespace} namespace" if self._namespace else ""
             raise Failed(f"error: no resources found{where}")
         return found

@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, find_condition, find_true, with_timezone
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.vm_types import FAILURE, VirtualMachine
+from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, READY, VirtualMachine
 from controller.kubevirt.vmi_types import POD_SCHEDULED, SYNCHRONIZED, VirtualMachineInstance
 from informers.meta import ObjectMeta
 
@@ -84,10 +84,25 @@ def terminating_problem(meta: ObjectMeta) -> Problem:
 
 def cause_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Condition | None:
     """Return the condition that explains why the VM is not ready, or None."""
-    failure = find_true(vm.status.conditions if vm.status is not None else None, FAILURE)
+    conditions = vm.status.conditions if vm.status is not None else None
+    failure = find_true(conditions, FAILURE) or (
+        find_true(conditions, MANUAL_RECOVERY_REQUIRED) if vmi is None else None
+    )
     if failure is not None:
         return failure
     return (cause_of_vmi(vmi) if vmi is not None else None) or vms.ready_condition(vm)
+
+
+def cause_text_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str:
+    """Return why the VM is not ready, or "". The status of the pool and `kubectl vmherd` give the same text.
+
+    While KubeVirt waits before the next start, its own condition only says that there is no VMI. Then the number of
+    failed starts says more.
+    """
+    cause, failures = cause_of_vm(vm, vmi), vms.start_failures_of(vm)
+    if failures and (cause is None or (vmi is None and cause.type == READY)):
+        return f"{failures} failed start{'' if failures == 1 else 's'} in a row"
+    return text_of(cause)
 
 
 def cause_of_vmi(vmi: VirtualMachineInstance) -> Condition | None:

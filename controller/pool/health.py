@@ -17,7 +17,7 @@ from controller.kubevirt.problems import (
     NOT_READY,
     UNDECODABLE,
     Problem,
-    cause_of_vm,
+    cause_text_of_vm,
     is_booting,
     one_line,
     problem_state,
@@ -185,14 +185,14 @@ def _problem(machine: Machine, since: datetime | None, *, overdue: bool) -> Prob
     if failure is not None:
         return Problem(name, failure.reason or failure.type, text_of(failure), since)
     if state in BROKEN_STATES:
-        return Problem(name, problem_state(state), text_of(cause_of_vm(vm, vmi)), since)
+        return Problem(name, problem_state(state), cause_text_of_vm(vm, vmi), since)
     crashes = machine.downtime is not None and down_of(machine.downtime).crashes
     if not is_ready(vm) and (start_failures_of(vm) or crashes):
         return Problem(name, CRASH_LOOP, "", since)
     booting = state in STARTING or is_ready(vm) or (vmi is not None and is_booting(vmi, member_unready_since(machine)))
     if booting and not overdue:
         return None
-    return Problem(name, state or "Pending", text_of(cause_of_vm(vm, vmi)) or NOT_READY, since)
+    return Problem(name, state or "Pending", cause_text_of_vm(vm, vmi) or NOT_READY, since)
 
 
 def _blocked(situation: Situation, *, updates: bool) -> Stall | None:

@@ -71,3 +71,8 @@ def without_failure(status: Any) -> object:
         return None
     others = tuple(condition for condition in status.conditions or () if condition.type not in _TEXTS_OF_FAILURES)
     return replace(status, conditions=others, problem=None)
+
+
+def machines_wait(number: int, more: str = "") -> str:
+    """Return the beginning of a sentence, such as `2 virtual machines wait`. `more` comes before the noun."""
+    return f"1 {more}virtual machine waits" if number == 1 else f"{number} {more}virtual machines wait"

@@ -8,6 +8,7 @@ from plugin import clock
 from plugin.command import Subjects, on_objects
 from plugin.connection import Session
 from plugin.flags import FOR_PROGRAMS, NAME, WIDE
+from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import Subject, parse_subjects
@@ -38,6 +39,7 @@ async def command(session: Session, subjects: Subjects) -> None:
     elif flags.output == NAME:
         print_lines(row.name for row in rows)
     elif not rows:
+        await reader.check_served(subjects)
         note(f"No resources found{session.where}.")
     else:
         wide = flags.output == WIDE
@@ -67,22 +69,32 @@ async def _situations(reader: Reader, targets: Iterable[Target], namespace: str)
     return found
 
 
-@on_objects("tree", "Show an object with its VMs. WHY says what keeps a VM from being ready or up to date.")
-async def tree(session: Session, subjects: Subjects) -> None:
+@on_objects(
+    "tree",
+    "Show an object with its VMs. WHY says what keeps a VM from being ready or up to date. With vm/NAME, show only "
+    "this VM and its owner.",
+    parse=parse_shown,
+)
+async def tree(session: Session, named: tuple[Subject | MemberName, ...]) -> None:
     reader = Reader(session, session.scope, once=True)
+    subjects, members = await owners_of(session, named)
     targets = await reader.some_targets(subjects, session.flags.selector)
     situations = [await reader.situation(target) for target in targets]
+    shown = [named_members(each, members) for each in situations]
     output = session.flags.output
     if output == NAME:
-        for each in situations:
-            print_lines([each.identity.path, *(member.path for member in each.members)])
+        for each, some in zip(situations, shown, strict=True):
+            print_lines([each.identity.path, *(member.path for member in some)])
     elif output in FOR_PROGRAMS:
-        names = ((each.identity.path, each.identity.namespace, each.members) for each in situations)
-        print_answers([{"name": path, "namespace": place, "members": all_} for path, place, all_ in names], output)
+        found = [(each.identity, some) for each, some in zip(situations, shown, strict=True)]
+        print_answers(
+            [{"name": this.path, "namespace": this.namespace, "members": some} for this, some in found], output
+        )
     else:
         edge = 0 if output == WIDE else width()
         for number, situation in enumerate(situations):
             if number:
                 print_lines([""])
-            print_table(tree_lines(situation, clock.now(), all_namespaces=not session.scope, width=edge))
+            some = shown[number]
+            print_table(tree_lines(situation, some, clock.now(), all_namespaces=not session.scope, width=edge))
     notes_about_missing(reader.missing.values())

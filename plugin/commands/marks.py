@@ -8,19 +8,18 @@ from typing import Any
 
 import click
 
-from controller.kinds import Kind
-from informers.errors import NotFound
+from informers.errors import ApiError, NotFound
 from informers.objects import read_meta
 from plugin import clock
 from plugin.command import on_objects, verb
-from plugin.connection import Session, carry_out
+from plugin.connection import Failed, Session, carry_out, describe
 from plugin.flags import CLIENT, NONE, flags_of
-from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
+from plugin.members import METAVAR, Item, MemberName, owner_of, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader
-from plugin.subjects import Subject
 from plugin.views.edits import Edit
-from plugin.views.membership import busy_edits, controller, owner_kind, protect_edits, remove_edits
+from plugin.views.membership import busy_edits, protect_edits, remove_edits
+from plugin.views.steering import Refused
 from plugin.writing import write, write_replicas
 
 Edits = Callable[[Item], tuple[Edit, ...]]
@@ -49,6 +48,20 @@ async def change_members(session: Session, members: tuple[MemberName, ...], edit
     return items
 
 
+async def _change_each(session: Session, members: tuple[MemberName, ...], edits_of: Edits, done: str) -> None:
+    """Change each VM or VMI. As in kubectl, an error does not end the work. Raise Failed at the end."""
+    errors = []
+    for member in members:
+        try:
+            await change_members(session, (member,), edits_of, done)
+        except (Failed, ApiError, Refused) as error:
+            errors.append(error.message if isinstance(error, Failed) else describe(error))
+    for line in errors[:-1]:
+        note(line)
+    if errors:
+        raise Failed(errors[-1])
+
+
 @on_objects(
     "protect",
     "Keep VMs at every scale-in. The annotation is vmherd.dev/protect on the VM.",
@@ -56,12 +69,12 @@ async def change_members(session: Session, members: tuple[MemberName, ...], edit
     parse=parse_members,
 )
 async def protect(session: Session, members: tuple[MemberName, ...]) -> None:
-    await change_members(session, members, lambda item: protect_edits(item.document, protected=True), "protected")
+    await _change_each(session, members, lambda item: protect_edits(item.document, protected=True), "protected")
 
 
 @on_objects("unprotect", "End the protection of VMs.", metavar=METAVAR, parse=parse_members)
 async def unprotect(session: Session, members: tuple[MemberName, ...]) -> None:
-    await change_members(session, members, lambda item: protect_edits(item.document, protected=False), "unprotected")
+    await _change_each(session, members, lambda item: protect_edits(item.document, protected=False), "unprotected")
 
 
 @on_objects(
@@ -75,7 +88,7 @@ async def busy(session: Session, members: tuple[MemberName, ...], for_s: float |
         raise click.UsageError("say how long with --for, such as --for 2h, or end the mark with --clear")
     until = clock.now() + timedelta(seconds=for_s) if for_s is not None else None
     done = f"is busy until {until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else "is not busy"
-    await change_members(session, members, lambda item: busy_edits(item.document, until), done)
+    await _change_each(session, members, lambda item: busy_edits(item.document, until), done)
 
 
 @verb("remove", "Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.")
@@ -87,14 +100,17 @@ def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any
 
     async def work(session: Session) -> None:
         done = "no longer marked for removal" if undo else "marked for removal"
-        items = await change_members(session, members, lambda item: remove_edits(item.document, on=not undo), done)
-        if scale_in:
+        edits_of: Edits = lambda item: remove_edits(item.document, on=not undo)  # noqa: E731
+        if not scale_in:
+            await _change_each(session, members, edits_of, done)
+        else:
+            items = await change_members(session, members, edits_of, done)
             if session.flags.dry_run == NONE:
                 await sleep(MARKS_SEEN_S)
             await _scale_in(session, items)
             if session.flags.dry_run == NONE:
                 await _see_leaving(session, items)
-        elif not undo and not session.flags.output:
+        if not scale_in and not undo and not session.flags.output:
             note("Note: it leaves first when its pool or set is scaled in; --scale-in does this now.")
 
     carry_out(flags_of(values), work)
@@ -106,8 +122,8 @@ async def _scale_in(session: Session, items: list[Item]) -> None:
     The version of the owner keeps two people from counting down at the same time.
     """
     reader = Reader(session, session.namespace)
-    for (kind, group, name), number in Counter(map(_owner_of, items)).items():
-        [target] = await reader.targets([Subject(kind, group, name)])
+    for owner, number in Counter(map(owner_of, items)).items():
+        [target] = await reader.targets([owner])
         replicas = max(target.wanted - number, 0)
         if session.flags.dry_run != CLIENT:
             await write_replicas(session, target, replicas, is_exact=True)
@@ -140,8 +156,3 @@ async def _is_leaving(session: Session, item: Item) -> bool:
         return True
     meta = read_meta(answer)
     return meta.deletion_timestamp is not None or meta.uid != item.document["metadata"]["uid"]
-
-
-def _owner_of(item: Item) -> tuple[Kind[Any], str, str]:
-    kind, owner = owner_kind(item.document), controller(item.document) or {}
-    return kind, owner["apiVersion"].partition("/")[0], owner["name"]

@@ -26,6 +26,7 @@ CHECK_S: Final = 30.0
 """The time between two checks whether KubeVirt's own controller works on a set that waits."""
 
 TIMED_OUT: Final = "error: timed out waiting for the condition"
+"""kubectl's words. The problem that the rollout waits for follows."""
 
 
 class Display:
@@ -64,13 +65,14 @@ class Live(Display):
 
 
 class Watch:
-    """Looks at one object again and again."""
+    """Looks at one object again and again. `problem` is what the rollout waited for at the last look, or ""."""
 
     def __init__(self, session: Session, reader: Reader, target: Target) -> None:
         self._session = session
         self._reader = reader
         self._target = target
         self._check_at = 0.0
+        self.problem = ""
         self._other_writer = ""
 
     async def look(self) -> Situation:
@@ -120,13 +122,14 @@ async def command(session: Session, subjects: Subjects, watch: bool, timeout_s: 
     """Show each rollout, one after the other. Raise Failed if a rollout fails. Raise ApiError if a request fails."""
     reader = Reader(session, session.namespace)
     targets = await reader.some_targets(subjects, session.flags.selector)
-    finished = []
+    finished, looks = [], [Watch(session, reader, target) for target in targets]
     try:
         async with asyncio.timeout(timeout_s or None):
-            for target in targets:
-                finished.append(await _follow(Watch(session, reader, target), session.flags, revision, watch=watch))
+            for each in looks:
+                finished.append(await _follow(each, session.flags, revision, watch=watch))
     except TimeoutError as error:
-        raise Failed(TIMED_OUT) from error
+        problem = looks[len(finished)].problem
+        raise Failed(f"{TIMED_OUT}: {problem}" if problem else TIMED_OUT) from error
     finally:
         notes_about_missing(reader.missing.values())
     _print_results(session.flags, finished)
@@ -152,6 +155,7 @@ async def _last_progress(target: Watch, display: Display, revision: int, *, watc
     situation = await target.look()
     while True:
         progress = progress_of(situation, pinned=revision)
+        target.problem = progress.problem
         display.show(situation, progress, loop.time() - started)
         if progress.state is not State.WAITING or not watch:
             return progress

@@ -1,27 +1,35 @@
 """`kubectl vmherd why`: why an object is not as its spec asks, and what comes next."""
 
-from controller.leaderelection.lease import LEASES
 from controller.leaderelection.other_leader import leases_named
 from informers.errors import Forbidden
 from plugin import clock
-from plugin.command import Subjects, on_objects
+from plugin.command import on_objects
 from plugin.connection import Session
+from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.other_writer import other_writer
-from plugin.printing import notes_about_missing, print_answers, print_reasons
+from plugin.printing import notes_about_missing, print_answers, print_lines, print_reasons, width
 from plugin.reading import Reader
-from plugin.views.reasons import Leader, leader_of, reasons_of, summary_of, why_lines
+from plugin.subjects import Subject
+from plugin.views.reasons import Leader, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
 from plugin.views.upcoming import upcoming_of
 
 
-@on_objects("why", "Say why an object is not as its spec asks: what waits, what causes it, and what comes next.")
-async def command(session: Session, subjects: Subjects, lease_name: str) -> None:
+@on_objects(
+    "why",
+    "Say why an object is not as its spec asks: what waits, what causes it, and what comes next. vm/NAME is explained "
+    "with its owner. Without a name, only objects that are not well are shown.",
+    parse=parse_shown,
+)
+async def command(session: Session, named: tuple[Subject | MemberName, ...], lease_name: str) -> None:
     reader = Reader(session, session.scope, once=True)
+    subjects, members = await owners_of(session, named)
     targets = await reader.some_targets(subjects, session.flags.selector)
-    leader = await _leader(session, reader, lease_name)
-    answers = []
+    leader = await _leader(session, lease_name)
+    answers, well, is_one = [], 0, all(subject.name for subject in subjects)
     for target in targets:
         snapshot = await reader.snapshot(target)
         situation = reader.situation_in(target, snapshot)
+        lines = [member_line(situation, each) for each in named_members(situation, members) if target.path in members]
         reasons = reasons_of(
             situation,
             leader,
@@ -30,19 +38,29 @@ async def command(session: Session, subjects: Subjects, lease_name: str) -> None
             other_writer=await other_writer(session, target, reader.missing),
             flags=f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else "",
         )
+        if not is_one and is_well(situation, reasons):
+            well += 1
+            continue
         if session.flags.output:
-            answer = {"summary": summary_of(situation), "reasons": reasons}
+            answer = {"summary": summary_of(situation), "reasons": reasons, **({"members": lines} if lines else {})}
             answers.append({"name": target.path, "namespace": target.key.namespace, **answer})
-        else:
-            print_reasons(why_lines(situation, reasons, all_namespaces=not session.scope))
+            continue
+        # Many objects have one leader, which is named once at the end.
+        shown = reasons if is_one else [each for each in reasons if each.text != (leader.text if leader else "")]
+        print_reasons([*lines, *why_lines(situation, shown, all_namespaces=not session.scope, width=width())])
     print_answers(answers, session.flags.output)
+    if not is_one and not session.flags.output:
+        if well:
+            print_lines([f"{well} of {len(targets)} objects are as their specs ask."])
+        if leader is not None:
+            print_lines([f"leader: {leader.text}"])
     notes_about_missing(reader.missing.values())
 
 
-async def _leader(session: Session, reader: Reader, name: str) -> Leader | None:
+async def _leader(session: Session, name: str) -> Leader | None:
     """Return the controller's lease, or None if the user may not read leases."""
     try:
         return leader_of(await leases_named(session, name), clock.now())
-    except Forbidden as error:
-        reader.missing[LEASES.name] = str(error)
+    except Forbidden:
+        # A tenant of one namespace may not read leases. The other lines do not depend on them.
         return None

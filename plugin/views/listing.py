@@ -23,19 +23,21 @@ class Row(Struct, frozen=True, kw_only=True, rename="camel"):
     ready: int
     revision: str
     created: datetime | None
+    problem: str
 
 
 def row_of(situation: Situation) -> Row:
     return Row(
         name=situation.identity.path,
         namespace=situation.identity.namespace,
-        status=situation.status,
+        status=situation.word,
         desired=situation.wanted,
         current=situation.total,
         updated=situation.updated,
         ready=situation.ready,
         revision=situation.revisions,
         created=situation.created,
+        problem=situation.problem,
     )
 
 
@@ -43,25 +45,29 @@ def list_lines(
     situations: Iterable[Situation], now: datetime, *, all_namespaces: bool, wide: bool, width: int = 0
 ) -> list[str]:
     """Return the table of `list`. If `all_namespaces` is True, the table has a column for the namespace. If `wide` is
-    True, it has a column for the revision.
+    True, it has a column for the revision. The last column is the first problem.
     """
     headers = ["NAME", "STATUS", "READY", "UPDATED", "AGE"]
     rows = []
     for each in situations:
         name = f"{each.identity.short}/{each.identity.name}"
-        cells = [name, each.status, f"{each.ready}/{each.wanted}", str(each.updated), age(each.created, now)]
+        cells = [name, each.word, f"{each.ready}/{each.wanted}", str(each.updated), age(each.created, now)]
         before = [each.identity.namespace] if all_namespaces else []
-        rows.append([*before, *cells, *([each.revisions] if wide else [])])
+        rows.append([*before, *cells, *([each.revisions] if wide else []), each.problem])
     before = ["NAMESPACE"] if all_namespaces else []
-    return table([*before, *headers, *(["REVISION"] if wide else [])], rows, width=width)
+    return table([*before, *headers, *(["REVISION"] if wide else []), "PROBLEM"], rows, width=width)
 
 
-def tree_lines(situation: Situation, now: datetime, *, all_namespaces: bool = False, width: int = 0) -> list[str]:
-    """Return the table of `tree`: one row for the object, and one row for each member. The last column says why the
-    object or the member is not ready or not up to date. If `all_namespaces` is True, the first column is the namespace.
+def tree_lines(
+    situation: Situation, members: Sequence[Member], now: datetime, *, all_namespaces: bool = False, width: int = 0
+) -> list[str]:
+    """Return the table of `tree`: one row for the object, and one row for each of these members.
+
+    The last column says why the object or the member is not ready or not up to date. If `all_namespaces` is True, the
+    first column is the namespace.
     """
     this = situation.identity
-    status = situation.status
+    status = situation.word
     if status == UPDATING:
         status = f"{status} {situation.updated}/{situation.target}"
     ready = f"{situation.ready}/{situation.wanted}"
@@ -72,16 +78,16 @@ def tree_lines(situation: Situation, now: datetime, *, all_namespaces: bool = Fa
         ready,
         "",
         age(situation.created, now),
-        deletion_of(situation) or reason_of(situation) or "; ".join(situation.failures),
+        reason_of(situation) or "; ".join(situation.failures) or situation.stops,
     )
     rows: list[tuple[str, ...]] = [root]
-    for number, member in enumerate(situation.members, start=1):
-        branch = "`-" if number == len(situation.members) else "|-"
+    for number, member in enumerate(members, start=1):
+        branch = "`-" if number == len(members) else "|-"
         rows.append(_member_row(situation, member, branch, now))
     headers = ("NAME", "REV", "STATUS", "READY", "NODE", "AGE", "WHY")
     if all_namespaces:
-        return table(("NAMESPACE", *headers), [(this.namespace, *row) for row in rows], width=width)
-    return table(headers, rows, width=width)
+        return table(("NAMESPACE", *headers), [(this.namespace, *row) for row in rows], width=width, wraps=True)
+    return table(headers, rows, width=width, wraps=True)
 
 
 def _member_row(situation: Situation, member: Member, branch: str, now: datetime) -> tuple[str, ...]:
@@ -98,18 +104,14 @@ def _member_row(situation: Situation, member: Member, branch: str, now: datetime
 
 def reason_of(situation: Situation) -> str:
     """Return why the object as a whole does not progress, or ""."""
-    return (situation.invalid and f"invalid: {situation.invalid}") or situation.by_hand or situation.stalled
-
-
-def deletion_of(situation: Situation) -> str:
-    """Return that the object is being deleted, with the finalizers that it waits for, or ""."""
-    waits = f", it waits for the finalizers {', '.join(situation.finalizers)}" if situation.finalizers else ""
-    return f"the {situation.identity.noun} is being deleted{waits}" if situation.is_deleting else ""
+    invalid = situation.invalid and f"invalid: {situation.invalid}"
+    return situation.deletion or invalid or situation.by_hand or situation.stalled
 
 
 def why_of_member(situation: Situation, member: Member) -> str:
     """Return why the member is not ready or not up to date. The text ends with the member's note."""
-    texts = [member.problem, f"finalizers: {', '.join(member.finalizers)}" if member.finalizers else ""]
+    stopped = f"stopped ({member.stopped})" if member.stopped else ""
+    texts = [member.problem, stopped, f"finalizers: {', '.join(member.finalizers)}" if member.finalizers else ""]
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
             texts.append(f"VMI on rev {member.running_revision}")

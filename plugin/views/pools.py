@@ -32,7 +32,7 @@ from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
 from informers.meta import annotations_of
 from plugin.views.disks import disk_steps
-from plugin.views.problems import problem_of_vm, status_of_vm
+from plugin.views.problems import problem_of_vm, status_of_vm, stopped_by
 from plugin.views.situation import (
     Member,
     Planned,
@@ -165,6 +165,7 @@ def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, **fields: 
         problem=problem_of_vm(vm, vmi),
         finalizers=finalizers_of(vm.metadata),
         note=marks_of(vm.metadata),
+        stopped=stopped_by(vm) if not is_deleting(vm) else "",
         **fields,
     )
 

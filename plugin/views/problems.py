@@ -1,7 +1,7 @@
 """The state of one VM or VMI in a word, and the reason why it is not ready in a sentence."""
 
 from controller.kubevirt import vmis, vms
-from controller.kubevirt.problems import cause_of_vm, cause_of_vmi, text_of
+from controller.kubevirt.problems import cause_of_vmi, cause_text_of_vm, text_of
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 
@@ -20,8 +20,15 @@ def problem_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> str
     """Return the reason why the VM is not ready, or "" if the VM is ready, stopped or terminating."""
     if vms.is_deleting(vm) or vms.is_ready(vm) or not vms.is_meant_to_run(vm):
         return ""
-    failures = vms.start_failures_of(vm)
-    return text_of(cause_of_vm(vm, vmi)) or (f"{failures} failed starts in a row" if failures else "")
+    return cause_text_of_vm(vm, vmi)
+
+
+def stopped_by(vm: VirtualMachine) -> str:
+    """Return the field that keeps the VM from running, such as `runStrategy Halted`, or "" if it should run."""
+    if vms.is_meant_to_run(vm) or vm.undecodable:
+        return ""
+    strategy = vm.spec.run_strategy if vm.spec is not None else None
+    return f"runStrategy {strategy}" if strategy else "running is false"
 
 
 def problem_of_vmi(vmi: VirtualMachineInstance) -> str:

@@ -6,21 +6,28 @@ from datetime import datetime
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
+from controller.kubevirt.annotations import MAX_UNHEALTHY, MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
 from controller.kubevirt.delicate import PROTECTED as IS_PROTECTED
 from controller.leaderelection.lease import Lease
+from controller.pool.healing.heal import HEALING_HELD, TOO_MANY
 from controller.pool.rollout.brake import PROCEED
 from controller.runtime.actions import Plan
 from controller.runtime.dry_run import dry_run_report
-from plugin.views.listing import deletion_of, listed, reason_of
+from plugin.views.listing import listed, reason_of, why_of_member
 from plugin.views.situation import PROTECTED, Member, Situation
-from plugin.views.tables import age, printable, short
+from plugin.views.tables import age, printable, short, wrapped
 from plugin.views.upcoming import Upcoming
+
+SAID = " virtual machines fail at the same time"
+"""The words of an Event that the line before it has, too."""
 
 LISTED = 3
 """The largest number of VMs, and of planned actions, that the command `why` lists."""
 
 USUAL_LEASE_S = 15
+
+INDENT = 11
+"""The number of characters before the text of a reason."""
 
 
 class Reason(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -46,6 +53,22 @@ def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
     return f"{this.short}/{this.name}{where} {', '.join(counts)}."
 
 
+def member_line(situation: Situation, member: Member) -> str:
+    """Return the state of one VM or VMI in a line, with why it is so."""
+    owner = f"{situation.identity.short}/{situation.identity.name}"
+    parts = [member.status, "ready" if member.is_ready else "not ready"]
+    parts += [f"revision {member.revision}"] if member.revision else []
+    parts += [f"on {member.node}"] if member.node else []
+    why = why_of_member(situation, member)
+    return f"{member.kind}/{member.name} of {owner}: {', '.join(parts)}{f' ({why})' if why else ''}."
+
+
+def is_well(situation: Situation, reasons: Iterable[Reason]) -> bool:
+    """Return True if there is nothing to say about the object but the name of its controller."""
+    is_ready = situation.ready >= situation.wanted and situation.updated >= situation.target
+    return is_ready and not situation.problem and all(reason.topic == "leader" for reason in reasons)
+
+
 def reasons_of(
     situation: Situation,
     leader: Leader | None,
@@ -69,19 +92,30 @@ def reasons_of(
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
     lines += [("wrong", text) for text in _wrong(situation)]
+    if not lines or {topic for topic, _ in lines} == {"leader"}:
+        lines += [("cause", situation.found)] if situation.found else []
     if not other_writer:
         lines += [("next", text) for text in _next(situation.plan, upcoming)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
     lines += [("try", f"{text}{flags}") for text in _advice(situation, keeps_templates=not other_writer)]
+    if situation.is_deleting and situation.finalizers and leader is not None and not leader.is_alive:
+        # Without a controller, nothing removes its finalizers.
+        lines.append(("try", f"kubectl vmherd cleanup --dry-run=client -n {situation.identity.namespace}"))
     return tuple(Reason(topic=topic, text=text) for topic, text in lines)
 
 
-def why_lines(situation: Situation, reasons: Iterable[Reason], *, all_namespaces: bool = False) -> list[str]:
-    return [
-        summary_of(situation, all_namespaces=all_namespaces),
-        *(f"  {reason.topic:<8} {reason.text}" for reason in reasons),
-    ]
+def why_lines(
+    situation: Situation, reasons: Iterable[Reason], *, all_namespaces: bool = False, width: int = 0
+) -> list[str]:
+    """Return the lines of the answer. If `width` is not 0, longer lines are broken between words. A command to try has
+    one line, so that a user can copy it.
+    """
+    lines = [summary_of(situation, all_namespaces=all_namespaces)]
+    for reason in reasons:
+        texts = wrapped(reason.text, width - INDENT if width and reason.topic != "try" else 0)
+        lines += [f"  {reason.topic if not number else '':<8} {text}" for number, text in enumerate(texts)]
+    return lines
 
 
 def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
@@ -108,9 +142,9 @@ def _time_of(text: str | None) -> datetime | None:
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:
     """Return what waits. `plans` is False if vmherd does not work on the object, so its plan holds nothing."""
-    deletion, blocked, held = deletion_of(situation), reason_of(situation), situation.plan.held
-    yield from filter(None, (deletion, blocked, situation.left_out))
-    if plans and held and held not in blocked and not deletion:
+    blocked, held = reason_of(situation), situation.plan.held
+    yield from filter(None, (blocked, situation.left_out))
+    if plans and held and held not in blocked and not situation.is_deleting:
         yield f"{held}{_limit(situation)}"
 
 
@@ -127,6 +161,8 @@ def _limit(situation: Situation) -> str:
     """
     if any(each in situation.plan.held for each in (" waits: ", " wait: ")):
         return ""
+    if situation.plan.held.startswith(TOO_MANY):
+        return _unhealthy(situation.plan)
     most = situation.most_unavailable
     elsewhere = situation.is_paused or situation.takeover_held or situation.total > situation.wanted
     if most is None or not situation.unavailable or elsewhere:
@@ -137,6 +173,12 @@ def _limit(situation: Situation) -> str:
     return f": {situation.unavailable} of {most} allowed are unavailable{percentage}{by}"
 
 
+def _unhealthy(plan: Plan) -> str:
+    """Return the number of failing members and its limit, which is not the limit of an update."""
+    messages = [each.message for each in plan.notices if each.reason == HEALING_HELD]
+    return "".join(f": {each.partition(';')[0].replace(SAID, '')} ({MAX_UNHEALTHY})" for each in messages[-1:])
+
+
 def _causes(situation: Situation, now: datetime) -> Iterable[str]:
     member = situation.identity.member
     broken = [each for each in situation.members if each.problem]
@@ -145,6 +187,8 @@ def _causes(situation: Situation, now: datetime) -> Iterable[str]:
         yield f"{each.name}: {each.status}{since} ({each.problem})"
     if len(broken) > LISTED:
         yield f"and {len(broken) - LISTED} more {member}s are not ready"
+    if situation.stops:
+        yield situation.stops
     for each in [each for each in situation.members if each.finalizers][:LISTED]:
         yield f"{each.name}: {each.status}, it waits for the finalizers {', '.join(each.finalizers)}"
     protected = [each.name for each in _protected_in_the_way(situation)]
@@ -206,5 +250,7 @@ def _advice(situation: Situation, *, keeps_templates: bool) -> Iterable[str]:
         yield f"kubectl annotate --overwrite {this} {MOST_DISRUPTIVE}={RECREATE}"
     if any("exceeded quota" in each for each in situation.failures):
         yield "kubectl describe resourcequota"
+    if situation.plan.held.startswith(TOO_MANY):
+        yield f"kubectl annotate --overwrite {this} {MAX_UNHEALTHY}=100%"
     for each in _protected_in_the_way(situation)[:1]:
         yield f"kubectl vmherd unprotect {each.kind}/{each.name}"

@@ -21,7 +21,7 @@ class State(StrEnum):
 
 
 class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The progress of one rollout. `message` is the line for users."""
+    """The progress of one rollout. `message` is the line for users. `problem` is what keeps the rollout waiting."""
 
     name: str
     namespace: str
@@ -32,21 +32,24 @@ class Progress(Struct, frozen=True, kw_only=True, rename="camel"):
     updated: int
     ready: int
     unavailable: int
+    problem: str = ""
 
 
 def progress_of(situation: Situation, *, pinned: int = 0) -> Progress:
     """Return the progress of the rollout. `pinned` is the revision that a user waits for, or 0."""
     state, message = _judge(situation, pinned)
+    problem = situation.problem if state is State.WAITING else ""
     return Progress(
         name=situation.identity.path,
         namespace=situation.identity.namespace,
         state=state,
-        message=message,
+        message=f"{message} ({problem})" if problem else message,
         revision=situation.revisions,
         wanted=situation.wanted,
         updated=situation.updated,
         ready=situation.ready,
         unavailable=situation.unavailable,
+        problem=problem,
     )
 
 
@@ -106,4 +109,4 @@ def live_line(situation: Situation, seconds: float) -> str:
         parts.append(f"{situation.unavailable}/{situation.most_unavailable} unavailable")
     if situation.is_paused:
         parts.append("paused")
-    return "  ".join([*parts, short(seconds)])
+    return "  ".join([*parts, short(seconds), *filter(None, [situation.problem])])

@@ -24,6 +24,8 @@ from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import ObjectMeta
 from plugin.views.tables import printable, short
 
+DELETING: Final = "Deleting"
+
 PROTECTED: Final = "protected"
 """The note of a member that its user protects from scale-in."""
 
@@ -35,7 +37,8 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
 
     `revision` is the member's revision, and `running_revision` is the revision of its VMI. `problem` says why the
     member is not ready, and `unready_since` says since when. `finalizers` are the finalizers of a member that is being
-    deleted. `note` says how a user has marked the member, for example as protected.
+    deleted. `note` says how a user has marked the member, for example as protected. `stopped` names the field that
+    keeps a stopped member from running, such as `runStrategy Halted`.
     """
 
     kind: str
@@ -52,6 +55,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     unready_since: datetime | None = None
     finalizers: tuple[str, ...] = ()
     note: str = ""
+    stopped: str = ""
 
     @property
     def path(self) -> str:
@@ -96,7 +100,8 @@ class Situation(Struct, frozen=True, kw_only=True):
     `percentage` is this limit if a user wrote it in percent. `by_hand` says why outdated members stay outdated until a
     user acts. `takeover_held` is True if the first update after a takeover waits for the user. `recreation_held` is
     True if an update waits for leave to delete VMs with their disks. `stalled` says which member does not become ready
-    in time. `failures` are the failures that the status reports, such as a full quota.
+    in time. `failures` are the failures that the status reports, such as a full quota. `found` is the first problem, as
+    the field `problem` of the status names it.
     `finalizers` are those of an object that is being deleted. `wrong` are the wrong annotations (P23).
     """
 
@@ -126,7 +131,33 @@ class Situation(Struct, frozen=True, kw_only=True):
     recreation_held: bool = False
     stalled: str = ""
     failures: tuple[str, ...] = ()
+    found: str = ""
     wrong: tuple[str, ...] = ()
+
+    @property
+    def word(self) -> str:
+        """The state in one word. The status of an object that is being deleted has no word for this."""
+        return DELETING if self.is_deleting else self.status
+
+    @property
+    def deletion(self) -> str:
+        """The text that the object is being deleted, with the finalizers that it waits for, or ""."""
+        waits = f", it waits for the finalizers {', '.join(self.finalizers)}" if self.finalizers else ""
+        return f"the {self.identity.noun} is being deleted{waits}" if self.is_deleting else ""
+
+    @property
+    def problem(self) -> str:
+        """The first problem, or "". Each command that names one cause of the state names this one."""
+        return self.deletion or (self.invalid and f"invalid: {self.invalid}") or self.found or self.stops
+
+    @property
+    def stops(self) -> str:
+        """The number of stopped VMs with the field that stops them, or ""."""
+        reasons = [each.stopped for each in self.members if each.stopped]
+        if not reasons:
+            return ""
+        is_one = len(reasons) == 1
+        return f"{len(reasons)} VM{'' if is_one else 's'} {'is' if is_one else 'are'} stopped ({reasons[0]})"
 
     @property
     def revisions(self) -> str:
@@ -165,6 +196,7 @@ def situation_in_plan(
         total=status.replicas or 0,
         ready=status.ready_replicas or 0,
         status=status.printable_status or "",
+        found=printable(status.problem or ""),
         plan=planned.plan,
         failures=failures_of(status.conditions, before.conditions if before is not None else None),
         stalled=stall_of(status.conditions, fields["members"], since, snapshot.now),

@@ -5,12 +5,13 @@ from typing import Any
 from controller.kinds import POOLS, Kind
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.replicas.catalogue import Place
-from controller.replicas.kstatus import word_of
+from controller.replicas.kstatus import MESSAGES, texts_of, word_of
 from controller.replicas.wrong_annotations import wrong_on
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from plugin.views.pools import situation_of_pool
 from plugin.views.sets import situation_of_set
 from plugin.views.situation import Member, Situation, failures_of, situation_of_owner, stall_message
+from plugin.views.tables import printable
 
 
 def situation_of(kind: Kind[Any], group: str, snapshot: Any) -> Situation:
@@ -57,9 +58,17 @@ def situation_from_status(kind: Kind[Any], group: str, owner: Any, members: tupl
         status=_word(status, wanted, total or 0, ready or 0, paused=bool(owner.spec.paused)),
         members=members,
         failures=failures_of(conditions),
+        found=_problem(status),
         stalled=f"stalled: {stall}" if (stall := stall_message(conditions)) else "",
         wrong=wrong_on(owner.metadata, Place.POOL if kind is POOLS else Place.SET),
     )
+
+
+def _problem(status: Any) -> str:
+    """Return the first problem. KubeVirt's CRDs have no field for it, so the conditions are read too."""
+    texts = texts_of(status.conditions if status is not None else None)
+    said = [getattr(status, "problem", None), *(text for text in texts if text not in MESSAGES.values())]
+    return printable(next(filter(None, said), ""))
 
 
 def _revision(owner: Any, field: str) -> str:

@@ -4,6 +4,7 @@ A table is a line of headers, and columns with two or more spaces between them, 
 """
 
 import re
+import textwrap
 from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Final
@@ -12,13 +13,37 @@ from controller.apimachinery.conditions import with_timezone
 
 GAP = 3
 
+NARROWEST, WRAPPED = 16, 3
+"""The least width of a last column that wraps, and the largest number of its lines."""
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = 0) -> list[str]:
-    """Return the lines of a table. If `width` is not 0, a longer line ends with `...` at this width."""
+
+def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, width: int = 0, wraps: bool = False) -> list[str]:
+    """Return the lines of a table. If `width` is not 0, no line is longer.
+
+    First the space between the columns shrinks. Then a line ends with `...`. With `wraps`, the last column of a row has
+    up to `WRAPPED` lines instead, which end at words.
+    """
     cells = [tuple(headers), *(tuple(row) for row in rows)]
     widths = [max(len(row[column]) for row in cells) for column in range(len(headers))]
-    lines = ("".join(text.ljust(wide + GAP) for text, wide in zip(row, widths, strict=True)).rstrip() for row in cells)
+    gap = next((gap for gap in (GAP, 2) if sum(widths) + gap * (len(widths) - 1) <= width), 1) if width else GAP
+    start = sum(wide + gap for wide in widths[:-1])
+    room = width - start if wraps and width - start >= NARROWEST else 0
+    lines = []
+    for row in cells:
+        before = "".join(text.ljust(wide + gap) for text, wide in zip(row, widths[:-1], strict=False))
+        first, *others = wrapped(row[-1], room)[:WRAPPED] if room else [row[-1]]
+        lines.append(f"{before}{first}".rstrip())
+        lines += [f"{'':{start}}{each}" for each in others]
+        if room and len(wrapped(row[-1], room)) > WRAPPED:
+            lines[-1] = shortened(f"{lines[-1]} ...", width)
     return [shortened(line, width) for line in lines]
+
+
+def wrapped(text: str, room: int) -> list[str]:
+    """Return the text in lines of at most `room` characters that end at words. A longer word has its own line. If
+    `room` is 0, the text has one line.
+    """
+    return textwrap.wrap(text, room, break_long_words=False, break_on_hyphens=False) or [""] if room else [text]
 
 
 def shortened(line: str, width: int) -> str:

@@ -16,6 +16,7 @@ from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
 from controller.pool.healing.failing import FailingVM, failing_vms
+from controller.pool.healing.heal import HEALING_HELD, TOO_MANY
 from controller.pool.healing.records import read_records
 from controller.pool.health import plan_progress as pool_progress
 from controller.pool.leaving.claims import choose_claims
@@ -65,7 +66,8 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
         return ()
     match snapshot:
         case PoolSnapshot():
-            found = [*_later(snapshot, plan_pool, pool_status, _pool_deadline(snapshot)), *_healings(snapshot)]
+            found = _later(snapshot, plan_pool, pool_status, _pool_deadline(snapshot))
+            found += _unblocked(snapshot, found, _healings(snapshot))
         case SetSnapshot():
             found = _later(snapshot, plan_set, set_status, _set_deadline(snapshot))
         case _:
@@ -180,6 +182,14 @@ def _healings(snapshot: PoolSnapshot) -> list[Upcoming]:
     found.sort(key=lambda each: (each.seconds is None, each.seconds or 0, each.text))
     more = len(found) - LISTED
     return [*found[:LISTED], *([Upcoming(seconds=None, text=f"healing of {more} more VMs")] if more > 0 else [])]
+
+
+def _unblocked(snapshot: PoolSnapshot, later: Iterable[Upcoming], healings: Iterable[Upcoming]) -> list[Upcoming]:
+    """Return the healings that come before the controller holds healing back because too many VMs fail."""
+    if plan_pool(snapshot).held.startswith(TOO_MANY):
+        return []
+    held = min((each.seconds for each in later if each.seconds and each.text.startswith(HEALING_HELD)), default=None)
+    return [each for each in healings if held is None or (each.seconds is not None and each.seconds < held)]
 
 
 def _healing(

@@ -29,7 +29,8 @@ A_DAY_AGO = NOW - timedelta(days=1)
 
 
 class Cluster:
-    """Objects in memory. `forbidden` has the plural names of the resources that the user may not read.
+    """Objects in memory. `forbidden` has the plural names of the resources that the user may not read. `served` are the
+    types of sets and pools that the cluster has.
 
     After each list of VMIs, the next function of `on_read` is called. So a test can change the cluster between two
     reads.
@@ -43,6 +44,7 @@ class Cluster:
             has_status=(POOL, SET),
             latency_s=0,
         )
+        self.served: tuple[Resource[Any], ...] = (POOL, SET)
         self.forbidden: set[str] = set()
         self.has_kubevirt = False
         self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
@@ -100,7 +102,7 @@ class Cluster:
             self.on_eviction(self.evictions[-1])
             return b"{}"
         if path.count("/") == 3 and path.startswith("/apis/"):
-            served = (POOL, SET, *((KUBEVIRTS,) if self.has_kubevirt else ()))
+            served = (*self.served, *((KUBEVIRTS,) if self.has_kubevirt else ()))
             plurals = [each.plural for each in served if each.group_path == path]
             return msgspec.json.encode({"resources": [{"name": plural} for plural in plurals]})
         plural = next((part for part in path.split("/") if part in self.forbidden), None)

@@ -143,6 +143,12 @@ def pools_in_two_namespaces(cluster: Cluster) -> None:
         cluster.put(POOL, pool_builders.pool(namespace=namespace, uid=f"uid-{namespace}"))
 
 
+def two_pools_and_a_leader(cluster: Cluster) -> None:
+    states.lease(cluster)
+    states.pool_rollout(cluster)
+    herds.replica_set(cluster, updated=2)
+
+
 def pool_with_finalizers(cluster: Cluster) -> None:
     owner = pool_builders.pool()
     cluster.put(POOL, owner)
@@ -284,6 +290,10 @@ SCENES: Final[Mapping[str, Setup]] = {
         pool_that_the_status_describes, "virtualmachines", "virtualmachineinstances", "controllerrevisions"
     ),
     "list-nothing": lambda cluster: None,
+    "not-served": lambda cluster: setattr(cluster, "served", ()),
+    "one-vm": two_pools_and_a_leader,
+    "deleted-without-controller": states.pool_deleted,
+    "history-nothing-readable": without(both, "virtualmachines", "virtualmachineinstances", "controllerrevisions"),
     "list-one-type": without(both, "virtualmachineinstancereplicasets"),
     "list-no-type": without(both, "virtualmachineinstancereplicasets", "virtualmachinepools"),
     "plan": changed_pool(spec={"replicas": 3}),

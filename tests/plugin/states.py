@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -10,6 +11,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
     HEALED,
+    MAX_UNHEALTHY,
     MIN_READY,
     PARTITION,
     POOL_FINALIZER,
@@ -32,6 +34,7 @@ from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster
 
 State = Callable[[Cluster], None]
+FAILING: Final = ("web-1", "web-2")
 SET_NAME: Final = "testreplicaset"
 QUOTA: Final = 'virtualmachines.kubevirt.io "web-2" is forbidden: exceeded quota: few, used: 2, limited: 2'
 DENIED: Final = "admission webhook \"policy.example.org\" denied the request: no label 'team'"
@@ -169,6 +172,22 @@ def pool_protected_from_healing(cluster: Cluster) -> None:
     pool_healing_held(cluster, {PROTECT: "yes"}, "CrashLoopBackOff")
 
 
+def pool_healing_blocked(cluster: Cluster, *, waits_s: float = 900, failures: int = 3) -> None:
+    """Two of three VMs fail, and one may fail."""
+    pool = pool_builders.pool(replicas=3, autohealing={}, annotations={MAX_UNHEALTHY: "1"}, maxUnavailable="100%")
+    state = {"ready": False, "printable": "CrashLoopBackOff", "failures": failures, "ready_for_s": waits_s}
+    vms = [pool_builders.vm("web-0", owner=pool), *(pool_builders.vm(each, owner=pool, **state) for each in FAILING)]
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vms[0])], [pool_builders.revision(pool)])
+
+
+def pool_stopped(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster)
+    for name in ("web-0", "web-1"):
+        stopped = {"spec": {"runStrategy": "Halted"}, "status": {"conditions": [], "printableStatus": "Stopped"}}
+        cluster.server.change(VMS, ObjectKey("default", name), stopped)
+        cluster.server.remove(VMIS, ObjectKey("default", name))
+
+
 def pool_paused(cluster: Cluster) -> None:
     herds.pool_in_update(cluster, paused=True)
 
@@ -299,6 +318,9 @@ POOLS: Final[Mapping[str, State]] = {
     "create-postponed": pool_create_postponed,
     "healing-held": pool_healing_held,
     "protected-from-healing": pool_protected_from_healing,
+    "healing-blocked": pool_healing_blocked,
+    "healing-will-be-blocked": partial(pool_healing_blocked, waits_s=60, failures=0),
+    "stopped": pool_stopped,
     "paused": pool_paused,
     "partition": pool_partition,
     "takeover-held": pool_takeover,

@@ -39,16 +39,20 @@ def test_a_piped_rollout_prints_one_line_for_each_change(cluster: Cluster, shell
     herds.pool_in_update(cluster)
     cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2"), updates(cluster, "web-3")]
     assert shell.output("rollout status vmpool/web").splitlines() == [
+        'Waiting for vmpool "web" rollout to finish: 2 out of 4 new VMs have been updated... '
+        "(web-1: ImagePullBackOff, Back-off pulling image)",
         'Waiting for vmpool "web" rollout to finish: 2 out of 4 new VMs have been updated...',
         'Waiting for vmpool "web" rollout to finish: 3 out of 4 new VMs have been updated...',
         'vmpool "web" successfully rolled out',
     ]
 
 
-def test_a_timeout_ends_the_command_with_code_1(cluster: Cluster, shell: Shell):
+def test_a_timeout_names_the_problem_and_ends_the_command_with_code_1(cluster: Cluster, shell: Shell):
     herds.pool_in_update(cluster)
     code, out, err = shell("rollout status vmpool/web --timeout=500ms")
-    assert (code, out.count("\n"), err) == (1, 1, "error: timed out waiting for the condition\n")
+    assert (code, out.count("\n")) == (1, 1)
+    problem = "web-1: ImagePullBackOff, Back-off pulling image"
+    assert err == f"error: timed out waiting for the condition: {problem}\n"
 
 
 def test_a_terminal_shows_one_live_line(cluster: Cluster, shell: Shell, terminal: None):

@@ -109,7 +109,9 @@ def _start_failures(situation: Situation, machine: Machine) -> Iterator[Failure]
     since = member_unready_since(machine)
     unready_s = (situation.now - since) // timedelta(seconds=1) if since is not None else 0
     limit_s = int(healing.min_failing.total_seconds())
-    number = f"it failed to start {failures} times in a row, the limit is {healing.threshold}"
+    number = (
+        f"it failed to start {failures} time{'' if failures == 1 else 's'} in a row, the limit is {healing.threshold}"
+    )
     duration = f"it has not been ready for {unready_s} s, the limit is {limit_s} s"
     if failures >= healing.threshold:
         yield Failure(situation.now, f"{number}; {duration}")

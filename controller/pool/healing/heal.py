@@ -36,12 +36,14 @@ from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import successor_of
+from controller.replicas.conditions import machines_wait
 from controller.replicas.progress import wake_at
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
 
 MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
+HEALING_HELD: Final = "HealingHeld"
 TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the same time"
 
 
@@ -85,7 +87,7 @@ def plan_healing(situation: Situation) -> HealingPlan:
     slots = max(min(max_healed - recovering.number, snapshot.limits.burst), 0)
     chosen = curable[:slots]
     waiting = len(curable) - len(chosen)
-    held = f"healing: {waiting} virtual machines wait until others are available" if waiting else ""
+    held = f"healing: {machines_wait(waiting)} until others are available" if waiting else ""
     parts += [_heal(situation, chosen, records), Plan(held=held)]
     return HealingPlan(join(parts), frozenset(each.machine.metadata.uid for each in chosen))
 
@@ -103,8 +105,8 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
         else:
             curable.append(each)
     curable.sort(key=lambda each: (each.announced is None, each.healed, each.due, each.ordinal))
-    text = f"healing: {len(held)} virtual machines wait: {held[0][1]}" if held else ""
-    pattern = Notice(reason="HealingHeld", message="is not replaced", once="healing held")
+    text = f"healing: {machines_wait(len(held))}: {held[0][1]}" if held else ""
+    pattern = Notice(reason=HEALING_HELD, message="is not replaced", once="healing held")
     return curable, Plan(notices=held_notices(pattern, held), held=text)
 
 
@@ -164,7 +166,7 @@ def _too_many_notice(snapshot: Snapshot, members: Iterable[Machine], failing: in
     periods = [period for each in members if (period := open_period(each)) is not None]
     first = min(((period.since, period.uid) for period in periods), default="")
     return Notice(
-        reason="HealingHeld",
+        reason=HEALING_HELD,
         message=(
             f"{failing} virtual machines fail at the same time, the limit is {limit}; "
             "no virtual machine is replaced until fewer fail"

@@ -29,6 +29,7 @@ from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape
+from controller.replicas.conditions import machines_wait
 from controller.replicas.progress import watch_progress
 from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import (
@@ -216,10 +217,10 @@ def _recreation(situation: Situation, pending: PendingStep) -> Delete:
 
 
 def _held_text(choice: Choice) -> str:
-    texts = [f"update: {choice.waiting} virtual machines wait until more are ready"] if choice.waiting else []
+    texts = [f"update: {machines_wait(choice.waiting)} until more are ready"] if choice.waiting else []
     if choice.held:
         first, more = choice.held[0], len(choice.held) - 1
-        others = f", and {more} more virtual machines wait" if more else ""
+        others = f", and {machines_wait(more, 'more ')}" if more else ""
         texts.append(f"update: {first.machine.metadata.name} waits: {first.reason}{others}")
     return "; ".join(texts)
 

@@ -194,7 +194,7 @@ def test_p15_announced_vms_come_before_other_vms():
     owner = healing_pool(maxUnavailable=1)
     failing = vms(owner, 0, 1, **FAILING)
     todo = announce(announced_for(owner, failing[1]), *failing, *vms(owner, *range(2, 10)))
-    assert (healed(todo), todo.held) == (["web-1"], "healing: 1 virtual machines wait until others are available")
+    assert (healed(todo), todo.held) == (["web-1"], "healing: 1 virtual machine waits until others are available")
 
 
 def test_p15_old_records_are_removed_when_a_new_record_is_written():

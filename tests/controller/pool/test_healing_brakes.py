@@ -26,7 +26,7 @@ def test_p15_no_more_than_max_unavailable_are_healed_at_once():
     owner = healing_pool(maxUnavailable=2)
     todo = heal(owner, *vms(owner, 6, 5, 1, **FAILING), *vms(owner, 0, 2, 3, 4, 7, 8, 9))
     assert healed(todo) == ["web-1", "web-5"]
-    assert todo.held == "healing: 1 virtual machines wait until others are available"
+    assert todo.held == "healing: 1 virtual machine waits until others are available"
 
 
 FIRST = {
@@ -71,7 +71,7 @@ def test_p15_a_healed_vm_that_is_terminating_or_starting_counts_towards_the_limi
     seconds = 900 if "age_s" in changes else 60
     owner = healing_pool(maxUnavailable=1, healed={0: entry("healed", seconds=seconds)})
     todo = heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, **FAILING), *vms(owner, *range(2, 10)))
-    assert (healed(todo), todo.held) == ([], "healing: 1 virtual machines wait until others are available")
+    assert (healed(todo), todo.held) == ([], "healing: 1 virtual machine waits until others are available")
 
 
 HEALED_0 = {"healed": {0: entry("healed", seconds=60)}}
