@@ -60,10 +60,10 @@ class Kind(Struct, Generic[T], frozen=True, kw_only=True, eq=False):
     plural: str
 
     version: str
-    """The newest version of the kind. The controller uses this version if the API server serves it."""
+    """The version with the schema of the CRD. The controller uses this version if the API server serves it."""
 
-    older_versions: tuple[str, ...] = ()
-    """Further versions with the same schema, the newest first, for clusters that do not serve `version`."""
+    other_versions: tuple[str, ...] = ()
+    """Further versions with the same fields, in the order of preference, for clusters that do not serve `version`."""
 
     is_optional: bool = False
     """True if the controller also starts in a cluster that does not serve the kind. The controller then waits until the
@@ -191,7 +191,7 @@ POOLS: Final[Kind[Pool]] = Kind(
     kind=POOL_KIND,
     plural="virtualmachinepools",
     version="v1beta1",
-    older_versions=("v1alpha1",),
+    other_versions=("v1", "v1alpha1"),
     is_optional=True,
     group="pool.kubevirt.io",
     own_group="pool.vmherd.dev",

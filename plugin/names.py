@@ -60,7 +60,7 @@ def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[R
     if name not in types:
         return []
     kind, usual = types[name]
-    return [kind.resource(group or usual, version) for version in (kind.version, *kind.older_versions)]
+    return [kind.resource(group or usual, version) for version in (kind.version, *kind.other_versions)]
 
 
 async def _read(session: connection.Session, resource: Resource[Any]) -> list[tuple[str, str]]:

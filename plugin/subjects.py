@@ -69,7 +69,7 @@ def type_named(text: str) -> tuple[Kind[Any], str]:
     kind, usual = TYPES[name]
     # kubectl also accepts a version between the type and the group.
     version, _, rest = group.partition(".")
-    group = rest if version in (kind.version, *kind.older_versions) and rest else group
+    group = rest if version in (kind.version, *kind.other_versions) and rest else group
     return kind, group or usual
 
 

@@ -139,7 +139,7 @@ def kinds_needed(config: Config) -> tuple[NeededKind, ...]:
             resource,
             remedy=f"{_remedy(kind, config.mode)}, or set --{kind.name}-group to its API group in this cluster",
             is_optional=kind.is_optional,
-            other_versions=tuple(each for each in (kind.version, *kind.older_versions) if each != resource.version),
+            other_versions=tuple(each for each in (kind.version, *kind.other_versions) if each != resource.version),
         )
         for kind, resource in ((kind, config.resource_of(kind)) for kind in KINDS)
     )

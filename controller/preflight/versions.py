@@ -1,8 +1,8 @@
 """Chooses the version of each kind that the controller reads and writes, and checks the version of KubeVirt.
 
-KubeVirt up to 1.6 serves pools only in `v1alpha1`. The controller uses the first version of a kind that the API server
-serves. If the API server serves no supported version, the controller uses the newest version and waits for this
-version.
+KubeVirt up to 1.6 serves pools only in `v1alpha1`, and a later KubeVirt may serve only `v1`. The controller uses the
+first version of a kind that the API server serves. If the API server serves no supported version, the controller uses
+`version` and waits for it.
 """
 
 import re
@@ -31,7 +31,7 @@ async def with_served_versions(client: Requests, config: Config) -> Config:
     versions = {}
     try:
         for kind in KINDS:
-            if kind.older_versions:
+            if kind.other_versions:
                 versions[kind.name] = await served_version(client, kind, config.group_of(kind)) or kind.version
     except (ApiError, msgspec.DecodeError):
         return config
@@ -40,7 +40,7 @@ async def with_served_versions(client: Requests, config: Config) -> Config:
 
 async def served_version(client: Requests, kind: Kind[Any], group: str) -> str:
     """Return the first version of the kind that the API server serves, or "" if no version is served."""
-    for version in (kind.version, *kind.older_versions):
+    for version in (kind.version, *kind.other_versions):
         if await is_served(client, f"/apis/{group}/{version}", kind.plural):
             return version
     return ""
@@ -52,7 +52,7 @@ async def served_resource(client: Requests, kind: Kind[Any], group: str = "") ->
     A kind with one version needs no request.
     """
     resource = kind.resource(group)
-    if not kind.older_versions:
+    if not kind.other_versions:
         return resource
     return kind.resource(group, await served_version(client, kind, resource.group))
 

@@ -34,7 +34,9 @@ class Silent(Answering):
 CHOICES = {
     "both": (("v1beta1", "v1alpha1"), "v1beta1"),
     "KubeVirt up to 1.6": (("v1alpha1",), "v1alpha1"),
-    "only the newest": (("v1beta1",), "v1beta1"),
+    "a KubeVirt with v1": (("v1", "v1beta1"), "v1beta1"),
+    "a KubeVirt with only v1": (("v1",), "v1"),
+    "only v1beta1": (("v1beta1",), "v1beta1"),
     "none": ((), "v1beta1"),
 }
 
