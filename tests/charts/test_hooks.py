@@ -13,15 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
+from tests.charts.releases import Site, wait_until
 from tests.charts.test_live import refusals, released
 from tests.controlplane.documents import FINALIZER, finalizers_of
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.programs import simulator
-from tests.controlplane.waits import eventually
 from tests.helm import MODE
 from tests.integration.kubevirt_installation import vmherd
-from tools.chart.generated import CHART
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e, pytest.mark.parametrize("major", [3, 4], indirect=True)]
 
@@ -91,24 +89,4 @@ def test_an_uninstallation_with_the_cleanup_job_leaves_no_finalizers(
     assert "objects cleaned up" in said
     assert FINALIZER not in finalizers_of(pools.read())
     assert FINALIZER not in finalizers_of(pools.vms()["pool-0"])
-    wait_until(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")
-
-
-def test_the_takeover_jobs_stop_and_start_the_loops_of_kubevirt(site: Site, tmp_path: Path) -> None:
-    site.kubectl.apply(kubevirt_definition())
-    wait_until(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
-    kubevirt = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
-    eventually(lambda: site.kubectl("apply", "-f", "-", stdin=kubevirt, check=False).returncode == 0, what="KubeVirt")
-
-    def patches() -> list[dict[str, str]]:
-        spec = site.kubectl.json("get", "kubevirt", "kubevirt")["spec"]
-        return list((spec.get("customizeComponents") or {}).get("patches") or ())
-
-    values = {"mode": "takeover", "hooks": {"takeover": {"enabled": True}}}
-    with helm_runs(site, "install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], values=values):
-        carry_out(site, "vmherd-kv-stop", tmp_path)
-    assert [patch["resourceName"] for patch in patches()] == ["virt-controller"]
-    with helm_runs(site, "uninstall", "vmherd"):
-        carry_out(site, "vmherd-kv-start", tmp_path)
-    assert patches() == []
     wait_until(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")

@@ -111,24 +111,15 @@ def _make_base(directory: Path) -> None:
     packages.mkdir()
     apt_get("download", *PACKAGES, cwd=packages)
     for package in packages.iterdir():
-        subprocess.run(["dpkg", "-x", str(package), str(tree)], check=True, timeout=BUILT_WITHIN_S)
-    subprocess.run(
-        [str(tree / "bin/busybox"), "--install", "-s", str(tree / "bin")], check=True, timeout=BUILT_WITHIN_S
-    )
-    for link in (tree / "bin").iterdir():
-        if link.is_symlink():
-            link.unlink()
-            link.symlink_to("busybox")
+        _run("dpkg", "-x", str(package), str(tree))
+    for name in _run(str(tree / "bin" / "busybox"), "--list").stdout.split():
+        if not (tree / "bin" / name).exists():
+            (tree / "bin" / name).symlink_to("busybox")
     (tree / "tmp").mkdir()
     (tree / "tmp").chmod(0o1777)
-    (tree / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
-    (tree / "etc/group").write_text("root:x:0:\n")
-    shutil.copytree(python().parent.parent, tree / "usr/local", symlinks=True, dirs_exist_ok=True)
-    program = tree / f"usr/local/bin/python{MINOR}"
-    subprocess.run([str(program), "-I", "-m", "ensurepip"], check=True, timeout=BUILT_WITHIN_S)
-    for name in ("python", "python3"):
-        (program.with_name(name)).unlink(missing_ok=True)
-        program.with_name(name).symlink_to(program.name)
+    (tree / "etc" / "passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
+    shutil.copytree(python().parent.parent, tree / "usr" / "local", symlinks=True, dirs_exist_ok=True)
+    _run(str(tree / "usr" / "local" / "bin" / f"python{MINOR}"), "-I", "-m", "ensurepip")
     container = buildah("from", "scratch").strip()
     buildah("copy", container, str(tree), "/")
     buildah("config", "--env", "PATH=/usr/local/bin:/usr/bin:/bin", container)
@@ -147,15 +138,13 @@ def buildah(*arguments: str) -> str:
 
 
 def _buildah(command: str, *arguments: str, within_s: float = BUILT_WITHIN_S) -> subprocess.CompletedProcess[str]:
-    storage = _storage()
-    return subprocess.run(
-        # In a mount namespace of its own, a killed buildah leaves no mount behind.
-        ["unshare", "--mount", "buildah", "--root", str(storage), "--runroot", f"{storage}-run", command, *arguments],
-        capture_output=True,
-        text=True,
-        timeout=within_s,
-        check=False,
-    )
+    """In a mount namespace of its own, a killed buildah leaves no mount behind."""
+    places = ["--root", str(_storage()), "--runroot", f"{_storage()}-run"]
+    return _run("unshare", "--mount", "buildah", *places, command, *arguments, within_s=within_s, check=False)
+
+
+def _run(*command: str, within_s: float = BUILT_WITHIN_S, check: bool = True) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(command, capture_output=True, text=True, timeout=within_s, check=check)
 
 
 def _storage() -> Path:

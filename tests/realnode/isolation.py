@@ -69,31 +69,29 @@ def isolation(directory: Path) -> Iterator[Isolation]:
 
 
 def _link(node: Isolation, name: str) -> None:
-    here = ["ip", "-batch", "-"]
-    lines = (
+    _ip(
         f"link add {name} type veth peer name uplink netns {node.pid}",
         f"addr add {node.host}/30 dev {name}",
         f"link set {name} up",
         f"route add {node.pods} via {node.address}",
     )
-    subprocess.run(here, input="\n".join(lines[:3]), check=True, text=True, timeout=WAITED_S)
-    node.run("ip", "addr", "add", f"{node.address}/30", "dev", "uplink")
-    node.run("ip", "link", "set", "uplink", "up")
-    node.run("ip", "route", "add", "default", "via", node.host)
+    for command in (
+        f"addr add {node.address}/30 dev uplink",
+        "link set uplink up",
+        f"route add default via {node.host}",
+    ):
+        node.run("ip", *command.split())
     node.run("sysctl", "-w", "net.ipv4.ip_forward=1")
-    subprocess.run(here, input=lines[3], check=True, text=True, timeout=WAITED_S)
+
+
+def _ip(*commands: str) -> None:
+    subprocess.run(["ip", "-batch", "-"], input="\n".join(commands), check=True, text=True, timeout=WAITED_S)
 
 
 def pid_in(child: Child) -> int:
     """The process of a program that runs in the namespaces: the child of `nsenter` or `unshare`. 0 if there is none."""
-    for path in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            fields = path.read_text().rpartition(")")[2].split()
-        except OSError:
-            continue  # the process has ended
-        if int(fields[1]) == child.pid:
-            return int(path.parent.name)
-    return 0
+    done = subprocess.run(["ps", "-o", "pid=", "--ppid", str(child.pid)], capture_output=True, text=True, check=False)
+    return int(done.stdout or 0)
 
 
 def _command_of(pid: int) -> str:

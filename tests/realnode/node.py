@@ -4,14 +4,14 @@ The programs of Kubernetes and CoreDNS are built from pinned Go modules, and the
 programs of the node run in namespaces of their own (`tests.realnode.isolation`).
 """
 
-import json
 import os
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from string import Template
+from typing import Final
 
 import yaml
 
@@ -31,7 +31,7 @@ from tests.realnode.isolation import Isolation, isolation, pid_in
 from tools.generated import ROOT
 
 NAME: Final = "real"
-DNS: Final = "10.0.0.10"
+FILES: Final = Path(__file__).with_name("files")
 KUBERNETES_PROGRAMS: Final = ("kubelet", "kube-scheduler", "kube-proxy")
 PACKAGES: Final = {
     "containerd": "/usr/bin/containerd",
@@ -49,8 +49,6 @@ CONTROLLERS: Final = (
 )
 CGROUPS: Final = Path("/sys/fs/cgroup")
 CGROUP: Final = "vmherd-node-"
-LOST_AFTER_S: Final = 6
-"""After this time without a sign of life from the kubelet, the node is not ready. The default is 50 seconds."""
 
 
 class NodePlane(ControlPlane):
@@ -59,7 +57,7 @@ class NodePlane(ControlPlane):
     def _run(self, name: str, arguments: list[str]) -> None:
         more = {
             APISERVER: ["--bind-address=0.0.0.0", "--kubelet-preferred-address-types=InternalIP"],
-            MANAGER: [f"--controllers={','.join(CONTROLLERS)}", f"--node-monitor-grace-period={LOST_AFTER_S}s"],
+            MANAGER: [f"--controllers={','.join(CONTROLLERS)}", "--node-monitor-grace-period=6s"],
         }
         super()._run(name, [*arguments, *more.get(name, ())])
 
@@ -99,7 +97,6 @@ class Node:
 
     def start(self) -> None:
         self._write_files()
-        self._connect_services()
         self._place.start("/usr/bin/containerd", f"--config={self._directory}/containerd.toml")
         eventually(lambda: self.containers("version", check=False), what="containerd answers")
         self.load(image.pause())
@@ -151,63 +148,48 @@ class Node:
         """Run containerd's client."""
         return self._place.run("ctr", "--namespace=k8s.io", *arguments, check=check)
 
-    def memory(self, container: str, what: str) -> int:
-        """A number of the container's memory cgroup, such as `max_usage_in_bytes`."""
-        [folder] = (CGROUPS / "memory" / self._cgroup).rglob(container)
-        return int((folder / f"memory.{what}").read_text())
-
-    def _connect_services(self) -> None:
-        """Give addresses to the Services of the API server and of the cluster's DNS, which run outside of Pods."""
-        port = int(self.plane.url.rpartition(":")[2])
-        dns = {"name": "dns", "port": 53, "protocol": "UDP"}
-        ports = [dns, {**dns, "name": "dns-tcp", "protocol": "TCP"}]
-        self.kubectl.apply(
-            {
-                "apiVersion": "v1",
-                "kind": "Service",
-                "metadata": {"name": "dns", "namespace": "kube-system"},
-                "spec": {"clusterIP": DNS, "ports": ports},
-            },
-            _endpoints("kubernetes", "default", self._place.host, [{"name": "https", "port": port, "protocol": "TCP"}]),
-            _endpoints("dns", "kube-system", self._place.address, ports),
-        )
+    def memory(self, container: str) -> tuple[int, int]:
+        """The highest use of memory of a container so far, and its limit, in bytes."""
+        first = (CGROUPS / "memory").exists()
+        [folder] = (CGROUPS / ("memory" if first else "") / self._cgroup).rglob(container)
+        names = ("max_usage_in_bytes", "limit_in_bytes") if first else ("peak", "max")
+        peak, limit = (int((folder / f"memory.{name}").read_text()) for name in names)
+        return peak, limit
 
     def _write_files(self) -> None:
         admin = yaml.safe_load(self.plane.kubeconfig.read_text())
-        admin["clusters"][0]["cluster"] |= {
-            "server": self.plane.url.replace("127.0.0.1", self._place.host),
-            "tls-server-name": "localhost",
-        }
-        kubeconfig = self._write("kubeconfig", admin)
-        corefile = f".:53 {{\n errors\n kubernetes cluster.local {{\n kubeconfig {kubeconfig}\n }}\n}}\n"
-        (self._directory / "Corefile").write_text(corefile)
-        self._write("proxy.yaml", proxy_settings(kubeconfig, self._place.pods))
-        self._write("kubelet.yaml", kubelet_settings(self._directory, self._cgroup))
-        (self._directory / "cni").mkdir()
-        (self._directory / "cni" / "pods.conflist").write_text(json.dumps(network(self._place.pods)))
-        (self._directory / "containerd.toml").write_text(containerd_settings(self._directory))
+        server, _, port = self.plane.url.replace("127.0.0.1", self._place.host).rpartition(":")
+        admin["clusters"][0]["cluster"] |= {"server": f"{server}:{port}", "tls-server-name": "localhost"}
+        (self._directory / "kubeconfig").write_text(yaml.safe_dump(admin))
+        place, pause = self._place, image.PAUSE
+        values = {"host": place.host, "address": place.address, "pods": place.pods, "port": port, "pause": pause}
+        values |= {"directory": str(self._directory), "cgroup": self._cgroup, "dns": "10.0.0.10"}
+        for file in FILES.iterdir():
+            (self._directory / file.name).write_text(Template(file.read_text()).substitute(values))
+        self.kubectl.apply(*yaml.safe_load_all((self._directory / "services.yaml").read_text()))
         _remove_old_cgroups()
-        for folder in CGROUPS.iterdir():
-            if folder.is_dir() and not folder.is_symlink():
-                (folder / self._cgroup).mkdir(exist_ok=True)
+        for hierarchy in _hierarchies():
+            (hierarchy / self._cgroup).mkdir(exist_ok=True)
 
-    def _write(self, name: str, document: dict[str, Any]) -> Path:
-        path = self._directory / name
-        path.write_text(yaml.safe_dump(document))
-        return path
+
+def _hierarchies() -> list[Path]:
+    """The roots of the control groups: one in cgroup v2, and one for each controller in cgroup v1."""
+    if (CGROUPS / "cgroup.controllers").exists():
+        return [CGROUPS]
+    return [folder for folder in CGROUPS.iterdir() if folder.is_dir() and not folder.is_symlink()]
 
 
 def _remove_old_cgroups() -> None:
     """Remove the control groups of runs that have ended. The kernel removes everything else of a node."""
-    for folder in CGROUPS.glob(f"*/{CGROUP}*"):
+    for folder in (folder for hierarchy in _hierarchies() for folder in hierarchy.glob(f"{CGROUP}*")):
         if not Path("/proc", folder.name.removeprefix(CGROUP)).exists():
             _remove_cgroup(folder)
 
 
 def _remove_own_cgroups() -> bool:
     try:
-        for folder in CGROUPS.glob(f"*/{CGROUP}{os.getpid()}"):
-            _remove_cgroup(folder)
+        for hierarchy in _hierarchies():
+            _remove_cgroup(hierarchy / f"{CGROUP}{os.getpid()}")
     except OSError:
         return False  # a process of the group is still ending
     return True
@@ -216,76 +198,8 @@ def _remove_own_cgroups() -> bool:
 def _remove_cgroup(folder: Path) -> None:
     for path in sorted(folder.rglob("*/"), reverse=True):
         path.rmdir()
-    folder.rmdir()
-
-
-def kubelet_settings(directory: Path, cgroup: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubelet.config.k8s.io/v1beta1",
-        "kind": "KubeletConfiguration",
-        "address": "0.0.0.0",
-        "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
-        "authorization": {"mode": "AlwaysAllow"},
-        "cgroupDriver": "cgroupfs",
-        "cgroupRoot": f"/{cgroup}",
-        "failCgroupV1": False,
-        "failSwapOn": False,
-        "containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock",
-        "clusterDNS": [DNS],
-        "clusterDomain": "cluster.local",
-        "podLogsDir": f"{directory}/pods",
-        "volumePluginDir": f"{directory}/volume-plugins",
-        "nodeStatusUpdateFrequency": "2s",
-        "nodeLeaseDurationSeconds": LOST_AFTER_S,
-        # The state of the machine's disk is none of the node's business.
-        "evictionHard": {"memory.available": "100Mi"},
-        "imageGCHighThresholdPercent": 100,
-        "localStorageCapacityIsolation": False,
-    }
-
-
-def proxy_settings(kubeconfig: Path, pods: str) -> dict[str, Any]:
-    return {
-        "apiVersion": "kubeproxy.config.k8s.io/v1alpha1",
-        "kind": "KubeProxyConfiguration",
-        "clientConnection": {"kubeconfig": str(kubeconfig)},
-        "clusterCIDR": pods,
-        "mode": "iptables",
-        # These limits are settings of the whole machine.
-        "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
-    }
-
-
-def containerd_settings(directory: Path) -> str:
-    """Without the capability CAP_SYS_RESOURCE, containers cannot get a lower `oom_score_adj`."""
-    return f"""
-version = 2
-root = "{directory}/containerd"
-[plugins."io.containerd.grpc.v1.cri"]
-  sandbox_image = "{image.PAUSE}"
-  restrict_oom_score_adj = true
-[plugins."io.containerd.grpc.v1.cri".cni]
-  bin_dir = "/usr/lib/cni"
-  conf_dir = "{directory}/cni"
-"""
-
-
-def network(pods: str) -> dict[str, Any]:
-    ipam = {"type": "host-local", "ranges": [[{"subnet": pods}]], "routes": [{"dst": "0.0.0.0/0"}]}
-    bridge = {"type": "bridge", "bridge": "pods", "isGateway": True, "hairpinMode": True, "ipam": ipam}
-    return {"cniVersion": "0.4.0", "name": "pods", "plugins": [bridge]}
-
-
-def _endpoints(service: str, namespace: str, address: str, ports: list[dict[str, Any]]) -> dict[str, Any]:
-    labels = {"kubernetes.io/service-name": service}
-    return {
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {"name": f"{service}-node", "namespace": namespace, "labels": labels},
-        "addressType": "IPv4",
-        "endpoints": [{"addresses": [address], "conditions": {"ready": True}}],
-        "ports": ports,
-    }
+    if folder.exists():
+        folder.rmdir()
 
 
 @contextmanager

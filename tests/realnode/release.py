@@ -2,8 +2,10 @@
 
 import json
 from itertools import groupby
+from pathlib import Path
 from typing import Any
 
+import yaml
 from msgspec import Struct
 
 from sandbox.audit import AuditRecord
@@ -19,6 +21,7 @@ VALUES = {
     "mode": "standalone",
     "image": {"registry": "localhost", "repository": NAME, "tag": TAG, "pullPolicy": "Never"},
 }
+OBJECTS = Path(__file__).with_name("objects")
 WAIT = ("--wait", "--timeout=80s")
 
 
@@ -104,6 +107,12 @@ claims = pathlib.Path("/var/run/secrets/kubernetes.io/serviceaccount/token").rea
 print(json.dumps("JTI=" + json.loads(base64.urlsafe_b64decode(claims + "=" * (-len(claims) % 4)))["jti"]))
 """
 """A program that prints the ID of the Pod's token."""
+
+
+def document(name: str) -> dict[str, Any]:
+    """An object from the folder `objects`."""
+    found: dict[str, Any] = yaml.safe_load((OBJECTS / f"{name}.yaml").read_text())
+    return found
 
 
 def pod_of(record: AuditRecord) -> str:

@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from tests.realnode.release import VALUES, Release
+from tests.realnode.image import IMAGE
+from tests.realnode.release import Release
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -43,7 +44,6 @@ def test_a_pod_works_with_no_rights_on_a_read_only_root(
 
 
 def test_the_profile_restricted_is_enforced_where_the_pods_run(release: Release) -> None:
-    image = VALUES["image"]
-    root = ("run", "other", f"--image={image['registry']}/{image['repository']}:{image['tag']}", "--dry-run=server")
+    root = ("run", "other", f"--image={IMAGE}", "--dry-run=server")
     assert 'violates PodSecurity "restricted' in release.site.kubectl(*root, check=False).stderr
     assert len(release.pods()) == 2

@@ -11,7 +11,7 @@ from tests.charts.test_hooks import helm_runs, left_of_hooks
 from tests.controlplane.documents import FINALIZER, finalizers_of
 from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import RESTING
-from tests.realnode.release import VALUES, WAIT, Release, status_of
+from tests.realnode.release import VALUES, WAIT, Release, document, status_of
 from tools.chart.generated import CHART
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -55,29 +55,6 @@ def test_a_release_is_installed_tested_upgraded_rolled_back_and_uninstalled(bare
 
 
 KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"name": "kubevirt"}, "spec": {}}
-SLEEP = ["python", "-c", "import signal; signal.sigwait([signal.SIGTERM])"]
-
-
-def virt_controller(*flags: str) -> dict[str, Any]:
-    """A Deployment that stands for KubeVirt's. Its Pod only sleeps."""
-    labels = {"kubevirt.io": "virt-controller"}
-    image = VALUES["image"]
-    limits = {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
-    container = {
-        "name": "virt-controller",
-        "image": f"{image['registry']}/{image['repository']}:{image['tag']}",
-        "imagePullPolicy": "Never",
-        "command": SLEEP,
-        "args": ["--port", "8443", *flags],
-        "securityContext": {**limits, "runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}},
-    }
-    template = {"metadata": {"labels": labels}, "spec": {"containers": [container]}}
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": {"name": "virt-controller"},
-        "spec": {"replicas": 1, "selector": {"matchLabels": labels}, "template": template},
-    }
 
 
 def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(bare: Release) -> None:
@@ -85,7 +62,8 @@ def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(
     crds.install(site.plane.kubeconfig, [CRD_DIRECTORIES[0]])
     site.kubectl.apply(kubevirt_definition())
     eventually(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
-    site.kubectl.apply(KUBEVIRT, virt_controller())
+    virt_controller = document("virt-controller")
+    site.kubectl.apply(KUBEVIRT, virt_controller)
     site.kubectl("rollout", "status", "deployment/virt-controller", "--timeout=60s")
 
     def patches() -> list[dict[str, str]]:
@@ -96,7 +74,8 @@ def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(
     with helm_runs(site, "install", "vmherd", str(CHART), "--wait", values=values):
         eventually(patches, what="the Job patches KubeVirt")
         assert bare.pods() == {}, "the Pods start after the hook"
-        site.kubectl.apply(virt_controller(*RESTING))  # KubeVirt's operator does this
+        virt_controller["spec"]["template"]["spec"]["containers"][0]["args"] += RESTING
+        site.kubectl.apply(virt_controller)  # KubeVirt's operator does this
     assert [status_of(pod)["restartCount"] for pod in bare.pods().values()] == [0, 0]
     sets = bare.sets()
     sets.make(2)
