@@ -192,6 +192,17 @@ async def busy(pools: Pools) -> None:
     await pools.until_names()
 
 
+@cases.add("P25", origin=Origin.VMHERD)
+async def scale_in_finished(pools: Pools) -> None:
+    """With vmherd.dev/scale-in "finished", no VM leaves before it has finished."""
+    await pools.made(2, annotations={"vmherd.dev/scale-in": "finished"})
+    await pools.scale(0)
+    await pools.until_told("ScaleInHeld")
+    await pools.stays("both VMs", pools.members, lambda seen: len(seen) == 2)
+    await pools.change({"metadata": {"annotations": {"vmherd.dev/scale-in": None}}})
+    await pools.until_names()
+
+
 @cases.add("P8", origin=Origin.VMHERD)
 async def deletion_cost(pools: Pools) -> None:
     """Scale-in deletes the VM with the lowest cost first."""

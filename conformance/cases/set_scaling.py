@@ -129,6 +129,17 @@ async def busy(sets: ReplicaSets) -> None:
     await sets.until_members(0)
 
 
+@cases.add("R6", origin=Origin.VMHERD)
+async def scale_in_finished(sets: ReplicaSets) -> None:
+    """With vmherd.dev/scale-in "finished", no VMI leaves before it has finished."""
+    await sets.made(2, annotations={"vmherd.dev/scale-in": "finished"})
+    await sets.scale(0)
+    await sets.until_told("ScaleInHeld")
+    await sets.stays("both VMIs", sets.members, lambda seen: len(seen) == 2)
+    await sets.change({"metadata": {"annotations": {"vmherd.dev/scale-in": None}}})
+    await sets.until_members(0)
+
+
 @cases.add("R14")
 async def template_change(sets: ReplicaSets) -> None:
     """A new template is used for new VMIs only."""

@@ -26,6 +26,8 @@ REMOVE: Final = "vmherd.dev/remove"
 PROTECT: Final = "vmherd.dev/protect"
 DELETION_COST: Final = "vmherd.dev/deletion-cost"
 BUSY_UNTIL: Final = "vmherd.dev/busy-until"
+REPLACE_FINISHED: Final = "vmherd.dev/replace-finished"
+SCALE_IN: Final = "vmherd.dev/scale-in"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
 

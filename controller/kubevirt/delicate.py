@@ -24,7 +24,7 @@ from controller.kubevirt.annotations import PROTECT, is_protected
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.vm_types import MANUAL_RECOVERY_REQUIRED, VOLUMES_CHANGE, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, MEMORY_CHANGE, PAUSED, VirtualMachineInstance
-from controller.kubevirt.vms import printable_status_of
+from controller.kubevirt.vms import has_finished, printable_status_of
 
 UNREADABLE: Final = "the virtual machine or its instance has a field that cannot be decoded"
 """The reason to leave a VM alone if a field of the VM or its VMI cannot be decoded.
@@ -73,8 +73,8 @@ def delicate_reason(
     wait, because a restart gives the VM the new size too. The text of a reason stays the same while the reason lasts.
     So a caller can report each reason once.
     """
-    of_vm = _reason_of_vm(vm) or busy_reason(vm, now)
-    if of_vm or vmi is None:
+    of_vm = _reason_of_vm(vm) or ("" if has_finished(vm, vmi) else busy_reason(vm, now))
+    if of_vm or vmi is None or vmis.is_final(vmi):
         return of_vm
     return delicate_reason_of_vmi(vmi, may_interrupt_resizing) or busy_reason(vmi, now)
 

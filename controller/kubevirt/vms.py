@@ -12,6 +12,9 @@ from controller.kubevirt.vm_types import READY, StateChangeRequest, VirtualMachi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import NO_LABELS, labels_of
 
+ONCE: Final = "Once"
+"""The run strategy of a VM that runs one time. If a user deletes its VMI, KubeVirt starts it again."""
+
 FOREGROUND: Final = "foregroundDeletion"
 
 BROKEN_STATES: Final = frozenset(
@@ -150,6 +153,13 @@ def starts_after_creation(vm: VirtualMachine) -> bool:
     """Return True if KubeVirt starts a new VM with the run strategy of this VM."""
     strategy = vm.spec.run_strategy if vm.spec is not None else None
     return strategy != "Manual" and after_stop(vm) is not AfterStop.STAYS
+
+
+def has_finished(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if the VMI of the VM has ended, and KubeVirt does not start the VM again (P25)."""
+    if vmi is None or vm.spec is None or vm.spec.run_strategy != ONCE or is_deleting(vm):
+        return False
+    return vmis.is_final(vmi) and not vmis.is_deleting(vmi) and not is_start_requested(vm)
 
 
 def is_start_requested(vm: VirtualMachine) -> bool:

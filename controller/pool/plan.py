@@ -7,7 +7,7 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    remove it from members whose disks need not be kept. They release members (P2, P6, P9, P10). A member is a VM that
    the pool controls.
 2. They add the finalizer to the pool (P6).
-3. They heal VMs (P15).
+3. They heal VMs (P15) and replace finished VMs (P25).
 4. They create or delete VMs (P3, P4, P8).
 5. They update VMs (P12 to P14), if no member is released and step 4 does nothing. There is one exception: if the server
    rejects new VMs, for example because of a quota, the update does not wait for the missing members.
@@ -28,6 +28,7 @@ from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.healing.downtime_note import plan_unready_note
+from controller.pool.healing.finished import plan_finished
 from controller.pool.healing.heal import plan_healing
 from controller.pool.health import plan_progress
 from controller.pool.leaving.claims import (
@@ -86,7 +87,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     """
     claims = choose_claims(snapshot, intent)
     situation = situation_of(snapshot, _with_limits(snapshot, intent, claims), claims.kept)
-    healing = plan_healing(situation)
+    healing = plan_finished(situation, plan_healing(situation))
     after_healing = replace(situation, doomed=healing.uids)
     scaling = plan_scale(after_healing)
     may_update = not claims.released and _scaling_allows_update(situation, scaling)

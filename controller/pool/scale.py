@@ -5,9 +5,9 @@ the pool never has too many VMs. For scale-in, a terminating VM counts as alread
 second VM in place of a VM that is still terminating.
 """
 
-from controller.kubevirt.annotations import PROTECT
+from controller.kubevirt.annotations import PROTECT, SCALE_IN
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.kubevirt.vms import is_deleting
+from controller.kubevirt.vms import has_finished, is_deleting
 from controller.pool.failures import is_scale_out_failing
 from controller.pool.leaving.deletes import delete_of, held_notices
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
@@ -19,6 +19,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import template_below
 from controller.pool.rollout.successors import body_of
 from controller.pool.spec.indexing import own_disks
+from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
 from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage
@@ -112,19 +113,21 @@ def _confirmation(snapshot: Snapshot) -> Stage:
 def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     snapshot, intent = situation.snapshot, situation.intent
     most = min(surplus, snapshot.limits.burst)
-    candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying, most=most)
+    eligible = may_leave(intent, staying)
+    candidates = choose_for_removal(snapshot, intent.scale_in.selection, eligible, most=most)
     wanted = [each.vm for each in candidates.ranked]
     chosen = [vm for vm in wanted if vm.metadata.uid not in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
     why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
     keep_disks = intent.scale_in.preserve
     deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
-    undeletable = surplus - candidates.deletable
+    undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
     delicate = [(vm, reason) for vm in wanted if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
     held = ""
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machines may not be deleted"
+        held += f": {SCALE_IN} keeps {unfinished} until they have finished" if unfinished else ""
     elif delicate:
         held = f"{len(delicate)} surplus virtual machines are not deleted now, because {delicate[0][1]}"
     elif len(deletes) < surplus:
@@ -132,14 +135,19 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     return Plan(
         stages=(*add_finalizers(unsafe), *((Stage(deletes),) if deletes else ())),
         notices=(
-            *((_surplus_notice(situation, candidates, undeletable),) if undeletable > 0 else ()),
+            *((_surplus_notice(situation, candidates, undeletable, unfinished),) if undeletable > 0 else ()),
             *held_notices(pattern, delicate),
         ),
         held=held,
     )
 
 
-def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: int) -> Notice:
+def may_leave(intent: Intent, staying: Machines) -> Machines:
+    """Return the members that a scale-in may delete: with `spares_running`, only those that have finished (P25)."""
+    return staying.where(lambda each: has_finished(each.vm, each.vmi)) if intent.spares_running else staying
+
+
+def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: int, unfinished: int) -> Notice:
     """Return an Event about the surplus VMs that may not be deleted (P8).
 
     The Event is sent again only if the spec or the wanted number of VMs changes.
@@ -149,8 +157,11 @@ def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: i
         reasons.append(f"{candidates.unselected} do not match the selectors of scaleInStrategy")
     if candidates.protected:
         reasons.append(f"{candidates.protected} are protected by {PROTECT}")
+    if unfinished:
+        reasons.append(f"{unfinished} have not finished, and {SCALE_IN} keeps them until then")
+    may_end = "ScaleInHeld" if unfinished else "ProtectedFromDeletion"
     return Notice(
-        reason="ProtectedFromDeletion" if not candidates.unselected else "ScaleInIncomplete",
+        reason="ScaleInIncomplete" if candidates.unselected else may_end,
         message=f"{undeletable} surplus virtual machines stay, {wanted} are wanted: {', '.join(reasons)}",
         once=f"kept {situation.pool.generation} {wanted}",
     )

@@ -27,8 +27,10 @@ from controller.kubevirt.annotations import (
     PROTECT,
     RECREATED,
     REMOVE,
+    REPLACE_FINISHED,
     REPLACE_UNREADY_AFTER,
     ROLLING_UPDATE,
+    SCALE_IN,
     TAKEOVER,
     UNREADY,
 )
@@ -89,6 +91,7 @@ TIME: Final = Value(
     rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})",
 )
 DISRUPTION: Final = Value('"restart" or "recreate"', "restart|recreate")
+FINISHED: Final = Value('"finished"', "finished")
 PROCEED: Final = Value('"proceed"', "proceed|done|held.*")
 OPAQUE: Final = Value("what vmherd writes", "(?s).*")
 
@@ -111,6 +114,8 @@ CATALOGUE: Final = (
     Annotation(INDEX_SYSPREP, _POOL, FLAG, 'it counts as "false"'),
     Annotation(PROGRESS_DEADLINE, _OWNERS, SECONDS, "it counts as 600"),
     Annotation(REPLACE_UNREADY_AFTER, _OWNERS, SECONDS, "no VM is replaced because it is not ready"),
+    Annotation(REPLACE_FINISHED, _POOL, FLAG, "finished VMs stay"),
+    Annotation(SCALE_IN, _OWNERS, FINISHED, "it counts as finished"),
     Annotation(TAKEOVER, _POOL, PROCEED, "the first update waits"),
     Annotation(ADOPTED_TEMPLATE, _SET, OPAQUE),
     Annotation(HEALED, _POOL, OPAQUE),

@@ -2,9 +2,9 @@
 
 from datetime import timedelta
 
-from controller.kubevirt.annotations import DELETION_COST, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER
+from controller.kubevirt.annotations import DELETION_COST, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER, SCALE_IN
 from controller.replicas.wrong_annotations import setting
-from informers.meta import ObjectMeta
+from informers.meta import ObjectMeta, annotations_of
 
 PROGRESS_DEADLINE_S = 600
 
@@ -15,6 +15,11 @@ def deletion_cost(meta: ObjectMeta) -> int:
     When the number of replicas is reduced, VMs and VMIs with a lower cost are deleted first.
     """
     return int(setting(meta, DELETION_COST) or 0)
+
+
+def spares_running(owner: ObjectMeta) -> bool:
+    """Return True if a scale-in deletes no VM that runs (P25). Every value counts, because harm is worse than delay."""
+    return SCALE_IN in annotations_of(owner)
 
 
 def replace_unready_after(owner: ObjectMeta) -> timedelta | None:

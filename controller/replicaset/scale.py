@@ -12,10 +12,11 @@ from typing import Final
 
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, is_protected
+from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, phase_of
+from controller.replicas.settings import spares_running
 from controller.replicaset.back_off import Creates, annotation_of, kept_as_evidence
 from controller.replicaset.ranking import first_for_removal
 from controller.replicaset.situation import Situation
@@ -152,6 +153,10 @@ def _scale_out(situation: Situation) -> Plan:
 
 
 def _scale_in(situation: Situation, surplus: int) -> Plan:
+    if spares_running(situation.snapshot.owner.metadata):
+        held = f"{surplus} surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
+        once = f"unfinished {situation.snapshot.owner.metadata.generation} {situation.intent.wanted}"
+        return Plan(held=held, notices=(Notice(reason="ScaleInHeld", message=held, once=once),))
     snapshot, intent, active, now = situation.snapshot, situation.intent, situation.active, situation.snapshot.now
     deletable = len(active.where(lambda vmi: not is_protected(vmi.metadata)))
     spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))

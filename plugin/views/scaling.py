@@ -23,10 +23,11 @@ from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import choose_for_removal
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
+from controller.pool.scale import may_leave
 from controller.pool.spec.intent import Intent as PoolIntent
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Strategy
-from controller.replicas.settings import deletion_cost
+from controller.replicas.settings import deletion_cost, spares_running
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
@@ -107,6 +108,7 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
 
 
 def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: Machines, surplus: int) -> ScalePreview:
+    staying = may_leave(intent, staying)
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
     chosen = [each.vm for each in candidates.ranked[:surplus]]
     leaving = [vm for vm in chosen if vm.metadata.uid not in candidates.delicate]
@@ -131,7 +133,7 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
         return ScalePreview(held=plan.held)
     active = snapshot.members.where(vmis.is_active)
     surplus = len(active) - intent.wanted
-    if surplus <= 0:
+    if surplus <= 0 or spares_running(snapshot.owner.metadata):
         return ScalePreview(creating=_created(plan), held=plan.held)
     now = snapshot.now
     chosen = rank_for_removal(active, now)[:surplus]

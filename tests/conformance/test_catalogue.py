@@ -55,7 +55,7 @@ def test_the_manual_has_the_table_of_all_cases():
     ("only", "skip", "count"),
     [
         (("set-scale-in",), (), 1),
-        (("set-scale-*",), ("set-scale-in",), 4),
+        (("set-scale-*",), ("set-scale-in",), 5),
         (("R13",), (), 1),
         (("set-names", "set-names"), (), 1),
         ((), ("set-*", "pool-*"), 0),

@@ -26,7 +26,10 @@ STARTS_A_SANDBOX, STARTS_VMHERD = 3, 2
 
 HOW_TO = DOCS / "how-to"
 ON_A_LAB = [
-    *(HOW_TO / f"{name}.md" for name in ("choose-a-kind", "update-safely", "keep-disks", "gitops", "debug")),
+    *(
+        HOW_TO / f"{name}.md"
+        for name in ("choose-a-kind", "update-safely", "keep-disks", "run-ci-jobs", "gitops", "debug")
+    ),
     DOCS / "upgrading.md",
 ]
 """The pages that need only a sandbox and vmherd."""

@@ -20,7 +20,7 @@ class Situation(Struct, frozen=True):
     """A valid pool in one reconciliation.
 
     - `members`: in a plan, the VMs that stay in the pool. In the status, all VMs that the pool controls.
-    - `doomed`: the UIDs of the members that healing deletes in this reconciliation.
+    - `doomed`: the UIDs of the members that healing deletes, or that have finished and leave, in this reconciliation.
     """
 
     snapshot: Snapshot

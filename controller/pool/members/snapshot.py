@@ -20,6 +20,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.spec.naming import ordinal_of, parse_name
+from controller.pool.spec.one_shot import one_shot_problems
 from controller.replicas.catalogue import Place
 from controller.replicas.revisions import by_former_pool_uid
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
@@ -129,7 +130,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
                 if vmi is not None and vmi.metadata.annotations:
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
-        return all_wrong(self.owner.metadata, Place.POOL, found())
+        misfits = map(Wrong, one_shot_problems(self.owner))
+        return (*misfits, *all_wrong(self.owner.metadata, Place.POOL, found()))
 
     def ordinal_of(self, vm: Member) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""

@@ -10,6 +10,7 @@ from controller.apimachinery.label_selectors import LabelSelector, Selector, par
 from controller.apimachinery.quantities import Amount, parse_amount
 from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, PARTITION, is_marked
 from controller.kubevirt.pool_types import Pool
+from controller.pool.spec.one_shot import replaces_finished
 from controller.pool.spec.policies import (
     Healing,
     ScaleIn,
@@ -19,7 +20,7 @@ from controller.pool.spec.policies import (
     parse_update,
 )
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.settings import replace_unready_after
+from controller.replicas.settings import replace_unready_after, spares_running
 from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta, annotations_of
 
@@ -32,6 +33,7 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     VMs with an ordinal below `partition` keep their revision. `replace_unready_after` is the time limit for a running
     VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
+    `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25).
     """
 
     wanted: int
@@ -44,11 +46,13 @@ class Intent(Struct, frozen=True, kw_only=True):
     partition: int = 0
     replace_unready_after: timedelta | None = None
     most_disruptive: str | None = None
+    replaces_finished: bool = False
+    spares_running: bool = False
 
     @property
     def heals(self) -> bool:
         """Return True if the controller replaces VMs that fail (P15)."""
-        return self.healing is not None or self.replace_unready_after is not None
+        return self.healing is not None or self.replace_unready_after is not None or self.replaces_finished
 
     @property
     def most_unavailable(self) -> int:
@@ -105,6 +109,8 @@ def _with_policies(
         partition=_parse_partition(owner.metadata),
         replace_unready_after=replace_unready_after(owner.metadata),
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
+        replaces_finished=replaces_finished(owner),
+        spares_running=spares_running(owner.metadata),
     )
 
 

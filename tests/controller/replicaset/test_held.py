@@ -15,6 +15,7 @@ from controller.kubevirt.annotations import (
     REMOVE,
     REPLACE_UNREADY_AFTER,
     ROLLING_UPDATE,
+    SCALE_IN,
     TEMPLATE_HASH,
 )
 from controller.kubevirt.resources import VMIS
@@ -127,6 +128,14 @@ def test_p24_a_busy_vmi_stays_until_its_work_ends(way):
     assert deleted(planned(vmi("a", annotations={BUSY_UNTIL: NOW.isoformat()}, **changes), replicas=replicas)) == ["a"]
     finished = vmi("b", annotations={BUSY_UNTIL: until}, phase="Succeeded", ready_for_s=9000)
     assert deleted(planned(finished, replicas=0)) == ["b"]
+
+
+def test_p25_a_set_that_spares_running_vmis_deletes_only_finished_ones():
+    owner = replicaset(replicas=1, annotations={SCALE_IN: "finished"})
+    members = [vmi("a", owner=owner), vmi("b", owner=owner), vmi("c", owner=owner, phase="Succeeded", ready_for_s=9000)]
+    todo = plan(snapshot(owner, members))
+    assert (deleted(todo), reasons(todo)) == (["c"], ["ScaleInHeld"])
+    assert todo.held == f"1 surplus VMIs stay until they have finished: {SCALE_IN} keeps them"
 
 
 def test_p24_busy_vmis_are_the_last_of_a_scale_in():

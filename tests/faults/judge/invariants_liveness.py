@@ -27,6 +27,7 @@ from tests.faults.judge.states import (
     SET,
     VMI,
     Object,
+    annotations_of,
     counts,
     is_busy,
     is_deleting,
@@ -72,7 +73,8 @@ def is_excused(owner: Object, world: World) -> bool:
     held = any(is_protected(each) or is_busy(each) or status_of(each).get("snapshotInProgress") for each in members)
     name, settings = strategy(owner, "scaleInStrategy")
     selected = bool((settings.get("selectionPolicy") or {}).get("selectors"))
-    return surplus and (held or (owner["kind"] == POOL and (name != "proactive" or selected)))
+    spared = "vmherd.dev/scale-in" in annotations_of(owner)
+    return surplus and (held or spared or (owner["kind"] == POOL and (name != "proactive" or selected)))
 
 
 def is_invalid(owner: Object) -> bool:

@@ -7,6 +7,7 @@ The controller may delete a member for these reasons:
 - `unready`: the VMI runs unready, and the set asks for a replacement (R4a).
 - `outdated`: the VMI or VM has another template than its owner, and the owner rolls out (R14, P13). A VM is deleted
   only if it needs new disks. Disks that only grow, and disks that are kept, are no reason (P21).
+- `finished`: the VM is not ready, and the pool replaces finished VMs (P25).
 - `healing`: the VM is not ready, and the pool heals (P15).
 - `surplus`: no other reason applies, so more members exist than wanted (R6, P8).
 """
@@ -21,6 +22,7 @@ from tests.faults.judge.states import (
     MOST_DISRUPTIVE,
     POOL,
     RECREATE,
+    REPLACE_FINISHED,
     REPLACE_UNREADY,
     REVISION,
     REVISION_LABEL,
@@ -93,6 +95,8 @@ def _pool_reason(history: History, step: Step, owners: list[Object], states: lis
         return "owner"
     if any(_heals(owner) for owner in owners) and not all(map(is_ready, states)):
         return "healing"
+    if any(REPLACE_FINISHED in annotations_of(owner) for owner in owners) and not all(map(is_ready, states)):
+        return "finished"
     rolls_out = any(strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
     revision = revision_of(history, step.change.object, controller_uid(step.change.object))
     outdated = revision is None or any(may_replace_disks(revision, owner) for owner in owners)

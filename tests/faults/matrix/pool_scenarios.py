@@ -13,12 +13,14 @@ from tests.faults.matrix.pool_steps import (
     delete_vmi,
     detached,
     disks,
+    finish_vm,
     healed,
     memory_is,
     ordinals,
     pool,
     relabel,
     remove_owner,
+    replaced,
     running_with,
     vm_template,
     vms,
@@ -33,6 +35,7 @@ SHARED_DISK = vm_template(disk="1Gi", mode="ReadWriteMany")
 DISKS = ("root-0", "root-1")
 RECREATED = both(at(2), ordinals(0, 1), disks(*DISKS), claims("ReadWriteMany", *DISKS))
 THREE = ("pool-0", "pool-1", "pool-2")
+ONE_SHOT = {"vmherd.dev/replace-finished": "true", "vmherd.dev/scale-in": "finished"}
 HEALING = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "1h"}
 
 SCALING = (
@@ -181,6 +184,19 @@ LIFE = (
         Step(change(paused=False), both(at(3), POOL.paused(is_paused=False))),
     ),
     scenario("pool-heal", pool(3, autohealing=HEALING), at(3), Step(break_vm, both(at(3), ordinals(0, 1, 2), healed))),
+    scenario(
+        "pool-replace-finished",
+        pool(2, template=vm_template(disk="1Gi", strategy="Once"), annotations=ONE_SHOT),
+        both(at(2), disks(*DISKS)),
+        Step(finish_vm, both(at(2), ordinals(0, 1), disks(*DISKS), replaced)),
+    ),
+    scenario(
+        "pool-scale-down-finished",
+        pool(3, template=vm_template(strategy="Once"), annotations=ONE_SHOT),
+        at(3),
+        Step(change(replicas=2), at(3)),
+        Step(finish_vm, ordinals(0, 2)),
+    ),
     scenario(
         "pool-heal-offline",
         pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE, autohealing=HEALING),

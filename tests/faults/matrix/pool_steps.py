@@ -27,7 +27,13 @@ ASCENDING_UPDATE = {"proactive": {"selectionPolicy": {"sortPolicy": "AscendingOr
 
 
 def vm_template(
-    memory: str = "64M", *, disk: str = "", mode: str = "ReadWriteOnce", labels: Json | None = None, **annotations: str
+    memory: str = "64M",
+    *,
+    disk: str = "",
+    mode: str = "ReadWriteOnce",
+    labels: Json | None = None,
+    strategy: str = "Always",
+    **annotations: str,
 ) -> Json:
     """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode."""
     volumes = [{"name": "root", "dataVolume": {"name": "root"}}] if disk else []
@@ -42,7 +48,7 @@ def vm_template(
             "volumes": volumes,
         },
     }
-    spec: Json = {"runStrategy": "Always", "template": vmi}
+    spec: Json = {"runStrategy": strategy, "template": vmi}
     if disk:
         claim = {"accessModes": [mode], "resources": {"requests": {"storage": disk}}}
         metadata = {"name": "root", "annotations": QUICK}
@@ -147,6 +153,18 @@ async def break_vm(user: User) -> None:
 
     assert await user.view.until(user.namespace, seen, within_s=10), "the simulator does not see the new spec"
     await user.delete(VMIS, "pool-1")
+
+
+async def finish_vm(user: User) -> None:
+    """Let the guest of a VM end. The VM that takes its place has no mark."""
+    await user.patch(VMS, "pool-1", {"metadata": {"annotations": {"old": "true"}}})
+    ends = {BEHAVIOR: "finish", "sim.vmherd.dev/time-scale": "0.05"}
+    await user.patch(VMIS, "pool-1", {"metadata": {"annotations": ends}})
+
+
+def replaced(objects: Objects) -> bool:
+    vm = objects[VMS].get("pool-1")
+    return vm is not None and "old" not in vm["metadata"].get("annotations", {})
 
 
 def healed(objects: Objects) -> bool:
