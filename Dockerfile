@@ -1,14 +1,16 @@
 # The image of the controller: `docker build --tag vmherd .`
 #
 # The first stage installs everything into /app with pip and setuptools. The second stage has Python and /app, but no
-# pip. Running it needs no shell. All versions are pinned, and packages also by their hashes.
+# pip. Running it needs no shell. All versions are pinned, and packages also by their hashes. With SOURCE_DATE_EPOCH, the
+# compiled modules contain no times, so that each build gives the same bytes.
 
 ARG PYTHON_IMAGE=python:3.14.7-slim-trixie@sha256:83c1cebb322d099ac9e3a3a532ba74b0146d702838b25e4c75c02fa81ffeb910
 
 FROM ${PYTHON_IMAGE} AS build
 ENV PIP_NO_CACHE_DIR=1 \
     PIP_DISABLE_PIP_VERSION_CHECK=1 \
-    PIP_ROOT_USER_ACTION=ignore
+    PIP_ROOT_USER_ACTION=ignore \
+    SOURCE_DATE_EPOCH=315532800
 WORKDIR /src
 
 # Files that rarely change come first, so that their layers stay in the build cache.

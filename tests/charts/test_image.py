@@ -18,6 +18,7 @@ from tools.python import MINOR
 
 SOURCE = (ROOT / "Dockerfile").read_text()
 pytestmark = pytest.mark.e2e
+LARGEST_MB = 110
 PINS = re.compile(r"^(?P<name>[\w.-]+)==(?P<version>\S+)(?: ;.*)? \\$", re.MULTILINE)
 
 
@@ -114,3 +115,17 @@ def test_the_build_context_has_only_what_the_dockerfile_copies() -> None:
     assert rules[1] == "*"
     assert {rule[1:] for rule in rules if rule.startswith("!")} == {name for each in copied for name in each.split()}
     assert "**/__pycache__" in rules
+
+
+@pytest.mark.timeout(400)
+def test_the_image_is_small_and_its_compiled_modules_contain_no_times(image: Image) -> None:
+    """A compiled module with the hash of its source is the same after each build. One with a time is not."""
+    code = (
+        "import pathlib; files = [f for f in pathlib.Path('/app').rglob('*') if f.is_file() and not f.is_symlink()]; "
+        "compiled = [f for f in files if f.suffix == '.pyc']; "
+        "print(len(compiled), sum(not f.read_bytes()[4] & 1 for f in compiled), sum(f.stat().st_size for f in files))"
+    )
+    compiled, with_time, size = map(int, image.run("python", "-c", code).stdout.split())
+    assert compiled > 500
+    assert with_time == 0
+    assert size < LARGEST_MB * 1e6
