@@ -85,6 +85,9 @@ def _build(name: str, target: Path) -> None:
 
 
 class Node:
+    ephemeral_storage = "false"
+    """Whether Pods may ask for ephemeral storage, as a boolean of YAML."""
+
     def __init__(self, plane: ControlPlane, place: Isolation, programs: Programs) -> None:
         self.plane = plane
         self.kubectl = Kubectl(plane.kubeconfig)
@@ -164,6 +167,7 @@ class Node:
         place, pause = self._place, image.PAUSE
         values = {"host": place.host, "address": place.address, "pods": place.pods, "port": port, "pause": pause}
         values |= {"directory": str(self._directory), "cgroup": self._cgroup, "dns": "10.0.0.10"}
+        values |= {"ephemeral": self.ephemeral_storage}
         for file in FILES.iterdir():
             (self._directory / file.name).write_text(Template(file.read_text()).substitute(values))
         self.kubectl.apply(*yaml.safe_load_all((self._directory / "services.yaml").read_text()))

@@ -38,6 +38,8 @@ class Plane(NodePlane):
 class KubeVirtNode(Node):
     """A node whose kubelet keeps its files where virt-handler looks for them."""
 
+    ephemeral_storage = "true"  # the Pods of VMs ask for it
+
     def __init__(self, plane: ControlPlane, place: Isolation, programs: Programs) -> None:
         super().__init__(plane, place, programs)
         kubelet = Path("/var/lib/kubelet")
@@ -45,11 +47,6 @@ class KubeVirtNode(Node):
         place.run("ln", "-s", str(kubelet), f"{place.directory}/kubelet")
         # virt-handler mounts disks into Pods that run already.
         place.run("mount", "--make-rshared", "/")
-
-    def _write(self, name: str, document: dict[str, Any]) -> Path:
-        # The Pods of VMs ask for ephemeral storage.
-        more = {"localStorageCapacityIsolation": True} if name == "kubelet.yaml" else {}
-        return super()._write(name, document | more)
 
 
 @contextmanager
