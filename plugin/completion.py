@@ -27,6 +27,9 @@ FILES: Final = 0
 NAMES_TIMEOUT_S: Final = 2.0
 """The time limit of each request that reads names for the completion."""
 
+REVISIONS: Final = "revisions"
+"""The words after `--to-revision`: the numbers of the revisions of the object on the command line."""
+
 SHOWN_TYPES: Final = {"vmpool": "pools of VMs", "vmirs": "replica sets of VMIs"}
 
 
@@ -136,6 +139,8 @@ def _values(line: Line, flag: click.Option, incomplete: str) -> Completions:
         words = (("true", ""), ("false", ""))
     elif flag.name == "namespace":
         words = _read(line, "namespaces", "")
+    elif flag.name == "to_revision" and line.arguments:
+        words = _read(line, REVISIONS, "")
     elif flag.name == "to":
         return _typed(line, incomplete, ("vmirs",))
     elif flag.name == "kubeconfig":
@@ -156,7 +161,7 @@ def _names(line: Line, incomplete: str) -> Completions:
     if first and "/" not in first:
         known = set(line.arguments[1:])
         return _starting(incomplete, (each for each in _read(line, first, "") if each[0] not in known))
-    return _typed(line, incomplete, tuple(SHOWN_TYPES))
+    return _typed(line, incomplete, (*SHOWN_TYPES, *(("vm",) if line.verb in ("tree", "why") else ())))
 
 
 def _typed(line: Line, incomplete: str, types: Sequence[str]) -> Completions:
@@ -180,7 +185,10 @@ def _read(line: Line, type_: str, prefix: str) -> list[tuple[str, str]]:
     flags: Flags = flags_of(values)
     found: list[tuple[str, str]] = []
     with suppress(Exception):
-        found = asyncio.run(names.read(flags, type_, TYPES))
+        if type_ == REVISIONS:
+            found = asyncio.run(names.read_revisions(flags, line.arguments[-1].rpartition("/")[2]))
+        else:
+            found = asyncio.run(names.read(flags, type_, TYPES))
     return [(f"{prefix}{name}", text) for name, text in found]
 
 

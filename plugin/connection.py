@@ -18,6 +18,7 @@ from informers.http.client import ApiClient, ConfigurationError, load_credential
 from informers.http.configuration import DEFAULT_KUBECONFIG
 from informers.resource import Resource
 from plugin.flags import SERVER, Flags
+from plugin.proxy import proxy_for
 from plugin.views.steering import Refused
 
 OVERLAY = "vmherd-command-line"
@@ -98,6 +99,7 @@ async def connect(flags: Flags) -> AsyncIterator[Session]:
         if flags.cluster or flags.user:
             kubeconfig, context = write_overlay(Path(directory), flags)
         credentials = await load_credentials(kubeconfig, context, server=flags.server, token=flags.token)
+        credentials.proxy = credentials.proxy or proxy_for(credentials.host, os.environ)
         async with open_client(
             credentials, user_agent=f"kubectl-{PROGRAM}/{version()}", headers=list(impersonation(flags))
         ) as client:

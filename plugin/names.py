@@ -7,7 +7,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.kinds import Kind
-from controller.kubevirt.resources import VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from informers.errors import NotFound
 from informers.meta import ObjectMeta
 from informers.resource import Resource
@@ -52,6 +52,14 @@ async def read(flags: Flags, type_: str, types: Mapping[str, tuple[Kind[Any], st
     return []
 
 
+async def read_revisions(flags: Flags, owner: str) -> list[tuple[str, str]]:
+    """Return the numbers of the revisions of an object, with their names. Raise ApiError, ConfigurationError."""
+    async with connection.connect(flags) as session:
+        rows = await _rows(session, CONTROLLER_REVISIONS)
+    own = [row for row in rows if str(row.get("Controller", "")).endswith(f"/{owner}")]
+    return [(str(row.get("Revision", "")), str(row.get("Name", ""))) for row in own]
+
+
 def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[Resource[Any]]:
     """Return the resource of a type, in each version that the cluster may serve."""
     name, _, group = type_.lower().partition(".")
@@ -64,12 +72,15 @@ def _resources(type_: str, types: Mapping[str, tuple[Kind[Any], str]]) -> list[R
 
 
 async def _read(session: connection.Session, resource: Resource[Any]) -> list[tuple[str, str]]:
-    """Return the names from a table of the server, which is much smaller than the objects."""
+    return [(str(row.get("Name", "")), _state_in(row)) for row in await _rows(session, resource)]
+
+
+async def _rows(session: connection.Session, resource: Resource[Any]) -> list[dict[str, Any]]:
+    """Return the rows from a table of the server, which is much smaller than the objects."""
     path, params = resource.path(session.namespace), {"resourceVersion": ANY_VERSION, "includeObject": "None"}
     answer = msgspec.json.decode(await session.request("GET", path, params=params, accept=TABLE), type=_Table)
     columns = [each.name for each in answer.columns]
-    rows = [dict(zip(columns, row.cells, strict=False)) for row in answer.rows]
-    return [(str(row.get("Name", "")), _state_in(row)) for row in rows]
+    return [dict(zip(columns, row.cells, strict=False)) for row in answer.rows]
 
 
 def _state_in(row: Mapping[str, Any]) -> str:

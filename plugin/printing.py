@@ -23,11 +23,16 @@ def print_lines(lines: Iterable[str]) -> None:
 
 def print_table(lines: Sequence[str]) -> None:
     """Print a table. On a terminal with colours, the words of the column STATUS are coloured."""
-    lines = [clean(line) for line in lines]
-    if uses_colours() and "STATUS" in lines[0]:
-        lines = [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
-    for line in lines:
+    for line in coloured_table(lines):
         print(line, flush=True)
+
+
+def coloured_table(lines: Sequence[str]) -> list[str]:
+    """Return the lines of a table as they are printed."""
+    lines = [clean(line) for line in lines]
+    if uses_colours() and lines and "STATUS" in lines[0]:
+        return [lines[0], *coloured_column(lines[1:], lines[0].index("STATUS"))]
+    return lines
 
 
 def print_reasons(lines: Iterable[str]) -> None:

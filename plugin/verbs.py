@@ -16,6 +16,7 @@ OBJECTS, MEMBERS, VMIS_ONLY, A_NODE = "objects", "members", "vmis", "nodes"
 
 LEASE_NAME: Final = "vmherd"
 MOST: Final = 2**31 - 1
+COLUMNS: Final = ("name", "status", "ready", "age", "problem")
 
 _CHANGES: Final = (*WRITES, output(JSON, YAML, NAME))
 
@@ -46,8 +47,19 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
     "rollout restart": (SELECTOR, *_CHANGES),
     "rollout pause": (SELECTOR, *_CHANGES),
     "rollout resume": (SELECTOR, *_CHANGES),
-    "list": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML, NAME, WIDE)),
-    "tree": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML, NAME, WIDE)),
+    "list": (
+        _switch("watch", "show it again and again", short="-w"),
+        click.Option(["--sort-by"], type=click.Choice(COLUMNS), help="the column that orders the rows"),
+        ALL_NAMESPACES,
+        SELECTOR,
+        output(JSON, YAML, NAME, WIDE),
+    ),
+    "tree": (
+        _switch("watch", "show it again and again", short="-w"),
+        ALL_NAMESPACES,
+        SELECTOR,
+        output(JSON, YAML, NAME, WIDE),
+    ),
     "why": (
         click.Option(["--lease-name"], default=LEASE_NAME, show_default=True, help="the controller's lease"),
         ALL_NAMESPACES,

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 import structlog
 import yaml
 
-from informers.http.exec_plugin import use_killable_plugins
+from informers.http.exec_plugin import is_interactive, use_killable_plugins
 from informers.http.loaders import import_loaders
 
 kube_config, kube_client = import_loaders()
@@ -35,7 +35,10 @@ Without this limit, each rejected request could run the exec plugin again.
 """
 
 RELOAD_TIMEOUT_S = 15.0
-"""Time limit, in seconds, for loading credentials. An exec plugin that hangs fails after this time."""
+"""Time limit, in seconds, for loading credentials. An exec plugin that hangs fails after this time.
+
+On a terminal there is no limit, because the plugin may wait for its user.
+"""
 
 TRUST_CHECK_INTERVAL_S = 60.0
 """Time between two checks for changed certificate files, in seconds."""
@@ -212,7 +215,7 @@ def _with_overrides(load: Callable[[], Awaitable[Loaded]], server: str, token: s
 
 async def _in_time(loading: Awaitable[Loaded]) -> Loaded:
     try:
-        async with asyncio.timeout(RELOAD_TIMEOUT_S):
+        async with asyncio.timeout(None if is_interactive() else RELOAD_TIMEOUT_S):
             return await loading
     except TimeoutError as error:
         raise ConfigurationError(

@@ -6,12 +6,18 @@ plugin that hangs.
 
 import asyncio
 import json
+import sys
 from asyncio.subprocess import PIPE
 from typing import Any
 
 from informers.http.loaders import import_loaders
 
 _config, _ = import_loaders()
+
+
+def is_interactive() -> bool:
+    """Return True if a plugin can ask a user. Then it may take any time, and the user sees its messages."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr is not None and sys.stderr.isatty()
 
 
 class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defined,misc]
@@ -23,9 +29,11 @@ class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defin
         Raise ConfigException if the plugin fails or prints something else. If this method is cancelled, the plugin is
         killed.
         """
-        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": False}}
+        interactive = is_interactive()
+        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive}}
         environment = {**self.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-        process = await asyncio.create_subprocess_exec(*self.args, env=environment, stdout=PIPE, stderr=PIPE)
+        stderr = None if interactive else PIPE
+        process = await asyncio.create_subprocess_exec(*self.args, env=environment, stdout=PIPE, stderr=stderr)
         try:
             output, complaint = await process.communicate()
         finally:
@@ -33,7 +41,7 @@ class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defin
                 process.kill()
                 await process.wait()
         if process.returncode:
-            why = complaint.decode(errors="replace").strip()
+            why = complaint.decode(errors="replace").strip() if complaint is not None else "its message is above"
             raise _config.ConfigException(f"exec: {self.args[0]} ended with code {process.returncode}: {why}")
         return self._status_in(output)
 

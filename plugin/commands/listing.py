@@ -1,18 +1,22 @@
 """`kubectl vmherd list` and `tree`: one line for each replica set and pool, and an object with its VMs."""
 
 from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
 
 from controller.kinds import KINDS
 from informers.meta import ObjectKey
 from plugin import clock
 from plugin.command import Subjects, on_objects
+from plugin.commands.watching import Table, check_watch
+from plugin.commands.watching import watch as watch_table
 from plugin.connection import Session
 from plugin.flags import FOR_PROGRAMS, NAME, WIDE
 from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import Subject, parse_subjects
-from plugin.views.listing import list_lines, row_of, tree_lines
+from plugin.views.listing import list_lines, row_of, sorted_by, tree_lines
 from plugin.views.situation import Situation
 from plugin.views.situations import situation_from_status, situation_of
 
@@ -25,28 +29,38 @@ EVERY_TYPE = tuple(Subject(kind, group) for kind in KINDS for group in (kind.gro
     metavar="[TYPE [NAME...]]",
     parse=lambda arguments: parse_subjects(arguments) if arguments else EVERY_TYPE,
 )
-async def command(session: Session, subjects: Subjects) -> None:
+async def command(session: Session, subjects: Subjects, sort_by: str | None, watch: bool) -> None:
     flags = session.flags
     namespace = session.scope
+    check_watch(flags, watch=watch)
     reader = Reader(session, namespace)
-    read = reader.visible_targets if subjects is EVERY_TYPE else reader.targets
-    targets = await read(subjects, flags.selector)
-    situations = await _situations(reader, targets, namespace)
-    situations.sort(key=lambda each: (each.identity.namespace, each.identity.plural, each.identity.name))
+
+    async def read() -> list[Situation]:
+        targets = await (reader.visible_targets if subjects is EVERY_TYPE else reader.targets)(subjects, flags.selector)
+        return sorted_by(sort_by, await _situations(reader, targets, namespace))
+
+    def table(situations: list[Situation], now: datetime) -> list[str]:
+        wide = flags.output == WIDE
+        return list_lines(situations, now, all_namespaces=not namespace, wide=wide, width=0 if wide else width())
+
+    situations = await read()
     rows = [row_of(each) for each in situations]
     if flags.output in FOR_PROGRAMS:
         print_value(rows, flags.output)
     elif flags.output == NAME:
         print_lines(row.name for row in rows)
-    elif not rows:
+    elif not rows and not watch:
         await reader.check_served(subjects)
         note(f"No resources found{session.where}.")
-    else:
-        wide = flags.output == WIDE
-        edge = 0 if wide else width()
-        lines = list_lines(situations, clock.now(), all_namespaces=not namespace, wide=wide, width=edge)
-        print_table(lines)
+    elif not watch:
+        print_table(table(situations, clock.now()))
     notes_about_missing(reader.missing.values())
+    if watch:
+
+        async def look() -> Table:
+            return partial(table, await read())
+
+        await watch_table(look)
 
 
 async def _situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
@@ -75,26 +89,37 @@ async def _situations(reader: Reader, targets: Iterable[Target], namespace: str)
     "this VM and its owner.",
     parse=parse_shown,
 )
-async def tree(session: Session, named: tuple[Subject | MemberName, ...]) -> None:
-    reader = Reader(session, session.scope, once=True)
-    subjects, members = await owners_of(session, named)
-    targets = await reader.some_targets(subjects, session.flags.selector)
-    situations = [await reader.situation(target) for target in targets]
-    shown = [named_members(each, members) for each in situations]
+async def tree(session: Session, named: tuple[Subject | MemberName, ...], watch: bool) -> None:
     output = session.flags.output
+    check_watch(session.flags, watch=watch)
+    subjects, members = await owners_of(session, named)
+
+    async def read(reader: Reader) -> list[Situation]:
+        return [await reader.situation(each) for each in await reader.some_targets(subjects, session.flags.selector)]
+
+    def table(situation: Situation, now: datetime) -> list[str]:
+        some, edge = named_members(situation, members), 0 if output == WIDE else width()
+        return tree_lines(situation, some, now, all_namespaces=not session.scope, width=edge)
+
+    async def look() -> Table:
+        situations = await read(Reader(session, session.scope, once=True))
+        return lambda now: [line for each in situations for line in table(each, now)]
+
+    if watch:
+        await watch_table(look)
+    reader = Reader(session, session.scope, once=True)
+    situations = await read(reader)
+    shown = [(each.identity, named_members(each, members)) for each in situations]
     if output == NAME:
-        for each, some in zip(situations, shown, strict=True):
-            print_lines([each.identity.path, *(member.path for member in some)])
+        for this, some in shown:
+            print_lines([this.path, *(member.path for member in some)])
     elif output in FOR_PROGRAMS:
-        found = [(each.identity, some) for each, some in zip(situations, shown, strict=True)]
         print_answers(
-            [{"name": this.path, "namespace": this.namespace, "members": some} for this, some in found], output
+            [{"name": this.path, "namespace": this.namespace, "members": some} for this, some in shown], output
         )
     else:
-        edge = 0 if output == WIDE else width()
         for number, situation in enumerate(situations):
             if number:
                 print_lines([""])
-            some = shown[number]
-            print_table(tree_lines(situation, some, clock.now(), all_namespaces=not session.scope, width=edge))
+            print_table(table(situation, clock.now()))
     notes_about_missing(reader.missing.values())

@@ -1,7 +1,8 @@
 """The rows of `list` and `tree`."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
+from typing import Any
 
 from msgspec import Struct
 
@@ -39,6 +40,21 @@ def row_of(situation: Situation) -> Row:
         created=situation.created,
         problem=situation.problem,
     )
+
+
+def sorted_by(column: str | None, situations: Iterable[Situation]) -> list[Situation]:
+    """Return the objects in the order of a column, and then by name. The objects with a problem, those with the fewest
+    ready members and the newest ones come first.
+    """
+    keys: Mapping[str, Callable[[Situation], Any]] = {
+        "name": lambda each: each.identity.name,
+        "status": lambda each: each.word,
+        "ready": lambda each: each.ready - each.wanted,
+        "age": lambda each: -(each.created.timestamp() if each.created is not None else 0),
+        "problem": lambda each: (not each.problem, each.problem),
+    }
+    in_order = sorted(situations, key=lambda each: (each.identity.namespace, each.identity.plural, each.identity.name))
+    return sorted(in_order, key=keys[column]) if column else in_order
 
 
 def list_lines(

@@ -1,6 +1,6 @@
 """A cluster in memory for the commands of the plugin, with a fixed clock."""
 
-from collections.abc import AsyncIterator, Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
@@ -122,7 +122,7 @@ class Cluster:
         self.server.fault_for = lambda request: error
 
 
-def table_of(items: Iterable[Any]) -> bytes:
+def table_of(items: Sequence[Any]) -> bytes:
     """Return the table with the names and states of these objects, as the API server makes it."""
     status = [each.get("status") or {} for each in items]
     counts = any("replicas" in each for each in status)
@@ -132,6 +132,13 @@ def table_of(items: Iterable[Any]) -> bytes:
         + ([each.get("replicas"), each.get("readyReplicas")] if counts else [])
         for item, each in zip(items, status, strict=True)
     ]
+    if any("revision" in each for each in items):
+        columns = ["Name", "Controller", "Revision"]
+        owners = [(item["metadata"].get("ownerReferences") or [{}])[0] for item in items]
+        rows = [
+            [item["metadata"]["name"], f"{owner.get('kind')}/{owner.get('name')}", item["revision"]]
+            for item, owner in zip(items, owners, strict=True)
+        ]
     table = {"columnDefinitions": [{"name": name} for name in columns], "rows": [{"cells": row} for row in rows]}
     return msgspec.json.encode(table)
 

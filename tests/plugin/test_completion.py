@@ -8,10 +8,12 @@ from typing import Any
 import click
 import pytest
 
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from informers.errors import Unauthorized
 from plugin.cli import plugin, rollout
 from plugin.completion import main
 from plugin.verbs import ARGUMENTS, FLAGS
+from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import Cluster
 
@@ -58,7 +60,8 @@ def test_every_command_has_a_description(capsys: pytest.CaptureFixture[str]):
 
 
 def test_a_type_is_completed_without_a_space(capsys: pytest.CaptureFixture[str]):
-    assert complete(capsys, "tree vm") == (["vmpool/", "vmirs/"], ":6")
+    assert complete(capsys, "plan vm") == (["vmpool/", "vmirs/"], ":6")
+    assert complete(capsys, "tree vm") == (["vmpool/", "vmirs/", "vm/"], ":6")
     assert complete(capsys, "protect ") == (["vm/", "vmi/"], ":6")
     assert complete(capsys, "adopt vmi/a --to vm") == (["vmirs/"], ":6")
 
@@ -73,6 +76,15 @@ def test_names_are_read_from_the_cluster_with_their_state(cluster: Cluster, caps
     assert complete(capsys, "rollout status vmirs testreplicaset ") == ([], ":4")
     assert complete(capsys, "protect vm/web-") == (["vm/web-0", "vm/web-1"], ":4")
     assert complete(capsys, "adopt vmi/te") == (["vmi/test0"], ":4")
+
+
+def test_a_revision_is_one_of_the_named_object(cluster: Cluster, capsys: pytest.CaptureFixture[str]):
+    herds.pool_at_rest(cluster)
+    other = pool_builders.pool("other", uid="uid-other")
+    cluster.put(CONTROLLER_REVISIONS, pool_builders.revision(other, "other-7", number=7))
+    for named in ("vmpool/web", "vmpool web"):
+        assert complete(capsys, f"rollout undo {named} --to-revision ") == (["1", "2"], ":4")
+    assert complete(capsys, "rollout undo --to-revision ") == ([], ":4")
 
 
 def test_an_error_gives_no_completions_and_no_message(cluster: Cluster, capsys: pytest.CaptureFixture[str]):

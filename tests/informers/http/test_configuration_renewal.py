@@ -11,7 +11,7 @@ import structlog
 import trustme
 
 from informers.errors import TransportError, Unauthorized
-from informers.http import configuration
+from informers.http import configuration, exec_plugin
 from informers.http.client import ApiClient, open_client
 from informers.http.configuration import ConfigurationError, Credentials, load_credentials
 from tests.informers.faultserver import FaultServer, answer, client_of, listening, tls_of, write_kubeconfig
@@ -131,6 +131,23 @@ async def test_an_exec_plugin_that_hangs_at_the_start_is_an_error_of_one_line(
     kubeconfig = write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", hanging_plugin(tmp_path))
     with pytest.raises(ConfigurationError, match="does an exec plugin hang"):
         await load_credentials(str(kubeconfig))
+
+
+async def test_an_exec_plugin_on_a_terminal_may_ask_its_user_and_take_its_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+):
+    monkeypatch.setattr(configuration, "RELOAD_TIMEOUT_S", 0.05)
+    for module in (configuration, exec_plugin):
+        monkeypatch.setattr(module, "is_interactive", lambda: True)
+    api = "client.authentication.k8s.io/v1"
+    status = f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "mine"}}}}'
+    script = f"sleep 0.2; echo open the page, $KUBERNETES_EXEC_INFO >&2; printf '%s' '{status}'"
+    user = {"exec": {"apiVersion": api, "command": "sh", "args": ["-c", script]}}
+    credentials = await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", user)))
+    assert await credentials.authorization() == "Bearer mine"
+    said = capfd.readouterr().err
+    assert said.startswith("open the page")
+    assert '"interactive": true' in said
 
 
 async def test_a_reload_goes_on_if_the_request_that_began_it_is_cancelled(

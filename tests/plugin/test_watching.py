@@ -1,0 +1,85 @@
+"""`list -w` and `tree -w`: a live table on a terminal, and one line for each change elsewhere."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from controller.kubevirt.resources import VMS
+from informers.meta import ObjectKey
+from plugin.connection import Failed
+from tests import pool_builders
+from tests.plugin import herds, states
+from tests.plugin.cluster import POOL, Cluster, Shell
+
+Steps = Callable[..., None]
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
+    """Gives the watch a change of the cluster in each of its pauses. After the last one, the watch ends."""
+    changes: list[Iterator[Callable[[], None]]] = []
+
+    async def pause(seconds: float) -> None:
+        change = next(changes[0], None)
+        if change is None:
+            raise Failed("error: the end")
+        change()
+
+    monkeypatch.setattr("plugin.commands.watching.sleep", pause)
+    return lambda *each: changes.append(iter(each))
+
+
+def stop(cluster: Cluster) -> None:
+    change = {"status": {"printableStatus": "Stopping", "conditions": []}}
+    cluster.server.change(VMS, ObjectKey("default", "web-1"), change)
+
+
+def test_without_a_terminal_only_the_lines_that_change_are_printed(cluster: Cluster, shell: Shell, steps: Steps):
+    herds.pool_at_rest(cluster)
+    steps(lambda: None, lambda: stop(cluster), lambda: None)
+    code, out, err = shell("tree vmpool/web -w")
+    assert (code, err) == (1, "error: the end\n")
+    lines = [line.split()[:4] for line in out.splitlines()]
+    assert lines[:4] == [
+        ["NAME", "REV", "STATUS", "READY"],
+        ["vmpool/web", "2", "Running", "2/2"],
+        ["|-", "vm/web-0", "2", "Running"],
+        ["`-", "vm/web-1", "2", "Running"],
+    ]
+    assert ["`-", "vm/web-1", "2", "Stopping"] in lines[4:]
+    assert not any("vm/web-0" in line for line in lines[4:])
+    assert len(lines) <= 6
+
+
+def test_a_watched_list_shows_new_objects(cluster: Cluster, shell: Shell, steps: Steps):
+    herds.pool_at_rest(cluster)
+    steps(lambda: cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0)))
+    _, out, _ = shell("list -w")
+    assert [line.split()[0] for line in out.splitlines()] == ["NAME", "vmpool/web", "vmpool/api"]
+
+
+def test_a_terminal_shows_the_whole_table_again(cluster: Cluster, shell: Shell, steps: Steps, terminal: None):
+    herds.pool_at_rest(cluster)
+    steps(lambda: stop(cluster))
+    _, out, _ = shell("tree vmpool/web -w")
+    first, second = out.index("Running"), out.index("Stopping")
+    assert "vm/web-0" in out[first:second], "the whole table again, not the line that changed"
+    assert out.count("NAME") >= 2
+
+
+def test_a_document_cannot_be_watched(shell: Shell):
+    assert "--watch shows a table" in shell.error("list -w -o json", 2)
+
+
+def test_the_rows_have_the_order_of_a_column(cluster: Cluster, shell: Shell):
+    states.pool_rollout(cluster)
+    herds.replica_set(cluster, updated=2)
+    cluster.put(POOL, pool_builders.pool("api", uid="uid-api", replicas=0))
+
+    def names(flag: str) -> list[str]:
+        return [line.split()[0].partition("/")[2] for line in shell.output(f"list {flag}").splitlines()[1:]]
+
+    assert names("") == ["testreplicaset", "api", "web"]
+    assert names("--sort-by=problem")[0] == "web"
+    assert names("--sort-by=ready")[0] == "web"
+    assert names("--sort-by=name") == ["api", "testreplicaset", "web"]
