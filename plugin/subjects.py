@@ -32,6 +32,10 @@ class Subject(Struct, frozen=True):
         return f"{self.kind.plural}.{self.group}"
 
 
+EVERY_TYPE: Final = tuple(Subject(kind, group) for kind in KINDS for group in (kind.group, kind.own_group))
+"""All sets and pools, for a command without a name."""
+
+
 def parse_subjects(arguments: Sequence[str]) -> tuple[Subject, ...]:
     """Return the named objects. Raise click.UsageError if an argument is wrong."""
     if not arguments:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
-from controller.kinds import KINDS
 from informers.meta import ObjectKey
 from plugin import clock
 from plugin.command import Subjects, on_objects
@@ -15,12 +14,10 @@ from plugin.flags import FOR_PROGRAMS, NAME, WIDE
 from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_table, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
-from plugin.subjects import Subject, parse_subjects
+from plugin.subjects import EVERY_TYPE, Subject, parse_subjects
 from plugin.views.listing import list_lines, row_of, sorted_by, tree_lines
 from plugin.views.situation import Situation
 from plugin.views.situations import situation_from_status, situation_of
-
-EVERY_TYPE = tuple(Subject(kind, group) for kind in KINDS for group in (kind.group, kind.own_group))
 
 
 @on_objects(

@@ -7,9 +7,9 @@ from plugin.command import on_objects
 from plugin.connection import Session
 from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.other_writer import other_writer
-from plugin.printing import notes_about_missing, print_answers, print_lines, print_reasons, width
+from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
 from plugin.reading import Reader
-from plugin.subjects import Subject
+from plugin.subjects import EVERY_TYPE, Subject
 from plugin.views.reasons import Leader, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
 from plugin.views.upcoming import upcoming_of
 
@@ -18,12 +18,14 @@ from plugin.views.upcoming import upcoming_of
     "why",
     "Say why an object is not as its spec asks: what waits, what causes it, and what comes next. vm/NAME is explained "
     "with its owner. Without a name, only objects that are not well are shown.",
-    parse=parse_shown,
+    metavar="[TYPE/NAME]",
+    parse=lambda arguments: parse_shown(arguments) if arguments else EVERY_TYPE,
 )
 async def command(session: Session, named: tuple[Subject | MemberName, ...], lease_name: str) -> None:
     reader = Reader(session, session.scope, once=True)
     subjects, members = await owners_of(session, named)
-    targets = await reader.some_targets(subjects, session.flags.selector)
+    read = reader.visible_targets if named == EVERY_TYPE else reader.some_targets
+    targets = await read(subjects, session.flags.selector)
     leader = await _leader(session, lease_name)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
     for target in targets:
@@ -50,6 +52,9 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
         print_reasons([*lines, *why_lines(situation, shown, all_namespaces=not session.scope, width=width())])
     print_answers(answers, session.flags.output)
     if not is_one and not session.flags.output:
+        if not targets:
+            await reader.check_served(subjects)
+            note(f"No resources found{session.where}.")
         if well:
             print_lines([f"{well} of {len(targets)} objects are as their specs ask."])
         if leader is not None:

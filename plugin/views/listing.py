@@ -126,7 +126,7 @@ def reason_of(situation: Situation) -> str:
 
 def why_of_member(situation: Situation, member: Member) -> str:
     """Return why the member is not ready or not up to date. The text ends with the member's note."""
-    stopped = f"stopped ({member.stopped})" if member.stopped else ""
+    stopped = f"stopped by {member.stopped}" if member.stopped else ""
     texts = [member.problem, stopped, f"finalizers: {', '.join(member.finalizers)}" if member.finalizers else ""]
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
