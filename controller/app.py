@@ -29,6 +29,7 @@ from controller.leaderelection.other_leader import SeveralLeases
 from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
+from controller.preflight.rollout_strategy import RolloutStrategy
 from controller.preflight.versions import with_served_versions
 from controller.running import ServiceEnded, leaf_errors, running, stopped_by_signals
 from controller.runtime.dry_run import forbid_writes
@@ -84,6 +85,7 @@ class _Program(NamedTuple):
     optional: Sequence[SharedInformer[Any]]
     """The informers of the kinds that may be missing in the cluster."""
 
+    strategy: RolloutStrategy
     monitor: LoopMonitor
     watch: SecondWriterWatch
     server: HttpServer
@@ -178,7 +180,8 @@ def _build(
 ) -> _Program:
     identity = elector.identity if elector else new_identity()
     recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
-    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client))
+    strategy = RolloutStrategy(client, config.kubevirt_namespace)
+    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), lambda: strategy.is_live)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
@@ -203,7 +206,7 @@ def _build(
         secure=secure,
         debug=debug_pages(assemblies, informers, recorder, clock) if config.debug_endpoints else None,
     )
-    return _Program(parts, informers, assemblies, optional, monitor, watch, server)
+    return _Program(parts, informers, assemblies, optional, strategy, monitor, watch, server)
 
 
 def _secure(config: Config, client: ApiClient) -> Secure | None:
@@ -250,7 +253,8 @@ def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElect
 async def _sync_and_work(
     program: _Program, elector: LeaderElector | None, stop: asyncio.Event, synced: Callable[[], None]
 ) -> None:
-    async with running(*(informer.run() for informer in program.informers)):
+    await program.strategy.read()
+    async with running(*(informer.run() for informer in program.informers), program.strategy.run()):
         if not await _synced(program, stop):
             return
         synced()

@@ -57,7 +57,8 @@ class Cache(NamedTuple):
 class Parts(NamedTuple):
     """The client, the metrics and the other Python objects that the controllers of all kinds use.
 
-    The function `now` returns the time of the wall clock. `check` compares the caches with the API server. `share`
+    The function `now` returns the time of the wall clock. The function `changes_running_vms` returns True if KubeVirt
+    changes a running VMI when its VM changes. `check` compares the caches with the API server. `share`
     limits the time that each namespace may use on the event loop.
     """
 
@@ -67,6 +68,7 @@ class Parts(NamedTuple):
     recorder: EventRecorder
     now: Callable[[], datetime]
     check: CacheCheck
+    changes_running_vms: Callable[[], bool] = lambda: False
     caches: Mapping[AnyResource, SharedInformer[Any]] = {}
     share: LoopShare | None = None
 

@@ -19,11 +19,14 @@ from controller.kinds import POOLS, Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.members.rosters import own_vmi
+from controller.pool.rollout.live import LiveChanges
+from controller.pool.rules import PoolRules
+from controller.preflight.rollout_strategy import updates_live
 from controller.preflight.versions import served_resource
 from controller.replicas.revisions import hash_of_set_revision
 from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
-from controller.takeover.discovery import Absent, find_kubevirt, is_served, raw_items
+from controller.takeover.discovery import Absent, Found, Installation, find_kubevirt, is_served, raw_items
 from informers.errors import Forbidden, NotFound
 from informers.meta import KubeObject, ObjectKey, controller_of
 from informers.resource import Resource
@@ -82,7 +85,7 @@ class Reader:
         self._client = client
         self._namespace = namespace
         self._once = once
-        self._kubevirt: bool | None = None
+        self._kubevirt: Installation | None = None
         self._resources: dict[tuple[str, str], Resource[Any]] = {}
         self._stores: dict[tuple[object, ...], Store[Any]] = {}
         self._seen: Mapping[AnyResource, Store[Any]] = {}
@@ -233,7 +236,10 @@ class Reader:
         for owner in owners:
             held.apply(owner)
         rules: Rules[Any] = module.rules_of(await self._config(kind, resource), resource, held, stores)
-        return rules
+        return rules._replace(live=LiveChanges(self._is_live)) if isinstance(rules, PoolRules) else rules
+
+    def _is_live(self) -> bool:
+        return isinstance(self._kubevirt, Found) and all(map(updates_live, self._kubevirt.kubevirts))
 
     async def _config(self, kind: Kind[Any], resource: Resource[Any]) -> Config:
         """Return the controller's settings: the defaults, and the mode that fits the cluster and the API group.
@@ -242,8 +248,9 @@ class Reader:
         of a pool waits until a user allows the update.
         """
         if self._kubevirt is None:
-            self._kubevirt = not isinstance(await find_kubevirt(self._client), Absent)
-        mode = Mode.TAKEOVER if self._kubevirt and resource.group == kind.group else Mode.STANDALONE
+            self._kubevirt = await find_kubevirt(self._client)
+        is_there = not isinstance(self._kubevirt, Absent)
+        mode = Mode.TAKEOVER if is_there and resource.group == kind.group else Mode.STANDALONE
         return Config(mode=mode.value)
 
     async def _store(self, resource: Resource[Any], cache: Cache, namespace: str) -> Store[Any]:

@@ -76,9 +76,13 @@ TAKEOVER_HELD: Final = "held"
 """The first word of the takeover annotation while the first update waits for the user's permission."""
 
 MOST_DISRUPTIVE: Final = "vmherd.dev/most-disruptive-action"
-"""An annotation on a pool. The value is the most disruptive action that an update may take: `restart` restarts VMs, and
-`recreate` also deletes VMs with their disks (P21). Any other value counts as `restart`.
+"""An annotation on a pool. The value is the most disruptive action that an update may take: `live` changes running VMs
+only where KubeVirt can, `restart` also restarts VMs, and `recreate` also deletes VMs with their disks (P21). Any other
+value counts as `restart`.
 """
+
+LIVE: Final = "live"
+"""The value of `MOST_DISRUPTIVE` that allows an update neither to restart VMs nor to delete them."""
 
 RECREATE: Final = "recreate"
 """The value of `MOST_DISRUPTIVE` that allows an update to delete VMs with their disks."""

@@ -20,7 +20,8 @@ READY: Final = "Ready"
 FAILURE: Final = "Failure"
 VOLUMES_CHANGE: Final = "VolumesChange"
 MANUAL_RECOVERY_REQUIRED: Final = "ManualRecoveryRequired"
-KEPT_CONDITIONS: Final = frozenset({READY, FAILURE, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED})
+RESTART_REQUIRED: Final = "RestartRequired"
+KEPT_CONDITIONS: Final = frozenset({READY, FAILURE, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED, RESTART_REQUIRED})
 
 
 class _Named(Struct, frozen=True, gc=False):
@@ -104,6 +105,7 @@ class VirtualMachineStatus(Struct, frozen=True, gc=False, rename="camel"):
     snapshot_in_progress: str | None = None
     restore_in_progress: str | None = None
     state_change_requests: tuple[StateChangeRequest, ...] | None = None
+    desired_generation: int | None = None
 
     def __post_init__(self) -> None:
         if self.printable_status is not None:

@@ -24,9 +24,15 @@ VOLUMES_CHANGE: Final = "VolumesChange"
 CPU_CHANGE: Final = "HotVCPUChange"
 MEMORY_CHANGE: Final = "HotMemoryChange"
 PAUSED: Final = "Paused"
+LIVE_MIGRATABLE: Final = "LiveMigratable"
 KEPT_CONDITIONS: Final = frozenset(
     {READY, SYNCHRONIZED, POD_SCHEDULED, VOLUMES_CHANGE, CPU_CHANGE, MEMORY_CHANGE, PAUSED}
 )
+
+
+def _is_kept(condition: Condition) -> bool:
+    kept = condition.type in KEPT_CONDITIONS
+    return kept or (condition.type == LIVE_MIGRATABLE and condition.status == "False")
 
 
 class MigrationState(Struct, frozen=True, gc=False, rename="camel"):
@@ -71,7 +77,8 @@ STABLE_VOLUME_PHASES: Final = frozenset({None, "", "Ready", "MemoryDumpCompleted
 class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
     """The status of a VMI.
 
-    To save memory, `conditions` has only the conditions in `KEPT_CONDITIONS`. `volume_status` has only the volumes that
+    To save memory, `conditions` has only the conditions in `KEPT_CONDITIONS`, and a false `LiveMigratable`.
+    `volume_status` has only the volumes that
     are being attached or detached. `phase_transition_timestamps` has only the phases of `TIMED_PHASES`.
     """
 
@@ -92,7 +99,7 @@ class VMIStatus(Struct, frozen=True, gc=False, rename="camel"):
         if self.node_name is not None:
             force_setattr(self, "node_name", intern(self.node_name))
         if self.conditions is not None:
-            conditions = [with_shared_texts(each) for each in self.conditions if each.type in KEPT_CONDITIONS]
+            conditions = [with_shared_texts(each) for each in self.conditions if _is_kept(each)]
             force_setattr(self, "conditions", tuple(conditions))
         if self.volume_status is not None:
             kept = tuple([each for each in self.volume_status if each.phase not in STABLE_VOLUME_PHASES]) or None

@@ -85,11 +85,13 @@ def is_failure(outcome: Rejected | Unknown | Unserved | Postponed) -> bool:
     also for a create that has waited for a disk for long.
 
     A lost connection is not a failure of the pool, because the write may have succeeded. If a user changed a VM since
-    the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool.
+    the plan was made, the server answers the delete request with 409. Such a conflict is not a failure of the pool. A
+    judged patch that comes too early is no failure either.
     """
     if isinstance(outcome, Postponed):
         return outcome.waited_s >= POSTPONED_FOR_LONG_S
-    if isinstance(outcome.action, Delete) and isinstance(outcome.error, Conflict):
+    is_judged = isinstance(outcome.action, Delete) or (isinstance(outcome.action, Patch) and outcome.action.judged)
+    if is_judged and isinstance(outcome.error, Conflict):
         return False
     return isinstance(outcome, Rejected | Unserved) or isinstance(outcome.error, StatusError)
 

@@ -3,7 +3,7 @@
 The state depends only on the snapshot, so it is the same after a restart of the controller.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime, timedelta
 
 from msgspec import Struct
@@ -42,10 +42,20 @@ from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import down_of
 from controller.pool.rollout.brake import PROCEED, is_taken_over
-from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
+from controller.pool.rollout.live import late_change
+from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.spec.policies import Strategy
 from controller.replicas import kstatus
-from controller.replicas.kstatus import Activity, Health, Stall, Wait, is_overdue, plan_deadline, terminating_waits
+from controller.replicas.kstatus import (
+    PROGRESS_DEADLINE_EXCEEDED,
+    Activity,
+    Health,
+    Stall,
+    Wait,
+    is_overdue,
+    plan_deadline,
+    terminating_waits,
+)
 from controller.replicas.replica_limit import limit_stall
 from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import Plan
@@ -67,6 +77,7 @@ def plan_progress(situation: Situation) -> Plan:
     """Return a plan that asks for a reconciliation when the progress deadline of a VM ends."""
     deadline = parse_deadline(situation.pool)
     starts = [part.deadline_start for part in _unready_parts(situation)]
+    starts += (situation.snapshot.live or {}).values()
     starts += [with_timezone(each.metadata.deletion_timestamp) for each in _deleting(situation.snapshot)]
     return plan_deadline(starts, situation.now, deadline)
 
@@ -200,23 +211,38 @@ def _blocked(situation: Situation, *, updates: bool) -> Stall | None:
     meta = situation.pool
     if updates and is_takeover_held(meta) and not is_taken_over(situation.snapshot, situation.revisions.template):
         return Stall("TakeoverHeld", f"the first update waits for the annotation {TAKEOVER}={PROCEED}")
-    lost = _held_recreation(situation) if updates else None
-    if lost is not None:
-        return Stall("UpdateHeld", f"{lost.machine.metadata.name} is not updated: {lost.reason}")
+    held = _held_step(situation) if updates else None
+    if held is not None:
+        return Stall("UpdateHeld", f"{held.machine.metadata.name} is not updated: {held.reason}")
+    late = _late_live_change(situation) if updates else None
+    if late is not None:
+        return Stall(PROGRESS_DEADLINE_EXCEEDED, late_change(late))
     snapshot = situation.snapshot
     return limit_stall(situation.intent.wanted, len(snapshot.members), snapshot.limits.max_replicas)
 
 
-def _held_recreation(situation: Situation) -> PendingStep | None:
-    """Return the step of the first VM that needs new disks and waits for a user, or None."""
+def _held_step(situation: Situation) -> PendingStep | None:
+    """Return the step of the first VM that waits for a user, for example because it needs new disks, or None."""
+    first = min(_with_step(situation, lambda step: step.needs_user), key=situation.snapshot.rank_of, default=None)
+    return pending_step(situation, first) if first is not None else None
 
-    def step_of(machine: Machine) -> PendingStep | None:
+
+def _late_live_change(situation: Situation) -> Machine | None:
+    """Return the first VM whose live change has exceeded the progress deadline, or None."""
+    since, deadline = situation.snapshot.live or {}, parse_deadline(situation.pool)
+    changing = _with_step(situation, lambda step: step.step is Step.LIVE) if since else ()
+    late = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
+    return min(late, key=situation.snapshot.rank_of, default=None)
+
+
+def _with_step(situation: Situation, applies: Callable[[PendingStep], bool]) -> Iterator[Machine]:
+    """Return the VMs above the partition whose next step fulfills the condition."""
+
+    def has_step(machine: Machine) -> bool:
         step = pending_step(situation, machine) if situation.may_update(machine) else None
-        return step if step is not None and step.needs_user else None
+        return step is not None and applies(step)
 
-    waiting = situation.snapshot.members.where(lambda each: step_of(each) is not None)
-    first = min(filter(situation.is_above_partition, waiting), key=situation.snapshot.rank_of, default=None)
-    return step_of(first) if first is not None else None
+    return filter(situation.is_above_partition, situation.snapshot.members.where(has_step))
 
 
 def _activity(situation: Situation, *, updates: bool) -> Activity:

@@ -10,6 +10,7 @@ import msgspec
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
+from controller.kubevirt.live_updates import unapplied
 from controller.kubevirt.pool_types import Pool, PoolStatus
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -27,9 +28,10 @@ from controller.pool.members.snapshot import (
 )
 from controller.pool.plan import plan
 from controller.pool.rollout.limits import rolls_out
+from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec.intent import max_unavailable
 from controller.pool.status import next_status, outcome_notices, transition_notices
-from controller.runtime.actions import Delete, Notice, Outcome, Plan, Restart
+from controller.runtime.actions import Delete, Notice, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
@@ -41,9 +43,11 @@ T = TypeVar("T", bound=KubeObject)
 _NO_VM: Final = VirtualMachine()
 
 
-def obstacle(action: Delete | Restart, found: Found, now: datetime) -> str:
-    """Return the reason why the VM must not be deleted or its VMI must not be restarted now, or ""."""
+def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> str:
+    """Return the reason why the VM must not be deleted now, or its VMI must not be restarted or get a label, or ""."""
     try:
+        if isinstance(action, Patch):
+            return unapplied(found[VMS], found[VMIS]) if VMS in found and VMIS in found else "its instance is gone"
         vm, vmi = _decoded(VMS, found), _decoded(VMIS, found)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return UNREADABLE
@@ -67,6 +71,7 @@ class PoolRules(NamedTuple):
     limits: Limits
     rosters: PoolRosters
     refusals: Refusals
+    live: LiveChanges = LiveChanges(lambda: False)
 
     @property
     def owners(self) -> StoreView[Pool]:
@@ -84,9 +89,10 @@ class PoolRules(NamedTuple):
         owner, stores = self.owners.get(key), self.stores
         if owner is None:
             return None
+        members = self.rosters.read(owner.metadata, now)
         return Snapshot(
             owner=owner,
-            members=self.rosters.read(owner.metadata, now),
+            members=members,
             strays=strays_of(owner.metadata, stores.vms, self.resource),
             revisions=revisions_of(owner.metadata, stores.revisions, OWNER_UID),
             orphaned_revisions=revisions_of(owner.metadata, stores.revisions, FORMER_POOL_UID),
@@ -97,6 +103,7 @@ class PoolRules(NamedTuple):
             limits=self.limits,
             pools=self.resource,
             refused=self.refusals.waiting(key, now),
+            live=self.live.follow(key, members, now),
         )
 
     def plan(self, snapshot: Snapshot) -> Plan:
@@ -105,6 +112,7 @@ class PoolRules(NamedTuple):
     def plan_absent(self, key: ObjectKey) -> Plan:
         self.rosters.forget(key)
         self.refusals.forget(key)
+        self.live.forget(key)
         pool = ObjectMeta(namespace=key.namespace, name=key.name)
         of_vms = plan_strays(strays_of(pool, self.stores.vms, self.resource), burst=self.limits.burst)
         of_revisions = plan_orphaned_revisions(orphaned_revisions_of(key, self.stores), burst=self.limits.burst)

@@ -17,6 +17,7 @@ from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
 from controller.pool.members.rosters import PoolRosters
 from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
+from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.replicas.revisions import kept_revision
@@ -34,15 +35,22 @@ OWNER_CACHE: Final = Cache({})
 
 
 def rules_of(
-    config: Config, resource: Resource[Pool], owners: StoreView[Pool], stores: Mapping[AnyResource, StoreView[Any]]
+    config: Config,
+    resource: Resource[Pool],
+    owners: StoreView[Pool],
+    stores: Mapping[AnyResource, StoreView[Any]],
+    changes_running_vms: Callable[[], bool] = lambda: False,
 ) -> PoolRules:
-    """Return the rules of pools. `stores` has the store of each resource in `CACHES`."""
+    """Return the rules of pools. `stores` has the store of each resource in `CACHES`.
+
+    The function `changes_running_vms` returns True if KubeVirt changes a running VMI when its VM changes.
+    """
     limits = Limits(
         config.burst, config.revision_history, takes_over=config.mode == Mode.TAKEOVER, max_replicas=config.max_replicas
     )
     vms, vmis = stores[VMS], stores[VMIS]
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
-    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals())
+    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), LiveChanges(changes_running_vms))
 
 
 def assemble(parts: Parts) -> Assembly:
@@ -60,7 +68,7 @@ def assemble(parts: Parts) -> Assembly:
         return became_ready_at(vm, vmis.store.get(vm.metadata.key))
 
     vms.add_handler(times_readiness(parts, POOLS, pools.store, is_new=was_never_ready, ready_at=ready_at))
-    rules = rules_of(parts.config, resource, pools.store, parts.stores)
+    rules = rules_of(parts.config, resource, pools.store, parts.stores, parts.changes_running_vms)
     pools.add_handler(_forgets(rules.rosters))
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)

@@ -90,7 +90,7 @@ TIME: Final = Value(
     "a time such as 2026-01-31T17:00:00Z",
     rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})",
 )
-DISRUPTION: Final = Value('"restart" or "recreate"', "restart|recreate")
+DISRUPTION: Final = Value('"live", "restart" or "recreate"', "live|restart|recreate")
 FINISHED: Final = Value('"finished"', "finished")
 PROCEED: Final = Value('"proceed"', "proceed|done|held.*")
 OPAQUE: Final = Value("what vmherd writes", "(?s).*")

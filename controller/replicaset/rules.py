@@ -19,14 +19,14 @@ from controller.replicaset.rollout import max_unavailable, rolls_out
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices
-from controller.runtime.actions import Delete, Notice, Outcome, Plan, Restart
+from controller.runtime.actions import Delete, Notice, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from informers.meta import ObjectKey
 from informers.resource import Resource
 from informers.store import StoreView
 
 
-def obstacle(action: Delete | Restart, found: Found, now: datetime) -> str:
+def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> str:
     """Return the reason why the VMI must not be deleted now, or ""."""
     try:
         return reason_to_keep_vmi(action.resource.decode(found[action.resource]), now)

@@ -109,6 +109,8 @@ class Patch(Struct, frozen=True, kw_only=True):
     `is_note` is true if the patch only stores data on the set or pool for later reconciliations. A dry run does not
     report such a patch.
 
+    If `judged` is true, the judge of the kind must find no obstacle in the objects that the server has now.
+
     If the patch removes a finalizer, `finalizer` is this finalizer, and `uid` is the UID of the object. After the
     removal of its last finalizer, a deleted object is gone. The API server then answers with its old resourceVersion.
     """
@@ -120,6 +122,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     why: str
     after_owner: str = ""
     is_note: bool = False
+    judged: bool = False
     uid: str = ""
     finalizer: str = ""
 

@@ -51,7 +51,14 @@ class Customizations(Struct, frozen=True):
     patches: tuple[ComponentPatch, ...] | None = None
 
 
+class Configuration(Struct, frozen=True, rename="camel"):
+    """`vm_rollout_strategy` is `LiveUpdate` or `Stage`, or absent for the default of the version."""
+
+    vm_rollout_strategy: str | None = None
+
+
 class KubeVirtSpec(Struct, frozen=True, rename="camel"):
+    configuration: Configuration | None = None
     customize_components: Customizations | None = None
 
 

@@ -50,9 +50,9 @@ virtualmachinepools:
   - expression: '!(''vmherd.dev/max-unhealthy'' in variables.changed) || object.metadata.annotations[''vmherd.dev/max-unhealthy''].matches(r''^(([1-9][0-9]{0,8}|[1-9][0-9]?%|100%))$'')'
     message: annotation vmherd.dev/max-unhealthy must be a number from 1, or "1%" to "100%"
     messageExpression: '''annotation vmherd.dev/max-unhealthy is "'' + object.metadata.annotations[''vmherd.dev/max-unhealthy''] + ''": it must be a number from 1, or "1%" to "100%"'''
-  - expression: '!(''vmherd.dev/most-disruptive-action'' in variables.changed) || object.metadata.annotations[''vmherd.dev/most-disruptive-action''].matches(r''^(restart|recreate)$'')'
-    message: annotation vmherd.dev/most-disruptive-action must be "restart" or "recreate"
-    messageExpression: '''annotation vmherd.dev/most-disruptive-action is "'' + object.metadata.annotations[''vmherd.dev/most-disruptive-action''] + ''": it must be "restart" or "recreate"'''
+  - expression: '!(''vmherd.dev/most-disruptive-action'' in variables.changed) || object.metadata.annotations[''vmherd.dev/most-disruptive-action''].matches(r''^(live|restart|recreate)$'')'
+    message: annotation vmherd.dev/most-disruptive-action must be "live", "restart" or "recreate"
+    messageExpression: '''annotation vmherd.dev/most-disruptive-action is "'' + object.metadata.annotations[''vmherd.dev/most-disruptive-action''] + ''": it must be "live", "restart" or "recreate"'''
   - expression: '!(''vmherd.dev/index-sysprep'' in variables.changed) || object.metadata.annotations[''vmherd.dev/index-sysprep''].matches(r''^(true|false)$'')'
     message: annotation vmherd.dev/index-sysprep must be "true" or "false"
     messageExpression: '''annotation vmherd.dev/index-sysprep is "'' + object.metadata.annotations[''vmherd.dev/index-sysprep''] + ''": it must be "true" or "false"'''

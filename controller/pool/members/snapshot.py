@@ -98,6 +98,8 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `taken`: the names of all VMs in the namespace.
     - `revision_names`: the names of the ControllerRevisions in the namespace for which `is_revision_name` is true.
     - `refused`: the members whose change the server refused, and whose next try is not due yet, by name (P22).
+    - `live`: the start of each unfinished live change, by the UID of the VM. It is None if KubeVirt changes no running
+      VMI.
     - `settled`: True if the caches show all earlier writes for this pool (R9).
     """
 
@@ -113,6 +115,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     limits: Limits
     pools: Resource[Pool]
     refused: Mapping[str, Refusal] = {}
+    live: Mapping[str, datetime] | None = None
 
     @property
     def key(self) -> ObjectKey:

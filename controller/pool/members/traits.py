@@ -18,6 +18,7 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PREFIX, REVISION_NAME
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.live_updates import verdict_of
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
@@ -52,6 +53,7 @@ def traits_of(machine: Machine) -> Hashable:
         vm.spec.running,
         has_pool_finalizer(vm),
         labels_of(vmi.metadata).get(REVISION_NAME) if vmi is not None else None,
+        verdict_of(vm, vmi) if vmi is not None else None,
         (busy_mark(vmi.metadata), wrong_on(vmi.metadata, Place.VMI_OF_VM)) if vmi is not None else (),
         traits_of_period(downtime) if downtime is not None else None,
         None if is_steady(vm, vmi) else (vm.status, vm.metadata.creation_timestamp, _state_of(vmi)),

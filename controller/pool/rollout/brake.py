@@ -23,6 +23,7 @@ from controller.pool.members.notes import note_patch
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
+from controller.pool.rollout.live import is_live_change
 from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
 from controller.pool.spec.template import DiskChange, Template, describe_difference, disk_change
 from controller.runtime.actions import Notice, Plan, Stage
@@ -64,7 +65,7 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
     changes = [each for each in pending if each.step is not Step.RELABEL]
     if not changes and not update.held:
         return _with_first_stage(update, _note(snapshot, DONE, "its virtual machines are on its template"))
-    message = _consequences(changes, revisions)
+    message = _consequences(changes, revisions, live=snapshot.live is not None)
     mark = _blocked_mark(revisions.template)
     stages = (_note(snapshot, mark, "its update waits"),) if _mark_of(snapshot) != mark else ()
     notice = Notice(
@@ -85,11 +86,11 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
     return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
 
 
-def _consequences(changes: list[PendingStep], revisions: Revisions) -> str:
+def _consequences(changes: list[PendingStep], revisions: Revisions, *, live: bool) -> str:
     """Return a message about the effect of the update on the VMs, and about the changed fields of the template."""
     if not changes:
         return "an update of its virtual machines is not finished"
-    found = Counter(_consequence(_revision_before(change), revisions) for change in changes)
+    found = Counter(_consequence(_revision_before(change), revisions, live=live) for change in changes)
     return "; ".join(f"{count} virtual machines would be {consequence}" for consequence, count in found.items())
 
 
@@ -102,7 +103,7 @@ def _revision_before(change: PendingStep) -> str:
     return vmi_revision_of(vmi) if change.begun and vmi is not None else revision_of(vm)
 
 
-def _consequence(revision: str, revisions: Revisions) -> str:
+def _consequence(revision: str, revisions: Revisions, *, live: bool) -> str:
     """Return the effect of the update on a VM or VMI of this revision.
 
     The text continues a sentence that starts with "virtual machines would be".
@@ -112,6 +113,8 @@ def _consequence(revision: str, revisions: Revisions) -> str:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"
     if disk_change(past, current) not in (DiskChange.NONE, DiskChange.LARGER):
         effect = "deleted with their disks"
+    elif live and is_live_change(past, current):
+        effect = "changed while they run"
     elif past.machine != current.machine:
         effect = "restarted"
     else:

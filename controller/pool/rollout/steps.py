@@ -1,6 +1,7 @@
 """The update steps that the VMs of a pool need (P12, P13). The module `update` chooses the steps of one reconciliation.
 
-An outdated VM first gets the spec of the current template. Then its VMI gets the change. If disks only become larger,
+An outdated VM first gets the spec of the current template. Then its VMI gets the change: KubeVirt makes a live change
+(see `live`), or the VMI is restarted. If disks only become larger,
 their claims are expanded first (P21). If a VM needs new disks, the VM is recreated instead. A VM that its user has
 stopped is never recreated. It stays outdated, because a new spec would not change its disks.
 
@@ -11,6 +12,7 @@ so that the VM must restart. Costly steps are limited (P14).
 from __future__ import annotations
 
 from collections.abc import Mapping
+from datetime import datetime
 from enum import Enum, auto
 
 from msgspec import Struct
@@ -19,6 +21,7 @@ from msgspec.structs import replace
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.delicate import delicate_reason
+from controller.kubevirt.live_updates import Verdict
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import (
     AfterStop,
@@ -32,6 +35,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import should_run
+from controller.pool.rollout.live import forbids_restart, is_live_change, live_verdict, restart_due
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
@@ -41,11 +45,12 @@ from informers.meta import labels_of
 class Step(Enum):
     """The next action of the update of a VM and its VMI.
 
-    UPDATE changes the spec of the VM. RELABEL patches a label of the VMI. RESTART restarts the VMI. RECREATE deletes
-    the VM, and a later reconciliation creates the VM again.
+    UPDATE changes the spec of the VM. LIVE waits until KubeVirt has changed the running VMI. RELABEL patches a label of
+    the VMI. RESTART restarts the VMI. RECREATE deletes the VM, and a later reconciliation creates the VM again.
     """
 
     UPDATE = auto()
+    LIVE = auto()
     RELABEL = auto()
     RESTART = auto()
     RECREATE = auto()
@@ -55,16 +60,19 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     """A member that needs an update step.
 
     `costly` is true for a ready VM whose VMI must restart. `risky` is true for a VM that should run, is not ready, and
-    gets a new template. `begun` is true if the VM already has the spec of the current template. `reason` says why the
-    step must wait, or is "" if the step can start. `needs_user` is true if the step waits until a user acts.
-    `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and the new sizes of the claims
-    that are expanded before the step, by name.
+    gets a new template. `live` is true for a VM with a live change that has not ended, or that begins with the step.
+    `due` is the time at which a LIVE step is judged again, or None. `begun` is true if the VM already has the spec of
+    the current template. `reason` says why the step must wait, or is "" if the step can start. `needs_user` is true if
+    the step waits until a user acts. `lost_disks` are the disks that are deleted with the VM. `sizes` are the old and
+    the new sizes of the claims that are expanded before the step, by name.
     """
 
     machine: Machine
     step: Step
     costly: bool = False
     risky: bool = False
+    live: bool = False
+    due: datetime | None = None
     begun: bool = False
     reason: str = ""
     needs_user: bool = False
@@ -96,7 +104,7 @@ def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
     The strategy opportunistic updates only the specs of VMs.
     """
     found = _step_of(situation, machine)
-    if found is None or found.reason or found.step is Step.RELABEL:
+    if found is None or found.reason or found.step in (Step.LIVE, Step.RELABEL):
         return found
     refused = situation.snapshot.refused.get(machine.metadata.name)
     return replace(found, reason=f"the server refused its last change: {refused.message}") if refused else found
@@ -113,15 +121,36 @@ def _step_of(situation: Situation, machine: Machine) -> PendingStep | None:
         change = disk_change(past, revisions.template)
         if _needs_new_vm(situation, machine, change):
             return _recreation(situation, machine, past, begun=is_begun)
+    live = _live_step(situation, machine, begun=is_begun) if proactive else None
+    if live is not None:
+        return live
     if not is_begun:
         return _step_of_outdated(situation, machine)
     return _step_of_vmi(situation, machine, vmi) if vmi is not None else None
 
 
+def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> PendingStep | None:
+    """Return the step of a VM whose live change has begun, or None if there is none or it needs a restart (P13).
+
+    `begun` is true if the VM has the current spec. If it has an earlier spec, its VMI first gets the label of this
+    spec. Otherwise a return to the revision of the label would leave the change in the VMI.
+    """
+    verdict = live_verdict(situation, machine)
+    waits = PendingStep(machine=machine, step=Step.LIVE, live=True, begun=begun)
+    if verdict is None:
+        return None
+    if verdict is Verdict.APPLIED:
+        return replace(waits, step=Step.RELABEL)
+    if verdict is not Verdict.RESTART:
+        return waits
+    due = restart_due(machine)
+    return replace(waits, due=due) if begun and due is not None and due > situation.now else None
+
+
 def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInstance) -> PendingStep | None:
     """Return the step of a VMI whose VM has the current spec (P13)."""
-    vm, wanted, running = machine.vm, revision_of(machine.vm), vmi_revision_of(vmi)
-    revisions, now = situation.revisions, situation.now
+    vm, revisions = machine.vm, situation.revisions
+    wanted, running = revision_of(vm), vmi_revision_of(vmi)
     if wanted == running or not vmis.is_active(vmi):
         return None
     step = _step_between(revisions.templates.get(running), revisions.template)
@@ -133,8 +162,16 @@ def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInst
     if is_in_vain or after_stop(vm) is AfterStop.STAYS or is_stop_requested(vm, vmi.metadata.uid):
         return None
     # KubeVirt may have begun to resize the VMI because the pool changed the VM. The pool's restart gives the same size.
-    reason = delicate_reason(vm, vmi, now, may_interrupt_resizing=True)
-    return PendingStep(machine=machine, step=step, costly=vmis.is_ready(vmi), begun=True, reason=reason)
+    forbidden = forbids_restart(situation.intent)
+    return PendingStep(
+        machine=machine,
+        step=step,
+        costly=vmis.is_ready(vmi),
+        live=live_verdict(situation, machine) is not None,
+        begun=True,
+        reason=forbidden or delicate_reason(vm, vmi, situation.now, may_interrupt_resizing=True),
+        needs_user=bool(forbidden),
+    )
 
 
 def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
@@ -153,9 +190,14 @@ def _step_of_outdated(situation: Situation, machine: Machine) -> PendingStep:
         return update
     if vmi is None or not vmis.is_active(vmi):
         return replace(update, risky=changes_vm)
-    if _step_between(revisions.templates.get(vmi_revision_of(vmi)), current) is Step.RELABEL:
+    running = revisions.templates.get(vmi_revision_of(vmi))
+    if _step_between(running, current) is Step.RELABEL:
         return update
-    return replace(update, costly=vmis.is_ready(vmi), risky=not vmis.is_ready(vmi))
+    is_live = situation.snapshot.live is not None and vmis.is_running(vmi) and is_live_change(running, current)
+    if not is_live and (forbidden := forbids_restart(situation.intent)):
+        update = replace(update, reason=forbidden, needs_user=True)
+    is_ready = vmis.is_ready(vmi)
+    return replace(update, live=is_live, costly=is_ready and not is_live, risky=not is_ready)
 
 
 def _needs_new_vm(situation: Situation, machine: Machine, change: DiskChange) -> bool:

@@ -3,7 +3,8 @@ change (P13).
 
 If a new spec needs a restart, the proactive strategy also limits the number of ready VMs that get the spec. So a
 template with an error reaches at most `maxUnavailable` ready VMs. A VM with the new spec counts towards this limit
-until its VMI runs with the new template and is available.
+until its VMI runs with the new template and is available. A live change makes no VM unavailable, so it has a limit of
+its own (P13).
 """
 
 from collections.abc import Iterable, Iterator
@@ -11,6 +12,7 @@ from datetime import datetime
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
@@ -26,11 +28,13 @@ from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.rollout.live import late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape
 from controller.replicas.conditions import machines_wait
-from controller.replicas.progress import watch_progress
+from controller.replicas.kstatus import is_overdue
+from controller.replicas.progress import wake_at, watch_progress
 from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import (
     Cause,
@@ -43,6 +47,7 @@ from controller.runtime.actions import (
     Restart,
     Stage,
     ThreeWayMerge,
+    join,
 )
 from informers.meta import ObjectKey, controller_of
 from informers.objects import PatchType
@@ -65,12 +70,14 @@ class Choice(Struct, frozen=True):
     """The update steps of one reconciliation.
 
     `waiting` is the number of steps that wait for other VMs. `held` are the steps that must wait because of the state
-    of the VM itself, for example during a snapshot.
+    of the VM itself, for example during a snapshot. `changing` are the steps of VMs that KubeVirt changes while they
+    run.
     """
 
     steps: list[PendingStep]
     waiting: int
     held: list[PendingStep]
+    changing: list[PendingStep]
 
 
 def pending_steps(situation: Situation) -> list[PendingStep]:
@@ -98,18 +105,31 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
     if not pending:
         return Plan()
     allowance = _allowance(situation, pending, missing)
-    choice = _choose(pending, allowance, burst=situation.snapshot.limits.burst)
+    choice = _choose(situation, pending, allowance)
     progress = Plan(
         stages=_stages(situation, choice.steps),
         notices=_held_notices(choice.held),
         held=_held_text(choice),
         requeue_after_s=allowance.waits_s if choice.waiting else None,
     )
+    progress = join((progress, _watch_live_changes(situation, choice.changing)))
     if choice.steps or not choice.waiting:
         return progress
     stuck = list(_blocking(situation, choice.held))
     deadline, template = parse_deadline(situation.pool), situation.revisions.template
     return watch_progress(progress, stuck, deadline, now=situation.now, template=template.digest)
+
+
+def _watch_live_changes(situation: Situation, changing: list[PendingStep]) -> Plan:
+    """Return a plan that judges the live changes again in time, with an Event if one has exceeded the deadline."""
+    deadline, since = parse_deadline(situation.pool), situation.snapshot.live or {}
+    late = [each for each in changing if is_overdue(since.get(each.machine.metadata.uid), situation.now, deadline)]
+    template = situation.revisions.template.digest
+    stalled = [
+        Notice(reason="RolloutStalled", message=late_change(each.machine), once=f"live {template}") for each in late
+    ]
+    waits = wake_at(filter(None, (each.due for each in changing)), situation.now)
+    return replace(waits, notices=tuple(stalled[:1]))
 
 
 def _blocking(situation: Situation, held: Iterable[PendingStep]) -> Iterator[tuple[datetime, str]]:
@@ -152,26 +172,34 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     )
 
 
-def _choose(pending: list[PendingStep], allowance: Allowance, *, burst: int) -> Choice:
+def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowance) -> Choice:
     """Return the update steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
 
     Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs.
     """
-    ready, waiting = allowance.ready, 0
+    ready, waiting, burst = allowance.ready, 0, situation.snapshot.limits.burst
     chosen: list[PendingStep] = []
     held: list[PendingStep] = []
     left = {True: burst, False: burst}
+    live_left = most_live_changes(situation.intent) - sum(
+        each.live and each.step is not Step.UPDATE for each in pending
+    )
     for each in sorted(pending, key=lambda each: (each.costly, not each.begun)):
-        may_start = (ready > 0) if each.costly else not (each.risky and allowance.is_unproven)
+        begins_live = each.live and each.step is Step.UPDATE
+        needs_ready = each.costly or (begins_live and not each.risky)
+        may_start = (ready > 0) if needs_ready else not (each.risky and allowance.is_unproven)
         ready -= each.takes_turn
         if each.reason:
             held.append(each)
-        elif not may_start or not left[each.step is Step.UPDATE]:
+        elif each.step is Step.LIVE:
+            continue
+        elif not may_start or not left[each.step is Step.UPDATE] or (begins_live and live_left <= 0):
             waiting += 1
         else:
             left[each.step is Step.UPDATE] -= 1
+            live_left -= begins_live
             chosen.append(each)
-    return Choice(chosen, waiting, held)
+    return Choice(chosen, waiting, held, [each for each in pending if each.step is Step.LIVE])
 
 
 def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]:
@@ -218,6 +246,10 @@ def _recreation(situation: Situation, pending: PendingStep) -> Delete:
 
 def _held_text(choice: Choice) -> str:
     texts = [f"update: {machines_wait(choice.waiting)} until more are ready"] if choice.waiting else []
+    if choice.changing:
+        first, more = choice.changing[0], len(choice.changing) - 1
+        others = f", and so are {more} more virtual machines" if more else ""
+        texts.append(f"update: {first.machine.metadata.name} is changed while it runs{others}")
     if choice.held:
         first, more = choice.held[0], len(choice.held) - 1
         others = f", and {machines_wait(more, 'more ')}" if more else ""
@@ -260,8 +292,8 @@ def _change_of_vmi(pending: PendingStep) -> Delete | Patch | Restart:
     vmi = machine.vmi.metadata
     if pending.step is Step.RELABEL:
         body = msgspec.json.encode({"metadata": {"uid": vmi.uid, "labels": {REVISION_NAME: revision}}})
-        why = "the VMI template did not change"
-        return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why)
+        why = "KubeVirt has changed the running VMI" if pending.live else "the VMI template did not change"
+        return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why, judged=pending.live)
     why = f"its template is older than revision {revision}"
     owner = controller_of(vm)
     member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner.uid if owner is not None else "")

@@ -2,8 +2,9 @@
 
 Templates with the same meaning have the same digests, even if the templates are written differently (see
 `normal_form`). A template has several digests, because a change of each part needs a different update step (P13).
-`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference. `disks` has
-a digest of each dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
+`digest` covers the whole template. `machine` covers the VMI template, the instance type and the preference.
+`rigid` covers the same parts without the fields that KubeVirt can change in a running VMI. `disks` has a digest of each
+dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.quantities import parse_quantity
+from controller.kubevirt.live_updates import without_live_fields
 from controller.kubevirt.normal_form import (
     DISKS,
     TEMPLATE_LIMIT,
@@ -70,6 +72,7 @@ class Template(Struct, frozen=True, kw_only=True):
     index_sysprep: bool
     digest: str
     machine: str
+    rigid: str
     disks: Mapping[str, str]
     disk_sizes: Mapping[str, str]
 
@@ -157,8 +160,10 @@ def _parse(
         config_maps = config_maps and (in_sysprep[0] or refer(volumes, CONFIG_MAPS))
         secrets = secrets and (in_sysprep[1] or refer(volumes, SECRETS))
         disks, sizes = _disks_of(fields)
+        rigid = _without_live_fields(fields)
         # Templates without indexed `sysprep` references keep the digests of earlier versions of vmherd.
         rules = (config_maps, secrets, *(("sysprep",) if sysprep else ()))
+        machine = _digest(_parts_of_vmi(fields), *rules)
         return Template(
             labels=labels,
             annotations=annotations,
@@ -168,7 +173,8 @@ def _parse(
             index_secrets=secrets,
             index_sysprep=sysprep,
             digest=_digest(labels, annotations, normal_form(fields, VM_SPEC), *rules),
-            machine=_digest(_parts_of_vmi(fields), *rules),
+            machine=machine,
+            rigid=_digest(_parts_of_vmi(rigid), *rules) if rigid != fields else machine,
             disks=disks,
             disk_sizes=sizes,
         )
@@ -247,6 +253,13 @@ def _parts_of_vmi(vm_spec: Fields) -> list[object]:
         normal_form(vm_spec["template"], VMI_TEMPLATE),
         *(normal_form(each, VM_SPEC.field(name)) for name, each in parts.items()),
     ]
+
+
+def _without_live_fields(vm_spec: Fields) -> Fields:
+    """Return the VM spec without the fields that KubeVirt can change in a running VMI. It has the field `template`."""
+    spec = without_live_fields(value_at(vm_spec, ("template", "spec")))
+    template = vm_spec["template"]
+    return {**vm_spec, "template": {**template, "spec": spec} if isinstance(template, dict) else template}
 
 
 def _index_rules(spec: PoolSpec) -> tuple[bool, bool]:

@@ -13,7 +13,17 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 
-from controller.runtime.actions import AnyResource, Delete, Done, Missing, Outcome, Rejected, Restart, SuccessorRefused
+from controller.runtime.actions import (
+    AnyResource,
+    Delete,
+    Done,
+    Missing,
+    Outcome,
+    Patch,
+    Rejected,
+    Restart,
+    SuccessorRefused,
+)
 from controller.runtime.execute.successors import successor_error
 from informers.errors import ApiError, Conflict, NotFound
 from informers.meta import ObjectKey, ObjectMeta, is_controlled_by
@@ -31,7 +41,7 @@ Found: TypeAlias = Mapping[AnyResource, bytes]
 
 
 class Judge(NamedTuple):
-    """Judges a delete or a restart again, from the objects that the server has now.
+    """Judges a delete, a restart or a patch again, from the objects that the server has now.
 
     `resources` are the resources whose objects the function `obstacle` reads. They have the key of the action's object.
     The function `obstacle` returns the reason why the action must not happen, or "". The function is pure. The function
@@ -39,10 +49,10 @@ class Judge(NamedTuple):
     """
 
     resources: tuple[AnyResource, ...] = ()
-    obstacle: Callable[[Delete | Restart, Found, datetime], str] = lambda _action, _found, _now: ""
+    obstacle: Callable[[Delete | Restart | Patch, Found, datetime], str] = lambda _action, _found, _now: ""
     now: Callable[[], datetime] = lambda: datetime.min.replace(tzinfo=UTC)
 
-    def reason(self, action: Delete | Restart, found: Found) -> str:
+    def reason(self, action: Delete | Restart | Patch, found: Found) -> str:
         return self.obstacle(action, found, self.now())
 
 
@@ -110,6 +120,15 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
     if obstacle := judge.reason(action, {**found, member.resource: answer}):
         return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
     return None
+
+
+async def judged_error(client: ObjectClient, action: Patch, judge: Judge) -> ApiError | None:
+    """Return a Conflict if the judge finds an obstacle to the patch in the objects on the server, or a read's error."""
+    try:
+        obstacle = judge.reason(action, await _read(client, action.key, {*judge.resources}))
+    except ApiError as error:
+        return error
+    return Conflict(f"{action.key} is not patched now: {obstacle}", code=409) if obstacle else None
 
 
 async def _neighbour_error(client: ObjectClient, action: Delete, judge: Judge) -> ApiError | None:

@@ -47,7 +47,7 @@ from controller.runtime.actions import (
     Unserved,
     label_of,
 )
-from controller.runtime.execute.deletes import NO_JUDGE, Judge, perform_delete
+from controller.runtime.execute.deletes import NO_JUDGE, Judge, judged_error, perform_delete
 from controller.runtime.execute.disk_check import DiskCheck
 from controller.runtime.execute.patches import Merge, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
@@ -248,6 +248,8 @@ class Executor:
                 case Delete():
                     return await perform_delete(self._client, action, self._judge)
                 case Patch():
+                    if action.judged and (problem := await judged_error(self._client, action, self._judge)):
+                        return Rejected(action, problem)
                     answer = await self._client.patch(
                         action.resource, action.key, action.body, content_type=action.type.value
                     )

@@ -1,0 +1,141 @@
+"""Changes that KubeVirt makes to a running VMI, so that its VM needs no restart.
+
+With `vmRolloutStrategy: LiveUpdate`, KubeVirt gives the fields of `LIVE_FIELDS` of a changed VM to the running VMI. It
+ends a change of CPUs or of memory with a live migration. If a VM needs a restart, KubeVirt sets the condition
+`RestartRequired` of the VM. It writes the condition together with `status.desiredGeneration`, which is the generation
+of the spec that it has seen. (`status.observedGeneration` is the generation at the start of the VMI.)
+"""
+
+from __future__ import annotations
+
+from enum import Enum, auto
+from typing import Final
+
+import msgspec
+
+from controller.apimachinery.conditions import Condition, find_condition, find_true
+from controller.kubevirt import vmis
+from controller.kubevirt.delicate import delicate_reason_of_vmi
+from controller.kubevirt.normal_form import VMI_SPEC, Fields, GoType, Json, encoded, normal_form
+from controller.kubevirt.vm_types import RESTART_REQUIRED, VirtualMachine
+from controller.kubevirt.vmi_types import CPU_CHANGE, LIVE_MIGRATABLE, MEMORY_CHANGE, VirtualMachineInstance
+
+LIVE_FIELDS: Final = (
+    ("domain", "cpu", "sockets"),
+    ("domain", "memory", "guest"),
+    ("nodeSelector",),
+    ("affinity",),
+    ("tolerations",),
+)
+"""The paths in the spec of a VMI template that KubeVirt can change while the VMI runs.
+
+KubeVirt can also change some networks and volumes. The controller restarts VMs for such changes.
+"""
+
+_STATUS_OF: Final = {
+    ("domain", "cpu", "sockets"): ("currentCPUTopology", "sockets"),
+    ("domain", "memory", "guest"): ("memory", "guestRequested"),
+}
+"""Where the status of a VMI has the value that the guest has now."""
+
+
+class Verdict(Enum):
+    """What KubeVirt has done with the present spec of a VM that runs.
+
+    With UNSEEN, KubeVirt has not seen the spec. With RESTART, the spec needs a restart. With CHANGING, a live change of
+    the VMI has not ended. With APPLIED, the VMI has the spec.
+    """
+
+    UNSEEN = auto()
+    RESTART = auto()
+    CHANGING = auto()
+    APPLIED = auto()
+
+
+def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
+    """Return what KubeVirt has done with the VM's spec. `vmi` is the running VMI of the VM."""
+    if vm.status is None or vm.status.desired_generation != vm.metadata.generation:
+        return Verdict.UNSEEN
+    if restart_required(vm) is not None:
+        return Verdict.RESTART
+    return Verdict.CHANGING if _is_changing(vmi) else Verdict.APPLIED
+
+
+def restart_required(vm: VirtualMachine) -> Condition | None:
+    """Return the condition `RestartRequired` of the VM if it is true."""
+    return find_true(vm.status.conditions if vm.status is not None else None, RESTART_REQUIRED)
+
+
+def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
+    """Return what the live change of the VM waits for."""
+    if verdict_of(vm, vmi) is not Verdict.CHANGING:
+        return "KubeVirt has not applied its new spec yet"
+    conditions = vmi.status.conditions if vmi.status is not None else None
+    blocked = find_condition(conditions, LIVE_MIGRATABLE)
+    why = f", and it cannot migrate: {blocked.message or blocked.reason}" if blocked is not None else ""
+    return f"{delicate_reason_of_vmi(vmi)}{why}"
+
+
+def without_live_fields(spec: Json) -> Json:
+    """Return the spec of a VMI template without the fields that KubeVirt can change in a running VMI."""
+    for path in LIVE_FIELDS:
+        spec = _without(spec, path)
+    return spec
+
+
+def unapplied(vm: bytes, vmi: bytes) -> str:
+    """Return what the running VMI does not have of its VM's template yet, or "". Both are the objects on the server.
+
+    Only live fields are compared. An instance type may add values, so the VMI may have more than the template says.
+    """
+    template = _at(_decoded(vm), ("spec", "template", "spec"))
+    found = _decoded(vmi)
+    spec, status = _at(found, ("spec",)), _at(found, ("status",))
+    for path in LIVE_FIELDS:
+        type_ = _type_of(path)
+        wanted, has = _at(template, path), _at(spec, path)
+        shown = _at(status, _STATUS_OF[path]) if path in _STATUS_OF else None
+        guest = has if shown is None else shown
+        if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
+            return f"the running instance does not have {'.'.join(path)} of its template yet"
+    return ""
+
+
+def _is_changing(vmi: VirtualMachineInstance) -> bool:
+    conditions = vmi.status.conditions if vmi.status is not None else None
+    return vmis.is_migrating(vmi) or any(find_true(conditions, each) for each in (CPU_CHANGE, MEMORY_CHANGE))
+
+
+def _has(value: Json, wanted: Json, type_: GoType) -> bool:
+    """Return True if `value` has the meaning of `wanted`, or contains it."""
+    value, wanted = normal_form(value, type_), normal_form(wanted, type_)
+    if isinstance(value, dict) and isinstance(wanted, dict):
+        return value.items() >= wanted.items()
+    if isinstance(value, list) and isinstance(wanted, list):
+        return all(each in value for each in wanted)
+    return encoded(value) == encoded(wanted)
+
+
+def _type_of(path: tuple[str, ...]) -> GoType:
+    type_ = VMI_SPEC
+    for name in path:
+        type_ = type_.field(name)
+    return type_
+
+
+def _decoded(document: bytes) -> Json:
+    return msgspec.json.decode(document)
+
+
+def _at(value: Json, path: tuple[str, ...]) -> Json:
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _without(value: Json, path: tuple[str, ...]) -> Json:
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    first, *rest = path
+    others: Fields = {name: inner for name, inner in value.items() if name != first}
+    return {**others, first: _without(value[first], tuple(rest))} if rest else others

@@ -1,0 +1,114 @@
+"""Updates of VMs that run: KubeVirt changes the VMI where it can, so fewer VMs are restarted.
+
+A change is *live* if the two templates differ only in fields that KubeVirt can change in a running VMI. The controller
+patches the VM, and KubeVirt decides. Until KubeVirt has ended the change, the VMI keeps the label of its old revision.
+A quarter of the pool may have an unfinished live change at the same time, and one VM at least.
+
+Only this process knows since when a live change runs, because KubeVirt does not write the time. After a restart of the
+controller, the progress deadline of the change starts again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from datetime import datetime, timedelta
+from typing import Final
+
+from controller.apimachinery.conditions import with_timezone
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import LIVE, MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.live_updates import Verdict, restart_required, verdict_of, why_unfinished
+from controller.kubevirt.vms import revision_of
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.situation import Situation
+from controller.pool.spec.intent import Intent
+from controller.pool.spec.template import Template
+from informers.meta import ObjectKey, labels_of
+
+SETTLING: Final = timedelta(seconds=3)
+"""The time for which the condition `RestartRequired` must be true before a restart. KubeVirt may take it back."""
+
+SHARE: Final = 4
+"""One VM of this number of VMs may have an unfinished live change."""
+
+FORBIDDEN: Final = (
+    f"it needs a restart, and the annotation {MOST_DISRUPTIVE}={LIVE} forbids it; annotate the pool with "
+    f"{MOST_DISRUPTIVE}=restart to allow it"
+)
+
+
+class LiveChanges:
+    """Whether KubeVirt changes running VMIs, and since when this process has seen the live changes of each pool."""
+
+    def __init__(self, is_live: Callable[[], bool]) -> None:
+        self._is_live = is_live
+        self._since: dict[ObjectKey, Mapping[str, datetime]] = {}
+
+    def follow(self, key: ObjectKey, members: Machines, now: datetime) -> Mapping[str, datetime] | None:
+        """Return the start of each unfinished live change by the UID of its VM, or None if KubeVirt changes no VMI."""
+        before = self._since.pop(key, {})
+        if not self._is_live():
+            return None
+        changing = (each.metadata.uid for each in members.where(_may_be_changing))
+        since = {uid: before.get(uid, now) for uid in changing}
+        if since:
+            self._since[key] = since
+        return since
+
+    def forget(self, key: ObjectKey) -> None:
+        self._since.pop(key, None)
+
+
+def is_live_change(past: Template | None, current: Template) -> bool:
+    """Return True if KubeVirt can give `current` to a running VMI of the template `past`, apart from the disks."""
+    return past is not None and past.rigid == current.rigid and past.machine != current.machine
+
+
+def live_verdict(situation: Situation, machine: Machine) -> Verdict | None:
+    """Return what KubeVirt has done with the live change of a VM, or None if no live change of the VM has begun.
+
+    A live change has begun if the VM has another revision than its running VMI, and the change between them is live.
+    """
+    vm, vmi, templates = machine.vm, machine.vmi, situation.revisions.templates
+    if situation.snapshot.live is None or vmi is None or not _may_be_live(machine):
+        return None
+    wanted = templates.get(revision_of(vm))
+    if wanted is None or not is_live_change(templates.get(labels_of(vmi.metadata).get(REVISION_NAME, "")), wanted):
+        return None
+    return verdict_of(vm, vmi)
+
+
+def restart_due(machine: Machine) -> datetime | None:
+    """Return the time from which the condition `RestartRequired` of the VM counts, or None if it counts at once."""
+    condition = restart_required(machine.vm)
+    since = with_timezone(condition.last_transition_time) if condition is not None else None
+    return since + SETTLING if since is not None else None
+
+
+def forbids_restart(intent: Intent) -> str:
+    """Return the reason why an update of this pool must not restart VMs, or ""."""
+    return FORBIDDEN if intent.most_disruptive == LIVE else ""
+
+
+def most_live_changes(intent: Intent) -> int:
+    """Return the maximum number of VMs with an unfinished live change."""
+    return max(intent.wanted // SHARE, 1)
+
+
+def late_change(machine: Machine) -> str:
+    """Return the text about a live change that has exceeded the progress deadline of the pool."""
+    assert machine.vmi is not None, "only a running VM has a live change"
+    why = why_unfinished(machine.vm, machine.vmi)
+    return f"{machine.metadata.name}: its change while it runs has not ended: {why}; restart the VM to end it"
+
+
+def _may_be_live(machine: Machine) -> bool:
+    vmi = machine.vmi
+    return vmi is not None and vmis.is_active(vmi) and vmis.is_running(vmi)
+
+
+def _may_be_changing(machine: Machine) -> bool:
+    vm, vmi = machine.vm, machine.vmi
+    if vmi is None or not _may_be_live(machine) or labels_of(vmi.metadata).get(REVISION_NAME, "") == revision_of(vm):
+        return False
+    return verdict_of(vm, vmi) is not Verdict.RESTART

@@ -1,0 +1,75 @@
+"""Finds out whether KubeVirt changes running VMIs when their VMs change.
+
+The field `spec.configuration.vmRolloutStrategy` of the KubeVirt object says this. With `LiveUpdate`, KubeVirt changes a
+running VMI where it can. With `Stage`, each change waits for a restart. The default is `LiveUpdate` since KubeVirt 1.6.
+"""
+
+import asyncio
+from typing import Final
+
+import msgspec
+import structlog
+
+from controller.access import Permission, missing_permissions
+from controller.preflight.versions import parse_version, version_of
+from controller.runtime.execute.requests import Requests
+from controller.takeover.discovery import Absent, Found, Hidden, Installation, find_kubevirt, is_served
+from controller.takeover.virt_controller import KUBEVIRTS, KubeVirt
+from informers.errors import ApiError
+
+log = structlog.get_logger()
+
+READ_AGAIN_S: Final = 60.0
+LIVE_UPDATE: Final = "LiveUpdate"
+FIRST_LIVE: Final = (1, 6)
+"""The first version of KubeVirt whose default is `LiveUpdate`."""
+
+
+class RolloutStrategy:
+    """The rollout strategy of KubeVirt, as the cluster shows it now.
+
+    `is_live` is True if KubeVirt changes running VMIs. It is False until the first read, and if the KubeVirt object
+    cannot be read. If a later read fails, the last known strategy stays.
+    """
+
+    def __init__(self, client: Requests, namespace: str = "") -> None:
+        self._client = client
+        self._namespace = namespace
+        self.is_live = False
+
+    async def read(self) -> None:
+        """Read the strategy once. A failure is only logged."""
+        try:
+            installation = await self._find()
+        except (ApiError, msgspec.DecodeError) as error:
+            log.debug("cannot read KubeVirt's rollout strategy", why=str(error))
+            return
+        found = installation.kubevirts if isinstance(installation, Found) else ()
+        before, self.is_live = self.is_live, bool(found) and all(map(updates_live, found))
+        if self.is_live != before:
+            log.info("KubeVirt's rollout strategy", changes_running_vms=self.is_live)
+
+    async def _find(self) -> Installation:
+        """Return the installed KubeVirt. The permission is asked for first, so no request is refused."""
+        if not await is_served(self._client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
+            return Absent()
+        may_list = Permission(KUBEVIRTS.group, KUBEVIRTS.plural, "list", self._namespace)
+        if await missing_permissions(self._client, (may_list,)):
+            return Hidden(f"no permission to list {KUBEVIRTS.name}")
+        return await find_kubevirt(self._client, self._namespace)
+
+    async def run(self) -> None:
+        """Read the strategy again and again."""
+        while True:
+            await asyncio.sleep(READ_AGAIN_S)
+            await self.read()
+
+
+def updates_live(kubevirt: KubeVirt) -> bool:
+    """Return True if this KubeVirt changes running VMIs."""
+    configuration = kubevirt.spec.configuration if kubevirt.spec is not None else None
+    strategy = configuration.vm_rollout_strategy if configuration is not None else None
+    if strategy:
+        return strategy == LIVE_UPDATE
+    version = parse_version(version_of(kubevirt))
+    return version is not None and version >= FIRST_LIVE

@@ -1,0 +1,225 @@
+"""P13: KubeVirt changes running VMs where it can. A VM is restarted only if KubeVirt asks for it, and P21: the cap."""
+
+from copy import deepcopy
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition, find_true
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, REVISION_NAME
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.plan import plan
+from controller.pool.rollout.live import LiveChanges
+from controller.pool.status import next_status
+from controller.runtime.actions import Action, Delete, Patch, Plan, ThreeWayMerge
+from tests.builders import NOW, seconds_ago
+from tests.pool_builders import POOLS, pool, revision, rules_of, snapshot, stores, vm_spec, vmi, vms
+
+Json = dict[str, Any]
+
+
+def sized(sockets: int = 1, **spec: Any) -> Json:
+    """A VM spec with this number of sockets. `spec` are other fields of the VMI spec."""
+    made = deepcopy(vm_spec())
+    inner = made["template"]["spec"]
+    inner["domain"] |= {"cpu": {"cores": 1, "sockets": sockets}, "memory": {"guest": spec.pop("guest", "1Gi")}}
+    inner |= spec
+    return made
+
+
+OLD, NEW = sized(1), sized(2)
+OTHER_LABEL = deepcopy(NEW)
+OTHER_LABEL["template"]["metadata"]["labels"]["tier"] = "new"
+OTHER_IMAGE = deepcopy(NEW)
+OTHER_IMAGE["template"]["spec"]["volumes"][0]["containerDisk"]["image"] = "v2"
+
+
+class Facts:
+    """A pool `web` of VMs with the revision web-1, whose template is now `new`, and what KubeVirt says about the VMs.
+
+    `begun` are the ordinals of the VMs that have the new spec. `states` are conditions of their VMs and VMIs.
+    """
+
+    def __init__(self, new: Json, *, replicas: int = 4, begun: int = 0, cap: str = "", **fields: Any) -> None:
+        annotations = {MOST_DISRUPTIVE: cap} if cap else None
+        self.owner = pool(replicas=replicas, generation=2, spec=new, annotations=annotations, **fields)
+        former = pool(replicas=replicas, generation=1, spec=OLD)
+        self.revisions = [revision(former, "web-1", number=1), revision(self.owner, "web-2", number=2)]
+        self.vms = list(vms(self.owner, *range(replicas), revision="web-1", spec=OLD))
+        self.vmis = [vmi(each) for each in self.vms]
+        for ordinal in range(begun):
+            [self.vms[ordinal]] = vms(self.owner, ordinal, revision="web-2", spec=new)
+
+    def restart_required(self, ordinal: int, *, for_s: float = 60) -> "Facts":
+        condition = {"type": "RestartRequired", "status": "True", "lastTransitionTime": seconds_ago(for_s)}
+        old = self.vms[ordinal]
+        name = (old.metadata.labels or {})[REVISION_NAME]
+        [self.vms[ordinal]] = vms(self.owner, ordinal, revision=name, conditions=[condition])
+        return self
+
+    def unseen(self, ordinal: int) -> "Facts":
+        old = self.vms[ordinal]
+        self.vms[ordinal] = replace(old, metadata=replace(old.metadata, generation=7))
+        return self
+
+    def hot_plug(self, ordinal: int, *, cannot_migrate: str = "") -> "Facts":
+        conditions = [Condition(type="HotVCPUChange", status="True")]
+        if cannot_migrate:
+            conditions.append(Condition(type="LiveMigratable", status="False", message=cannot_migrate))
+        old = self.vmis[ordinal]
+        assert old.status is not None
+        status = replace(old.status, conditions=(*(old.status.conditions or ()), *conditions))
+        self.vmis[ordinal] = replace(old, status=status)
+        return self
+
+    def seen(self, *, live: bool = True, since_s: float = 5) -> Snapshot:
+        found = snapshot(self.owner, self.vms, vmis=self.vmis, revisions=self.revisions)
+        since = {each.metadata.uid: seconds_ago(since_s) for each in self.vms}
+        return replace(found, live=since if live else None)
+
+    def todo(self, **how: Any) -> Plan:
+        return plan(self.seen(**how))
+
+
+def changes(todo: Plan) -> list[str]:
+    """What the plan does to VMs and VMIs, without the order of the VMs."""
+    kinds = {ThreeWayMerge: "update", Delete: "restart", Patch: "relabel"}
+
+    def text(action: Action) -> str:
+        return f"{kinds[type(action)]} {action.key.name}"
+
+    return sorted(text(each) for each in todo.actions if type(each) in kinds and each.resource is not POOLS)
+
+
+LIVE_CHANGES = {
+    "sockets": NEW,
+    "memory": sized(guest="2Gi"),
+    "a node selector": sized(nodeSelector={"zone": "b"}),
+    "tolerations": sized(tolerations=[{"key": "gpu", "operator": "Exists"}]),
+    "affinity": sized(affinity={"nodeAffinity": {}}),
+}
+
+
+@pytest.mark.parametrize("new", LIVE_CHANGES.values(), ids=LIVE_CHANGES)
+def test_p13_a_quarter_of_the_vms_gets_a_live_change_at_a_time_although_one_may_be_unavailable(new: Json) -> None:
+    facts = Facts(new, replicas=8, maxUnavailable=1)
+    assert len(changes(facts.todo())) == 2
+    assert len(changes(facts.todo(live=False))) == 1, "as without live changes"
+
+
+@pytest.mark.parametrize("new", [OTHER_IMAGE, OTHER_LABEL], ids=["image", "label"])
+def test_p13_a_change_that_needs_a_restart_has_the_limit_of_unavailable_vms(new: Json) -> None:
+    facts = Facts(new, replicas=8, maxUnavailable=1, begun=1)
+    assert [each for each in changes(facts.todo()) if "restart" in each] == ["restart web-0"]
+    assert len(changes(Facts(new, replicas=8, maxUnavailable=3).todo())) == 3
+
+
+def test_p13_no_live_change_begins_while_too_many_vms_are_unavailable() -> None:
+    facts = Facts(NEW, replicas=8, maxUnavailable=1)
+    [facts.vms[0]] = vms(facts.owner, 0, revision="web-2", ready=False)
+    facts.vmis[0] = vmi(facts.vms[0], ready=False)
+    assert changes(facts.todo()) == []
+
+
+VERDICTS: dict[str, tuple[Facts, list[str]]] = {
+    "not seen by KubeVirt": (Facts(NEW, begun=1).unseen(0), []),
+    "a hot-plug": (Facts(NEW, begun=1).hot_plug(0), []),
+    "has ended": (Facts(NEW, begun=1), ["relabel web-0"]),
+    "needs a restart": (Facts(NEW, begun=1).restart_required(0), ["restart web-0"]),
+    "needs a restart since a moment": (Facts(NEW, begun=1).restart_required(0, for_s=1), []),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), VERDICTS.values(), ids=VERDICTS)
+def test_p13_what_follows_from_kubevirts_verdict(facts: Facts, expected: list[str]) -> None:
+    """While one of four VMs changes, no other live change begins."""
+    assert changes(facts.todo()) == expected
+
+
+def test_p13_without_live_changes_of_kubevirt_the_vm_is_restarted_at_once() -> None:
+    assert "restart web-0" in changes(Facts(NEW, begun=1).hot_plug(0).todo(live=False))
+
+
+def test_p13_the_label_after_a_live_change_is_checked_on_the_server_and_names_the_spec_of_the_vm() -> None:
+    """The template returns to web-1 while the VMI still has the label web-1: first the VMI gets the label web-2."""
+    facts = Facts(NEW, begun=1)
+    back = pool(replicas=4, generation=3, spec=OLD)
+    facts.owner, former = back, facts.revisions
+    facts.vms = [replace(each, metadata=replace(each.metadata, owner_references=None)) for each in facts.vms]
+    facts.vms = [*vms(back, 0, revision="web-2", spec=NEW), *vms(back, 1, 2, 3, revision="web-1", spec=OLD)]
+    facts.revisions = former
+    [patch] = [each for each in facts.todo().actions if isinstance(each, Patch) and each.resource is not POOLS]
+    assert patch.judged
+    assert b"web-2" in patch.body
+
+
+def test_p13_a_restart_is_judged_again_when_its_condition_has_lasted_a_few_seconds() -> None:
+    wait_s = Facts(NEW, begun=1).restart_required(0, for_s=1).todo().requeue_after_s
+    assert wait_s is not None
+    assert 0 < wait_s <= 2
+
+
+def test_p13_a_live_change_that_does_not_end_stalls_the_pool_with_its_reason_and_restarts_nothing() -> None:
+    facts = Facts(NEW, begun=1).hot_plug(0, cannot_migrate="bridge network")
+    early, late = facts.seen(since_s=590), facts.seen(since_s=601)
+    assert find_true(next_status(early, ()).conditions, "Stalled") is None
+    assert 0 < (plan(early).requeue_after_s or 0) <= 10
+    stalled = find_true(next_status(late, ()).conditions, "Stalled")
+    assert stalled is not None
+    assert (stalled.message or "").startswith("web-0: ")
+    assert "bridge network" in (stalled.message or "")
+    assert changes(plan(late)) == []
+    assert [each.reason for each in plan(late).notices] == ["RolloutStalled"]
+
+
+CAPPED: dict[str, tuple[Facts, list[str]]] = {
+    "a live change": (Facts(NEW, cap="live"), ["update"]),
+    "an image": (Facts(OTHER_IMAGE, cap="live"), []),
+    "KubeVirt asks for a restart": (Facts(NEW, cap="live", begun=1).restart_required(0), []),
+    "an image, and restarts are allowed": (Facts(OTHER_IMAGE, cap="restart"), ["update"] * 4),
+}
+
+
+@pytest.mark.parametrize(("facts", "expected"), CAPPED.values(), ids=CAPPED)
+def test_p21_the_cap_live_restarts_no_vm(facts: Facts, expected: list[str]) -> None:
+    todo = facts.todo()
+    assert [each.split()[0] for each in changes(todo)] == expected
+    if not expected:
+        status = next_status(facts.seen(), ())
+        stalled = find_true(status.conditions, "Stalled")
+        assert stalled is not None
+        assert stalled.reason == "UpdateHeld"
+        assert f"{MOST_DISRUPTIVE}=live forbids it" in (status.problem or "")
+        assert "UpdateHeld" in [each.reason for each in todo.notices]
+        assert status.updated_replicas == 0, "the VMs stay outdated"
+
+
+def test_p21_without_live_changes_of_kubevirt_the_cap_live_holds_every_change_of_a_running_vm() -> None:
+    assert changes(Facts(NEW, cap="live").todo(live=False)) == []
+    stopped = Facts(OTHER_IMAGE, cap="live")
+    stopped.vmis = []
+    stopped.vms = list(vms(stopped.owner, 0, 1, 2, 3, revision="web-1", spec=OLD, ready=False, printable="Stopped"))
+    assert len(changes(stopped.todo(live=False))) == 4, "a VM without an instance is not restarted"
+
+
+def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
+    facts, live = Facts(NEW, begun=1).hot_plug(0), [True]
+    known = LiveChanges(lambda: live[0])
+    members = facts.seen().members
+    key = facts.owner.metadata.key
+    assert known.follow(key, members, NOW) == {"uid-web-0": NOW}
+    assert known.follow(key, members, NOW + timedelta(seconds=9)) == {"uid-web-0": NOW}
+    assert known.follow(key, Facts(OLD).seen().members, NOW) == {}
+    live[0] = False
+    assert known.follow(key, members, NOW) is None
+
+
+def test_p13_the_rules_hand_the_start_of_live_changes_to_the_snapshot() -> None:
+    facts = Facts(NEW, begun=1).hot_plug(0)
+    caches = stores(facts.owner, facts.vms, vmis=facts.vmis, revisions=facts.revisions)
+    rules = rules_of(caches)._replace(live=LiveChanges(lambda: True))
+    seen = rules.take_snapshot(facts.owner.metadata.key, now=NOW, settled=True)
+    assert seen is not None
+    assert seen.live == {"uid-web-0": NOW}

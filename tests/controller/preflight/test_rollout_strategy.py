@@ -1,0 +1,59 @@
+"""Whether KubeVirt changes running VMIs: as its object says, or as is the default of its version."""
+
+import pytest
+
+from controller.preflight.rollout_strategy import RolloutStrategy
+from controller.takeover.virt_controller import KUBEVIRTS
+from informers.errors import NotFound, TransportError
+from tests.controller.takeover.answers import Answers
+
+SERVED = {"resources": [{"name": KUBEVIRTS.plural}]}
+
+
+def answers(strategy: str | None, version: str = "") -> Answers:
+    """A cluster with one KubeVirt."""
+    server = Answers()
+    spec = {"configuration": {"vmRolloutStrategy": strategy}} if strategy else {}
+    installed = {"metadata": {"name": "kubevirt"}, "spec": spec, "status": {"observedKubeVirtVersion": version}}
+    server.by_path |= {KUBEVIRTS.group_path: [SERVED], KUBEVIRTS.path(): [{"items": [installed]}]}
+    return server
+
+
+CASES: dict[str, tuple[str | None, str, bool]] = {
+    "LiveUpdate": ("LiveUpdate", "v1.3.0", True),
+    "Stage": ("Stage", "v1.9.0", False),
+    "the default of 1.6": (None, "v1.6.0", True),
+    "the default of 1.5": (None, "v1.5.2", False),
+    "a development build": (None, "devel", False),
+}
+
+
+@pytest.mark.parametrize(("strategy", "version", "expected"), CASES.values(), ids=CASES)
+async def test_the_strategy_comes_from_the_object_or_from_the_version(
+    strategy: str | None, version: str, expected: bool
+) -> None:
+    known = RolloutStrategy(answers(strategy, version))
+    await known.read()
+    assert known.is_live is expected
+
+
+async def test_without_kubevirt_and_without_permission_no_change_is_live_and_nothing_is_refused() -> None:
+    denied = answers("LiveUpdate")
+    denied.denied.add(("list", KUBEVIRTS.plural))
+    known = RolloutStrategy(denied)
+    await known.read()
+    assert not known.is_live
+    assert KUBEVIRTS.path() not in denied.asked
+    absent = RolloutStrategy(Answers())
+    await absent.read()
+    assert not absent.is_live
+
+
+async def test_a_failed_read_keeps_the_strategy_and_a_later_read_follows_a_change() -> None:
+    server = answers("LiveUpdate")
+    known = RolloutStrategy(server)
+    await known.read()
+    for failure in (TransportError("lost", sent=True), NotFound("gone", code=404)):
+        server.by_path[KUBEVIRTS.path()] = [failure]
+        await known.read()
+        assert known.is_live is isinstance(failure, TransportError)

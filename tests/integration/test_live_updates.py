@@ -1,0 +1,146 @@
+"""P13 and P21 on the real API server: with `vmRolloutStrategy: LiveUpdate`, running VMs of a pool keep their VMIs."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from sandbox.binaries import Binaries
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl, running_plane
+from tests.controlplane.documents import vm_template
+from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.programs import ControllerProcess, controller_process, simulator
+from tests.controlplane.waits import eventually
+from tests.integration.kubevirt_installation import KubeVirtInstallation
+
+pytestmark = pytest.mark.cluster
+
+KUBEVIRT = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "default"},
+    "spec": {"configuration": {"vmRolloutStrategy": "LiveUpdate"}},
+}
+MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
+CAP = "vmherd.dev/most-disruptive-action"
+
+
+@pytest.fixture(scope="module")
+def live_plane(
+    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[ControlPlane, ControllerProcess]]:
+    """A cluster with a KubeVirt that changes running VMs, with nodes, and with a controller."""
+    with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
+        KubeVirtInstallation(plane).define()
+        Kubectl(plane.kubeconfig, "default").apply(KUBEVIRT)
+        directory = tmp_path_factory.mktemp("controller")
+        with controller_process(plane.kubeconfig, directory, "--mode", "standalone", "--no-leader-elect") as program:
+            yield plane, program
+
+
+@pytest.fixture
+def pools(live_plane: tuple[ControlPlane, ControllerProcess]) -> Iterator[PoolNamespace]:
+    plane, program = live_plane
+    with new_pool_namespace(plane, program) as namespace:
+        yield namespace
+
+
+def template(*, sockets: int = 1, guest: str = "1Gi", **spec: Any) -> dict[str, Any]:
+    domain = {"devices": MASQUERADE, "cpu": {"sockets": sockets}, "memory": {"guest": guest}}
+    networks = [{"name": "default", "pod": {}}]
+    return vm_template(vmi_spec={"domain": domain, "networks": networks, **spec})
+
+
+def uids(pools: PoolNamespace) -> dict[str, str]:
+    return {name: vmi["metadata"]["uid"] for name, vmi in pools.vmis().items()}
+
+
+def made(pools: PoolNamespace, **annotations: str) -> dict[str, str]:
+    """Make a pool of two VMs that are ready. Return the UIDs of their VMIs."""
+    pools.make(2, template=template(), annotations=annotations or None)
+    pools.wait_ready(2)
+    return uids(pools)
+
+
+def changing(pools: PoolNamespace) -> list[str]:
+    """The VMIs with a hot-plug that has not ended."""
+    types = {"HotVCPUChange", "HotMemoryChange"}
+    return [
+        name
+        for name, vmi in pools.vmis().items()
+        if types & {each["type"] for each in vmi["status"].get("conditions", []) if each["status"] == "True"}
+    ]
+
+
+def migrate(pools: PoolNamespace, name: str, number: int) -> None:
+    kind = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
+    pools.kubectl.apply({**kind, "metadata": {"name": f"{name}-{number}"}, "spec": {"vmiName": name}})
+
+
+@pytest.mark.parametrize("change", [{"sockets": 2}, {"guest": "2Gi"}], ids=["sockets", "memory"])
+def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_their_instances(
+    pools: PoolNamespace, change: dict[str, Any]
+) -> None:
+    before = made(pools)
+    pools.change_template(template(**change))
+    for number in range(2):
+        [name] = eventually(lambda: changing(pools) if len(changing(pools)) == 1 else None, what="one VM changes")
+        assert pools.status()["updatedReplicas"] == number
+        migrate(pools, name, number)
+        eventually(lambda done=number + 1: pools.status()["updatedReplicas"] == done, what=f"{name} is updated")
+    assert uids(pools) == before
+    pools.settle()
+    assert not pools.deleted()
+
+
+def test_p13_another_node_selector_reaches_running_vms_and_an_image_restarts_them(
+    pools: PoolNamespace,
+) -> None:
+    before = made(pools)
+    pools.change_template(template(nodeSelector={"kubernetes.io/os": "linux"}))
+    pools.wait_until_updated(2)
+    assert uids(pools) == before
+    volumes = [{"name": "root", "containerDisk": {"image": "other:v2"}}]
+    pools.change_template(template(nodeSelector={"kubernetes.io/os": "linux"}, volumes=volumes))
+    pools.wait_until_updated(2)
+    pools.wait_ready(2)
+    assert not set(uids(pools).values()) & set(before.values())
+
+
+def test_p13_only_a_change_that_kubevirt_refuses_restarts_the_vms(pools: PoolNamespace) -> None:
+    before = made(pools)
+    pools.change_template(template(sockets=99))
+    pools.wait_until_updated(2)
+    pools.wait_ready(2)
+    assert not set(uids(pools).values()) & set(before.values())
+
+
+def test_p21_the_cap_live_holds_what_needs_a_restart_and_says_so(pools: PoolNamespace) -> None:
+    before = made(pools, **{CAP: "live"})
+    pools.change_template(template(volumes=[{"name": "root", "containerDisk": {"image": "other:v2"}}]))
+    eventually(lambda: pools.condition("Stalled"), what="the update is held")
+    stalled = pools.condition("Stalled") or {}
+    assert stalled["reason"] == "UpdateHeld"
+    assert f"{CAP}=live forbids it" in pools.status()["problem"]
+    pools.settle()
+    assert uids(pools) == before
+    assert pools.status()["updatedReplicas"] == 0
+    assert pools.told("UpdateHeld")
+    pools.change({"metadata": {"annotations": {CAP: "restart"}}})
+    pools.wait_until_updated(2)
+    assert not set(uids(pools).values()) & set(before.values())
+
+
+def test_p13_a_live_change_that_cannot_end_stalls_the_pool_and_restarts_no_vm(pools: PoolNamespace) -> None:
+    before = made(pools, **{"vmherd.dev/progress-deadline-seconds": "3"})
+    pools.change_template(template(sockets=2))
+    eventually(lambda: pools.condition("Stalled"), what="the pool is stalled")
+    stalled = pools.condition("Stalled") or {}
+    assert (stalled["reason"], "a hot-plug of CPUs is in progress" in stalled["message"]) == (
+        "ProgressDeadlineExceeded",
+        True,
+    )
+    pools.settle()
+    assert uids(pools) == before
+    assert pools.told("RolloutStalled")
