@@ -21,7 +21,7 @@ from sandbox.controlplane import ControlPlane
 from sandbox.processes import free_ports
 from tests.barrier import TIMER_S, settled
 from tests.controlplane.forked import ForkedProgram
-from tests.controlplane.waits import WORK_S, eventually, note_wait, steady
+from tests.controlplane.waits import WORK_S, eventually, note_wait
 from tests.release import Pod, pod
 
 CONTROLLER = "controller"
@@ -203,8 +203,3 @@ def simulator(plane: ControlPlane, *flags: str) -> Iterator[None]:
     finally:
         process.terminate()
         process.wait(30)
-
-
-def quiet_down(namespace: str, program: ControllerProcess) -> int:
-    """Wait until no reconciliation has run in the namespace for a while. Return the number of past reconciliations."""
-    return steady(lambda: program.passes(namespace), for_s=2.0, within_s=60)

@@ -26,7 +26,7 @@ from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.programs import ControllerProcess, controller_process
-from tests.controlplane.waits import eventually, steady
+from tests.controlplane.waits import eventually
 from tests.faults.resources import API_OF, KIND_OF, POOLS, SETS, VMIS, VMS
 from tests.manifests import documents
 
@@ -174,18 +174,6 @@ class HostileCluster:
             within_s=SERVED_WITHIN_S,
             what="the neighbour is served",
         )
-
-    def wait_until_seen(self) -> None:
-        """Wait until the controller has seen all earlier writes to VMIs. Its watch shows the neighbour's VMIs later."""
-        self.serve_the_neighbour()
-        eventually(
-            lambda: self.neighbour.get(SET, "calm").get("status", {}).get("replicas") == self._wanted,
-            what="the status of the neighbour's set",
-        )
-
-    def rest_in_the_neighbour(self) -> None:
-        """Wait until the controller has sent all requests for the neighbour, for example its last Events."""
-        steady(lambda: len(self.neighbour.requests()), for_s=1.0)
 
     def faults(self) -> list[dict[str, Any]]:
         """The log lines about unexpected exceptions."""

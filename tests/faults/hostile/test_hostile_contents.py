@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.waits import eventually, steady
+from tests.controlplane.waits import eventually
 from tests.faults.hostile.cluster import POOL, SET, VMI, HostileCluster, Tenant, vm_template, vmi_template
 from tests.faults.hostile.webhook import running_webhook
 
@@ -90,7 +90,7 @@ def test_no_secret_leaves_the_controller_whatever_the_server_answers(hostile: Ho
     eventually(lambda: "FailedCreate" in tenant.reasons().get("invalid-annotation", {}))
     tenant.make_set("undecodable", 1, template=marked_set(), paused=MARKER)
     eventually(lambda: hostile.program.lines(msg="object cannot be decoded, skipped", name="undecodable"))
-    steady(lambda: len(tenant.requests()), for_s=1.0)
+    hostile.program.settle(tenant.name, tenant.admin, events=True)
     found = places(hostile, tenant)
     assert all(found.values())
     for secret in (MARKER, "chpasswd", token, token.split(".")[2], "PRIVATE KEY"):

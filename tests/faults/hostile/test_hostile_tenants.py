@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.waits import eventually, stays
+from tests.controlplane.waits import eventually
 from tests.faults.hostile.cluster import (
     KINDS,
     POOL,
@@ -73,7 +73,7 @@ def test_hundreds_of_orphans_are_adopted_in_bursts_while_others_are_served(
     number = 300  # tests/controller/replicaset/test_hostile.py plans for 10,000; these take too long to create
     make_orphans(tenant, number)
     # A set that does not see an orphan yet creates a VMI in its place.
-    hostile.wait_until_seen()
+    hostile.program.settle(tenant.name, tenant.admin)
     since = tenant.plane.audit_position()
     with hostile.blocks() as blocks:
         tenant.make_set("adopter", number, selector={"matchLabels": {"app": "x"}})
@@ -132,7 +132,7 @@ def test_references_and_names_of_another_namespace_change_nothing_there(
     hostile: HostileCluster, tenant: Tenant
 ) -> None:
     neighbour = hostile.neighbour
-    hostile.rest_in_the_neighbour()
+    hostile.program.settle(neighbour.name, neighbour.admin, events=True)
     calm = neighbour.get(SET, "calm")
     before = {name: item["metadata"]["uid"] for name, item in neighbour.list(VMI).items()}
     since = neighbour.plane.audit_position()
@@ -148,10 +148,9 @@ def test_references_and_names_of_another_namespace_change_nothing_there(
     disk = {"metadata": {"name": "d", "namespace": neighbour.name}, "spec": {"pvc": {}}}
     tenant.make_pool("calm", 1, virtualMachineTemplate=vm_template(dataVolumeTemplates=[disk]))
     eventually(lambda: len(tenant.children("calm")) >= 2)
-    stays(
-        lambda: before == {name: item["metadata"]["uid"] for name, item in neighbour.list(VMI).items()},
-        what="the neighbour's VMIs",
-    )
+    for each in (tenant, neighbour):
+        hostile.program.settle(each.name, each.admin)
+    assert before == {name: item["metadata"]["uid"] for name, item in neighbour.list(VMI).items()}
     assert [each for each in neighbour.requests(since) if each.verb not in ("get", "list", "watch")] == []
 
 

@@ -12,8 +12,8 @@ from sandbox.controlplane import ControlPlane
 from tests.cluster import running_plane
 from tests.controlplane.documents import vm_template
 from tests.controlplane.namespace import PoolNamespace, SetNamespace, new_pool_namespace
-from tests.controlplane.programs import ControllerProcess, controller_process, quiet_down, simulator
-from tests.controlplane.waits import eventually, steady
+from tests.controlplane.programs import ControllerProcess, controller_process, simulator
+from tests.controlplane.waits import eventually
 from tests.faults.judge.history import History
 from tests.faults.judge.judge import Run, Verdict, examine
 from tests.faults.judge.observer import observing
@@ -51,8 +51,6 @@ async def judged(plane: ControlPlane, scenario: Any) -> tuple[Verdict, History]:
     async with observing(plane.kubeconfig, plane.audit_log) as observer:
         with new_pool_namespace(plane) as pools:
             await asyncio.to_thread(scenario, pools)
-            # The last Events come later than the last reconciliation.
-            await asyncio.to_thread(steady, lambda: observer.requests(pools.namespace), within_s=60)
             settled_from = time.time()
             await asyncio.sleep(AT_REST_S)
             history = await observer.history(pools.namespace)
@@ -76,7 +74,7 @@ async def test_a_set_that_grows_adopts_releases_and_shrinks_has_no_violation(
         eventually(lambda: len(sets.vmis()) == 4 and sets.status().get("readyReplicas") == 3, what="the replacement")
         sets.change({"spec": {"replicas": 1}})
         eventually(lambda: sets.status().get("replicas") == 1 and len(sets.vmis()) == 2, what="the VMIs are gone")
-        quiet_down(sets.namespace, controller)
+        controller.settle(sets.namespace, sets.admin, events=True)
 
     verdict, _ = await judged(control_plane, scenario)
     assert_clean(verdict, *OF_BOTH_KINDS, "S5", "L4")
@@ -94,7 +92,7 @@ async def test_a_pool_that_grows_changes_its_template_and_shrinks_has_no_violati
         pools.scale(1)
         pools.wait_ready(1, within_s=60)
         eventually(lambda: len(pools.vms()) == 1, what="the VMs are gone")
-        quiet_down(pools.namespace, controller)
+        controller.settle(pools.namespace, pools.admin, events=True)
 
     verdict, history = await judged(control_plane, scenario)
     assert_clean(verdict, *OF_BOTH_KINDS, "S3", "S6", "S9", "S10")
