@@ -35,16 +35,20 @@ class RecordedNotices:
 
 
 class Counts(Counter[str]):
-    """The metrics that a reconciler and its executor report."""
+    """The metrics that a reconciler and its executor report. `on_plan` is called as soon as a plan is made."""
+
+    on_plan: Callable[[], None] = staticmethod(lambda: None)
 
     def acted(self, controller: str, *, action: str, outcome: str) -> None:
         self[f"{action} {outcome}"] += 1
 
     def stale_pass(self, controller: str) -> None:
         self["stale"] += 1
+        self.on_plan()
 
     def planned(self, owner_kind: str, owner: ObjectKey, notices: Iterable[Notice]) -> None:
         self["planned"] += 1
+        self.on_plan()
 
 
 class ReconcilerProcess:

@@ -121,6 +121,7 @@ class Scenario:
         self.ledger = Ledger()
         self.simulation = ReplicaSetSimulation(burst=burst, finalizers=finalizers, vmi_handler=self.show)
         self.simulation.server.on_write = self.judge
+        self.simulation.process.counts.on_plan = self.note_what_the_caches_call_for
         self.simulation.server.put(REPLICASETS, replicaset_document(replicas=replicas))
         self.simulation.process.catch_up()
 
@@ -173,14 +174,9 @@ class Scenario:
             assert owner_uid in ("", self.simulation.owner.metadata.uid), "guarantee 3: adopted by a set that is gone"
 
     async def run_pass(self, faults: Iterator[Fault | None], progress: Iterator[tuple[int, int]]) -> Report:
-        planned = False
+        self.ledger.owner_uid, self.ledger.creatable, self.ledger.deletable = "", 0, 0  # until a plan is made
 
         def fault_for(request: Request) -> Fault | None:
-            nonlocal planned
-            if not planned and (request.resource is not VMIS or request.is_write):
-                # The first request that does not look up a lost write. The plan was made in the same turn of the loop.
-                planned = True
-                self.note_what_the_caches_call_for()
             vmis, sets = next(progress, (0, 0))
             self.simulation.vmis.catch_up(vmis)
             self.simulation.sets.catch_up(sets)
