@@ -55,7 +55,9 @@ def other_python(archive: str) -> int:
         ):
             os.environ[TRIED] = " ".join(tried + [name])
             os.execv(path, [path, archive] + sys.argv[1:])
-    message = "error: kubectl-vmherd needs CPython 3.11 to 3.14 on Linux (glibc) or on macOS, not {} {}.{} on {} {}"
+    message = (
+        "error: kubectl-vmherd needs CPython 3.11 to 3.14 on Linux (glibc) or on macOS (arm64), not {} {}.{} on {} {}"
+    )
     version = sys.version_info
     print(
         message.format(platform.python_implementation(), version[0], version[1], sys.platform, platform.machine()),

@@ -71,7 +71,7 @@ PURPOSES = (
     (".tgz", "the Helm chart"),
     ("-image.cdx.json", "the packages of the image, as CycloneDX"),
     ("-plugin.cdx.json", "the packages of the plugin, as CycloneDX"),
-    ("kubectl-vmherd", "the plugin as one file: Linux and macOS on both processors; needs Python 3.11 to 3.14"),
+    ("kubectl-vmherd", "the plugin as one file: Linux x86_64 and aarch64, macOS arm64; needs Python 3.11 to 3.14"),
     ("-image.tar.gz", "the recipe of the image with its pinned packages: `docker build --tag vmherd - < FILE`"),
     ("vmherd.yaml", "the manifest for krew"),
     ("artifacthub-repo.yml", "the metadata for a chart repository on Artifact Hub"),

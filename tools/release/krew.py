@@ -8,7 +8,7 @@ import yaml
 from tools.release import archives, zipapp
 from tools.release.project import Project
 
-PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "arm64"), ("darwin", "amd64"))
+PLATFORMS = (("linux", "amd64"), ("linux", "arm64"), ("darwin", "arm64"))
 """One archive is for all these platforms: see `tools.release.zipapp`."""
 
 CAVEATS = """\

@@ -24,7 +24,6 @@ PLATFORMS = (
     ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64"),
     ("manylinux_2_28_aarch64", "manylinux_2_17_aarch64", "manylinux2014_aarch64"),
     ("macosx_11_0_arm64",),
-    ("macosx_10_15_x86_64", "macosx_10_13_x86_64", "macosx_10_9_x86_64"),
 )
 SHEBANG = b"#!/usr/bin/env python3\n"
 BINARY = re.compile(r"\.(so|pyd|dylib)$")
