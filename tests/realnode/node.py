@@ -213,9 +213,11 @@ def running_node(binaries: Binaries, definitions: Path) -> Iterator[Node]:
     with running_plane(binaries, kind=NodePlane, crd_directories=(definitions,)) as plane:
         directory = plane.directory / "node"
         directory.mkdir()
-        with isolation(directory) as place:
-            node = Node(plane, place, programs)
-            node.start()
-            yield node
-            assert node.ended() == [], "programs of the node ended by themselves"
-    eventually(_remove_own_cgroups, what="all processes of the node have ended")
+        try:
+            with isolation(directory) as place:
+                node = Node(plane, place, programs)
+                node.start()
+                yield node
+                assert node.ended() == [], "programs of the node ended by themselves"
+        finally:
+            eventually(_remove_own_cgroups, what="all processes of the node have ended")
