@@ -118,6 +118,7 @@ for lazy in (
     Lazy("list", "plugin.commands.listing", "list replica sets and pools with their state"),
     Lazy("tree", "plugin.commands.listing:tree", "show an object with its VMs, and why each is as it is"),
     Lazy("why", "plugin.commands.why", "say why an object is not as its spec asks"),
+    Lazy("ui", "plugin.commands.ui", "show all replica sets and pools in the browser, live"),
     Lazy("plan", "plugin.commands.plan", "print what the controller would write next"),
     Lazy("scale", "plugin.commands.scale", "set the number of VMs; --dry-run=client names the VMs that leave"),
     Lazy("drain", "plugin.commands.drain", "evict the VMs of a node within the limits of pools and sets"),

@@ -61,6 +61,9 @@ class Session(ApiClient):
         more["timeout_s"] = more.get("timeout_s") or self.flags.request_timeout_s or NO_TIMEOUT_S
         return await self._client.request(method, path, params=params, **more)
 
+    def stream(self, path: str, **more: Any) -> Any:
+        return self._client.stream(path, **more)
+
     async def names_of(self, resource: Resource[Any], namespace: str = "") -> list[str]:
         """Return the names of at most 500 objects, for a suggestion. Return none if the user may not read them."""
         try:

@@ -66,6 +66,12 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         SELECTOR,
         output(JSON, YAML),
     ),
+    "ui": (
+        click.Option(["--port"], default=0, type=Integer(0, 65535), help="the port on 127.0.0.1; 0 is a free one"),
+        _switch("browser", "open the address in the browser, if the command runs on a terminal", default=True),
+        ALL_NAMESPACES,
+        SELECTOR,
+    ),
     "plan": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML)),
     "scale": (
         click.Option(["--replicas"], required=True, type=Integer(0, MOST), help="the new number of VMs"),
@@ -109,7 +115,7 @@ def flags_of_verb(verb: str) -> tuple[click.Option, ...]:
 
 
 ARGUMENTS: Final[Mapping[str, str]] = {
-    **dict.fromkeys(FLAGS.keys() - {"takeover", "version"}, OBJECTS),
+    **dict.fromkeys(FLAGS.keys() - {"takeover", "ui", "version"}, OBJECTS),
     **dict.fromkeys(("detach", "protect", "unprotect", "busy", "remove"), MEMBERS),
     "adopt": VMIS_ONLY,
     "drain": A_NODE,

@@ -34,7 +34,7 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
 
     async def read() -> list[Situation]:
         targets = await (reader.visible_targets if subjects is EVERY_TYPE else reader.targets)(subjects, flags.selector)
-        return sorted_by(sort_by, await _situations(reader, targets, namespace))
+        return sorted_by(sort_by, await read_situations(reader, targets, namespace))
 
     def table(situations: list[Situation], now: datetime) -> list[str]:
         wide = flags.output == WIDE
@@ -60,7 +60,7 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         await watch_table(look)
 
 
-async def _situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
+async def read_situations(reader: Reader, targets: Iterable[Target], namespace: str) -> list[Situation]:
     """Return the situations from the statuses. The VMs are read only for objects whose status has no counters."""
     found, uncounted = [], []
     for target in targets:

@@ -26,7 +26,7 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
     subjects, members = await owners_of(session, named)
     read = reader.visible_targets if named == EVERY_TYPE else reader.some_targets
     targets = await read(subjects, session.flags.selector)
-    leader = await _leader(session, lease_name)
+    leader = await leader_in(session, lease_name)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
     for target in targets:
         snapshot = await reader.snapshot(target)
@@ -62,7 +62,7 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
     notes_about_missing(reader.missing.values())
 
 
-async def _leader(session: Session, name: str) -> Leader | None:
+async def leader_in(session: Session, name: str) -> Leader | None:
     """Return the controller's lease, or None if the user may not read leases."""
     try:
         return leader_of(await leases_named(session, name), clock.now())

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.events.event import EVENTS
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, SERVICES, VMIS, VMS
 from controller.leaderelection.lease import LEASES
@@ -40,7 +41,20 @@ class Cluster:
 
     def __init__(self) -> None:
         self.server = FakeApiServer(
-            serves=(POOL, SET, VMS, VMIS, CONTROLLER_REVISIONS, LEASES, KUBEVIRTS, DEPLOYMENTS, NODES, PODS, SERVICES),
+            serves=(
+                POOL,
+                SET,
+                VMS,
+                VMIS,
+                CONTROLLER_REVISIONS,
+                LEASES,
+                KUBEVIRTS,
+                DEPLOYMENTS,
+                NODES,
+                PODS,
+                SERVICES,
+                EVENTS,
+            ),
             has_status=(POOL, SET),
             latency_s=0,
         )

@@ -96,7 +96,7 @@ def test_completion_knows_the_flags_of_every_command():
     own = {name for name, each in plugin.commands.items() if getattr(each, "module", "").startswith("plugin.")}
     verbs = own | {f"rollout {name}" for name in rollout.commands}
     assert verbs == FLAGS.keys() | {"cleanup"}
-    assert verbs - {"cleanup", "takeover", "version"} == ARGUMENTS.keys()
+    assert verbs - {"cleanup", "takeover", "ui", "version"} == ARGUMENTS.keys()
 
 
 @pytest.mark.parametrize("verb", sorted({*FLAGS, "cleanup"}))

@@ -1,0 +1,46 @@
+"""`kubectl vmherd ui`: shows replica sets and pools in the browser, until Ctrl-C."""
+
+import asyncio
+import logging
+import os
+import sys
+import webbrowser
+from typing import Any
+
+import structlog
+from msgspec import structs
+
+from plugin.command import verb
+from plugin.connection import Session, carry_out
+from plugin.flags import flags_of
+from plugin.printing import is_terminal, print_lines
+from plugin.ui.server import serving
+from plugin.ui.watches import Changes, watch
+
+ANSWERS_WITHIN_S = 30.0
+
+
+@verb(
+    "ui",
+    "Show replica sets and pools in the browser, and every change at once. The page changes nothing, and only this "
+    "machine can open it. Ctrl-C ends it.",
+)
+def command(port: int, browser: bool, **values: Any) -> None:
+    # A watch that is refused logs this. The page says it.
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    flags = flags_of(values)
+    # A server that does not answer must not stop all pages.
+    flags = structs.replace(flags, request_timeout_s=flags.request_timeout_s or ANSWERS_WITHIN_S)
+    # Without a screen, a browser would run in this terminal.
+    has_screen = sys.platform != "linux" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
+    carry_out(flags, lambda session: show(session, port, opens=browser and is_terminal() and has_screen))
+
+
+async def show(session: Session, port: int, *, opens: bool) -> None:
+    """Serve the page until the task is cancelled. Raise Failed if the port cannot be used."""
+    changes = Changes()
+    async with serving(session, changes, port) as address:
+        print_lines([address])
+        if opens:
+            await asyncio.to_thread(webbrowser.open, address)
+        await watch(session, changes)

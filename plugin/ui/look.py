@@ -1,0 +1,84 @@
+"""Reads what a page shows, with the user's own rights. Each failure is one line on the page."""
+
+from collections.abc import Mapping
+
+import click
+import msgspec
+from msgspec import Struct
+
+from controller.events.event import EVENTS
+from informers.errors import ApiError, Forbidden
+from informers.http.client import ConfigurationError
+from plugin import clock
+from plugin.commands.listing import read_situations
+from plugin.commands.why import leader_in
+from plugin.connection import Session, describe
+from plugin.other_writer import other_writer
+from plugin.reading import Reader, Target
+from plugin.subjects import EVERY_TYPE, parse_subjects
+from plugin.ui.html import Markup
+from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
+from plugin.verbs import LEASE_NAME
+from plugin.views.listing import sorted_by
+from plugin.views.reasons import reasons_of
+from plugin.views.upcoming import upcoming_of
+
+MOST_EVENTS = 20
+
+
+class Look(Struct, frozen=True):
+    """The main part of a page. `is_error` is True if it shows an error, which may soon be over."""
+
+    main: Markup
+    is_error: bool = False
+
+
+async def look(session: Session, root: str, place: Mapping[str, str]) -> Look:
+    """Return the main part of a page. `place` is empty for the page of all objects, or names one object."""
+    try:
+        return Look(await (_object(session, place) if place else _fleet(session, root)))
+    except (ApiError, ConfigurationError, click.ClickException, msgspec.DecodeError) as error:
+        line = error.message if isinstance(error, click.ClickException) else describe(error)
+        return Look(error_page(line), is_error=True)
+
+
+async def _fleet(session: Session, root: str) -> Markup:
+    reader = Reader(session, session.scope, once=True)
+    targets = await reader.visible_targets(EVERY_TYPE, session.flags.selector)
+    if not targets and reader.missing:
+        raise reader.refusal()
+    if not targets:
+        await reader.check_served(EVERY_TYPE)
+    situations = sorted_by(None, await read_situations(reader, targets, session.scope))
+    return fleet_page(root, session.scope, situations, reader.missing.values())
+
+
+async def _object(session: Session, place: Mapping[str, str]) -> Markup:
+    reader = Reader(session, place["namespace"], once=True)
+    [target] = await reader.targets(parse_subjects([f"{place['type']}/{place['name']}"]))
+    snapshot = await reader.snapshot(target)
+    situation = reader.situation_in(target, snapshot)
+    leader = await leader_in(session, LEASE_NAME)
+    reasons = reasons_of(
+        situation,
+        leader,
+        clock.now(),
+        upcoming=upcoming_of(snapshot) if snapshot is not None else (),
+        other_writer=await other_writer(session, target, reader.missing),
+        flags=f" -n {target.key.namespace}",
+    )
+    # A controller at work renews its lease every few seconds. The page would change each time.
+    shown = [each for each in reasons if leader is None or not leader.is_alive or each.text != leader.text]
+    events = await _events(session, target, reader.missing)
+    return object_page(situation, shown, events, reader.missing.values())
+
+
+async def _events(session: Session, target: Target, missing: dict[str, str]) -> list[Event]:
+    """Return the newest Events about the object, the last one first."""
+    params = {"fieldSelector": f"involvedObject.uid={target.owner.metadata.uid}"}
+    try:
+        answer = await session.request("GET", EVENTS.path(target.key.namespace), params=params)
+    except Forbidden as error:
+        missing[EVENTS.name] = str(error)
+        return []
+    return sorted(msgspec.json.decode(answer)["items"] or (), key=last_of, reverse=True)[:MOST_EVENTS]

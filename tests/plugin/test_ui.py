@@ -1,0 +1,175 @@
+"""`kubectl vmherd ui`: who gets an answer, what the pages show, and that texts in objects are never markup."""
+
+import asyncio
+import re
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
+from typing import Any
+
+import aiohttp
+import pytest
+
+from controller.kinds import POOLS
+from controller.kubevirt.resources import VMS
+from informers.errors import Forbidden, ServerError
+from informers.meta import ObjectKey
+from plugin.connection import Failed, Session
+from plugin.flags import Flags
+from plugin.ui.html import tag
+from plugin.ui.pages import object_page
+from plugin.ui.server import serving
+from plugin.ui.watches import Changes
+from plugin.views.reasons import Reason
+from plugin.views.situations import situation_from_status
+from tests import pool_builders
+from tests.plugin import herds
+from tests.plugin.cluster import POOL, Cluster
+
+WEB = ObjectKey("default", "web")
+OF_WEB = f"default/{POOL.plural}.{POOL.group}/web"
+HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\n\ndata: x"
+
+
+class Site:
+    """A running page: its address, and what tells it of changes."""
+
+    def __init__(self, address: str, changes: Changes, client: aiohttp.ClientSession) -> None:
+        self.address, self.changes, self.client = address, changes, client
+        self.port = int(address.split(":")[2].partition("/")[0])
+
+    async def get(self, place: str = "", **more: Any) -> tuple[int, str, Mapping[str, str]]:
+        async with self.client.get(self.address + place, **more) as answer:
+            return answer.status, await answer.text(), answer.headers
+
+    async def text(self, place: str = "") -> str:
+        code, text, _ = await self.get(place)
+        assert code == 200
+        return text
+
+
+Open = Callable[[], Any]
+
+
+@pytest.fixture
+def site(cluster: Cluster) -> Open:
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Site]:
+        changes = Changes()
+        async with serving(Session(cluster, Flags()), changes, 0) as address, aiohttp.ClientSession() as client:
+            yield Site(address, changes, client)
+
+    return opened
+
+
+@pytest.mark.parametrize("host", ["evil.example", "evil.example:{}", "127.0.0.1", "127.0.0.1:1", "", "[::1]:{}"])
+async def test_another_host_header_gets_nothing(site: Open, host: str):
+    async with site() as page:
+        for place in ("", OF_WEB, "live/", "style.css"):
+            code, text, _ = await page.get(place, headers={"Host": host.format(page.port)})
+            assert (code, text) == (403, "open the address that kubectl vmherd ui has printed\n")
+        assert (await page.get(headers={"Host": f"localhost:{page.port}"}))[0] == 200
+
+
+async def test_only_the_token_opens_the_page_and_each_answer_forbids_foreign_scripts(site: Open):
+    async with site() as page, site() as other:
+        token = page.address.split("/")[3]
+        assert len(token) >= 32
+        assert token not in other.address
+        for wrong in ("", "favicon.ico", f"{token[:-1]}/", f"{token}x/", "live/", "%ff/", f"{token.swapcase()}/"):
+            assert (await page.get(f"../{wrong}"))[0] == 403, wrong
+        assert (await page.client.post(page.address)).status == 405
+        for place, wanted in (("", 200), ("default/..%2fkube-system/web", 404), ("style.css", 200), ("script.js", 200)):
+            code, text, headers = await page.get(place)
+            assert code == wanted
+            policy = headers["Content-Security-Policy"]
+            assert policy.startswith("default-src 'none'; style-src 'self'; script-src 'self'; ")
+            assert "unsafe" not in policy
+            assert "<script>" not in text
+
+
+async def test_it_listens_on_loopback_only_and_a_busy_port_is_one_line(cluster: Cluster, site: Open):
+    async with site() as page:
+        with socket.create_server(("127.0.0.2", page.port)):
+            pass
+        with pytest.raises(Failed, match=f"cannot listen on 127.0.0.1:{page.port}: address already in use; --port=0"):
+            async with serving(Session(cluster, Flags()), Changes(), page.port):
+                pass
+
+
+async def test_the_pages_show_all_objects_and_one_with_its_vms(cluster: Cluster, site: Open):
+    herds.pool_in_update(cluster)
+    async with site() as page:
+        fleet = await page.text()
+        assert f'<td data-name="Name"><a href="/{page.address.split("/")[3]}/{OF_WEB}">vmpool/web</a></td>' in fleet
+        text = await page.text(OF_WEB)
+        tiles = re.findall(r'class="(tile [^"]*)" data-name="([^"]*)"', text)
+        names = [f"web-{number}" for number in range(4)]
+        assert tiles == list(zip(["tile good", "tile bad", *["tile good outdated"] * 2], names, strict=True))
+        assert '<progress value="2" max="4"' in text
+        assert "new VMs have been updated..." in text
+        assert "<dt>try</dt><dd>kubectl vmherd rollout undo vmpool/web -n default</dd>" in text
+
+
+async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
+    herds.pool_in_update(cluster)
+    hostile = {"type": "ReplicaFailure", "status": "True", "message": HOSTILE}
+    status = {"conditions": [hostile], "printableStatus": HOSTILE, "updatedReplicas": 1}
+    cluster.server.change(POOL, WEB, {"status": status})
+    cluster.server.change(VMS, ObjectKey("default", "web-1"), {"status": {"printableStatus": HOSTILE}})
+    async with site() as page:
+        for place in ("", OF_WEB):
+            text = await page.text(place)
+            assert "alert(1)" in text
+            assert not re.search(r"<script>|<img|\u202e|data: x\n", text)
+    pool = pool_builders.pool()
+    situation = situation_from_status(POOLS, POOL.group, pool)
+    happened = dict.fromkeys(("type", "reason", "message", "lastTimestamp"), HOSTILE)
+    main = object_page(situation, [Reason(topic=HOSTILE, text=HOSTILE)], [happened], [HOSTILE])
+    assert not re.search(r"<script>|<img|\u202e|\n", main)
+    assert tag("a", "x", href=HOSTILE).count('"') == 2
+
+
+@pytest.mark.parametrize("place", ["", OF_WEB])
+async def test_an_error_is_one_line_and_the_page_recovers(cluster: Cluster, site: Open, place: str):
+    herds.pool_at_rest(cluster)
+    for error in (Forbidden("you may not", code=403, reason="Forbidden"), ServerError("it rests", code=500)):
+        cluster.answer_with(error)
+        async with site() as page:
+            assert re.search(f'<p class="error" role="alert">[^<]*{error}[^<]*</p>', await page.text(place))
+            cluster.server.fault_for = lambda request: None
+            assert "vmpool/web" in await page.text(place)
+            assert "Error from server (NotFound): " in await page.text(f"{OF_WEB}-2")
+            assert "there is no type &#x27;pods&#x27;" in await page.text("default/pods/web")
+
+
+async def test_what_the_user_may_not_read_is_named(cluster: Cluster, site: Open):
+    herds.pool_at_rest(cluster)
+    cluster.forbidden = {"events", "virtualmachineinstances"}
+    async with site() as page:
+        text = await page.text(OF_WEB)
+        for name in cluster.forbidden:
+            assert f"Not everything is shown: {name} is forbidden" in text
+        assert 'data-name="web-0"' in text
+
+
+async def test_the_live_part_is_sent_only_when_it_changes(
+    cluster: Cluster, site: Open, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("plugin.ui.server.QUIET_S", 0.01)
+    monkeypatch.setattr("plugin.ui.server.SLOWEST_S", 0.01)
+    herds.pool_at_rest(cluster)
+
+    def fail() -> None:
+        cluster.server.change(VMS, ObjectKey("default", "web-0"), {"status": {"printableStatus": "Paused"}})
+
+    cluster.on_read = [*[lambda: None] * 3, fail]
+    async with site() as page, page.client.get(f"{page.address}live/{OF_WEB}") as answer:
+        assert answer.content_type == "text/event-stream"
+        assert (await answer.content.readuntil(b"\n\n")).startswith(b"data: <h1>vmpool/web ")
+        assert b"Paused" in await answer.content.readuntil(b"\n\n")
+        monkeypatch.setattr("plugin.ui.server.SLOWEST_S", 600)
+        await asyncio.sleep(0.05)
+        cluster.server.change(VMS, ObjectKey("default", "web-1"), {"status": {"printableStatus": "Provisioning"}})
+        page.changes.note()
+        assert b"Provisioning" in await answer.content.readuntil(b"\n\n")
