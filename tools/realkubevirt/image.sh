@@ -6,12 +6,20 @@ here=$(cd "$(dirname "$0")" && pwd)
 source=$1 work=$2 tree=$2/tree
 root=$(go env GOROOT)
 mirror=$(awk '/^URIs/ {print $2; exit}' /etc/apt/sources.list.d/debian.sources)
-packages=ca-certificates,gcc,libc6-dev,pkg-config,libvirt-dev,libnbd-dev,libcap2-bin,qemu-system-x86,libvirt-daemon
-packages+=,libvirt-daemon-driver-qemu,libvirt-daemon-system,libvirt-clients,qemu-utils,nftables,iproute2,procps
-packages+=,busybox-static,linux-image-cloud-amd64,xorriso,isolinux,syslinux-common,cpio,kmod,xz-utils
+base=ca-certificates,gcc,libc6-dev,pkg-config,libvirt-dev,libnbd-dev
+packages="qemu-system-x86 qemu-utils libvirt-daemon libvirt-daemon-driver-qemu libvirt-daemon-system libvirt-clients
+  libcap2-bin nftables iproute2 procps busybox-static linux-image-cloud-amd64 xorriso isolinux syslinux-common cpio kmod
+  xz-utils"
 if [ ! -e "$tree/complete" ]; then
   rm -rf "$tree"
-  debootstrap --variant=minbase --include="$packages" trixie "$tree" "$mirror" >/dev/null
+  debootstrap --variant=minbase --include="$base" trixie "$tree" "$mirror" >/dev/null
+  cp /etc/resolv.conf "$tree/etc/"
+  cp -r /etc/apt/apt.conf.d/. "$tree/etc/apt/apt.conf.d/"
+  printf '#!/bin/sh\nexit 101\n' > "$tree/usr/sbin/policy-rc.d"  # no package starts a service
+  chmod +x "$tree/usr/sbin/policy-rc.d"
+  # shellcheck disable=SC2086
+  DEBIAN_FRONTEND=noninteractive chroot "$tree" sh -c 'apt-get update -qq && apt-get install -y -qq \
+    --no-install-recommends "$@"' install $packages >/dev/null
   touch "$tree/complete"
 fi
 
