@@ -15,7 +15,7 @@ from tests.realnode.isolation import Isolation, isolation
 from tests.realnode.node import NAME, Node, NodePlane, Programs
 from tools.realkubevirt import build
 
-INSTALLED_WITHIN_S: Final = 300
+INSTALLED_WITHIN_S: Final = 600
 NOT_HERE: Final = ("Template", "DecentralizedLiveMigration", "ImageVolume")
 """Features without their programs in the image, and one that needs containerd 2.1."""
 
