@@ -20,6 +20,13 @@ pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 ROOT = Path(__file__).resolve().parents[2]
 POOLS = "virtualmachinepools.pool.kubevirt.io"
 TILES = "[...document.querySelectorAll('.tile')].map(each => each.dataset.name + ' ' + each.className).sort()"
+WATCHING = """import sys
+from plugin import __main__
+from plugin.ui import server
+
+server.SLOWEST_S = 3600
+sys.exit(__main__.main())"""
+"""The command, but only a watch brings a change to the page."""
 TEXT = "document.querySelector('main')?.innerText ?? ''"
 
 
@@ -33,7 +40,8 @@ def browser(tmp_path: Path) -> Iterator[Browser]:
 @contextmanager
 def page(pools: PoolNamespace) -> Iterator[str]:
     """The address of the page. At the end, Ctrl-C ends the command at once."""
-    command = [sys.executable, "-m", "plugin", "ui", f"--kubeconfig={pools.plane.kubeconfig}", "-n", pools.namespace]
+    flags = [f"--kubeconfig={pools.plane.kubeconfig}", "-n", pools.namespace]
+    command = [sys.executable, "-c", WATCHING, "ui", *flags]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
