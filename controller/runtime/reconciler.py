@@ -30,6 +30,7 @@ from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.status import recounted, status_patch
 from controller.runtime.workers.side_thread import SideThread
 from informers.errors import ApiError
+from informers.http.warnings import collected_warnings
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.store import StoreView
 
@@ -37,6 +38,10 @@ log = structlog.get_logger()
 
 GONE = ""
 """The reconciler uses this value as the UID of the owner if the set or pool no longer exists."""
+
+API_WARNING = "ApiWarning"
+WARNED = "The API server warns about a write: "
+"""The reason and the first words of the Event about a `Warning` header of the API server."""
 
 
 class Snapshot(Protocol):
@@ -181,9 +186,11 @@ class RulesReconciler(Generic[S]):
                 plan, settled = Plan(held=LATE, notices=plan.notices), False
         except ApiError as error:
             plan, other_error = Plan(held=str(error), notices=plan.notices), other_error or error
-        outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
+        with collected_warnings() as warnings:
+            outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._rules.observe(key, outcomes, now=self._now())
-        self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes)))
+        warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in warnings]
+        self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes), *warned))
         # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot
         written = True

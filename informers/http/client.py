@@ -36,6 +36,7 @@ from informers.http.fairness import FairSlots
 from informers.http.gate import Gate, GatedBody, GatedConnector
 from informers.http.sockets import open_socket
 from informers.http.transport import report_lost_connection, transport_error
+from informers.http.warnings import collect
 from informers.instruments import NO_INSTRUMENTS, Instruments
 from informers.meta import ObjectKey
 from informers.objects import METADATA_LIST
@@ -302,6 +303,7 @@ class ApiClient:
                 **self._connection(),
             ) as answer:
                 code = str(answer.status)
+                collect(answer.headers.getall("Warning", ()))
                 return _Answer(answer.status, await answer.read(), answer.headers.get("Retry-After"))
         except (aiohttp.ClientError, OSError) as error:
             raise transport_error(error, self._host) from error

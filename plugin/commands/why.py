@@ -9,6 +9,7 @@ from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.other_writer import other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
 from plugin.reading import Reader
+from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, Subject
 from plugin.views.reasons import Leader, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
 from plugin.views.upcoming import upcoming_of
@@ -27,6 +28,7 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
     read = reader.visible_targets if named == EVERY_TYPE else reader.some_targets
     targets = await read(subjects, session.flags.selector)
     leader = await leader_in(session, lease_name)
+    warned = await server_warnings(session)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
     for target in targets:
         snapshot = await reader.snapshot(target)
@@ -38,6 +40,7 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
             clock.now(),
             upcoming=upcoming_of(snapshot) if snapshot is not None else (),
             other_writer=await other_writer(session, target, reader.missing),
+            warned=warned.get(target.owner.metadata.uid, ()),
             flags=f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else "",
         )
         if not is_one and is_well(situation, reasons):

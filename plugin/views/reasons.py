@@ -76,12 +76,14 @@ def reasons_of(
     *,
     upcoming: Sequence[Upcoming] = (),
     other_writer: str = "",
+    warned: Sequence[str] = (),
     flags: str = "",
 ) -> tuple[Reason, ...]:
     """Return the reasons, the most important one first. `leader` is None if the user may not read leases.
 
     `upcoming` is what vmherd does later. `other_writer` is the evidence that KubeVirt's own controller works on the
-    object, or "". If KubeVirt's controller works on the object, vmherd does not. `flags` are the flags for the commands
+    object, or "". If KubeVirt's controller works on the object, vmherd does not. `warned` are the warnings of the API
+    server about vmherd's writes. `flags` are the flags for the commands
     to try, such as ` -n shop`.
     """
     lines: list[tuple[str, str]] = []
@@ -91,7 +93,7 @@ def reasons_of(
         lines.append(("leader", leader.text))
     lines += [("held", text) for text in _held(situation, plans=not other_writer)]
     lines += [("cause", text) for text in (*_failures(situation), *_causes(situation, now))]
-    lines += [("wrong", text) for text in _wrong(situation)]
+    lines += [("wrong", text) for text in (*_wrong(situation), *map(printable, warned))]
     if not lines or {topic for topic, _ in lines} == {"leader"}:
         lines += [("cause", situation.found)] if situation.found else []
     if not other_writer:

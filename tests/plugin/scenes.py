@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -9,15 +10,19 @@ from typing import Any, Final
 from msgspec import Raw
 from msgspec.structs import replace
 
+from controller.events.event import EVENTS
 from controller.kubevirt.annotations import POOL_FINALIZER, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.replicaset.intent import Intent, parse_intent
+from controller.runtime.reconciler import WARNED
 from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
 from informers.errors import StatusError
 from informers.meta import ObjectKey
 from plugin.commands.drain import CREATED_BY, NODE_LABEL, NODES, PODS
 from tests import builders, pool_builders
+from tests.builders import NOW
+from tests.fakes.rules import wire
 from tests.plugin import herds, states
 from tests.plugin.cluster import POOL, SET, Cluster
 
@@ -147,6 +152,15 @@ def two_pools_and_a_leader(cluster: Cluster) -> None:
     states.lease(cluster)
     states.pool_rollout(cluster)
     herds.replica_set(cluster, updated=2)
+
+
+def pool_with_an_api_warning(cluster: Cluster) -> None:
+    herds.pool_at_rest(cluster)
+    for name in ("web", "other"):
+        uid = pool_builders.pool().metadata.uid if name == "web" else "other"
+        about = {"involvedObject": {"uid": uid}, "message": f'{WARNED}unknown field "spec.{name}"'}
+        metadata = {"namespace": "default", "name": name}
+        cluster.put(EVENTS, {"metadata": metadata, "lastTimestamp": wire(NOW - timedelta(minutes=3)), **about})
 
 
 def pool_with_finalizers(cluster: Cluster) -> None:
@@ -292,6 +306,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "list-nothing": lambda cluster: None,
     "not-served": lambda cluster: setattr(cluster, "served", ()),
     "one-vm": two_pools_and_a_leader,
+    "api-warning": pool_with_an_api_warning,
     "deleted-without-controller": states.pool_deleted,
     "history-nothing-readable": without(both, "virtualmachines", "virtualmachineinstances", "controllerrevisions"),
     "list-one-type": without(both, "virtualmachineinstancereplicasets"),

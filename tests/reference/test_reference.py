@@ -47,7 +47,7 @@ def test_the_reasons_of_events_are_found_in_the_code(tmp_path: Path) -> None:
         ("A", "both", False),
         ("B", "pools", False),
     }
-    with pytest.raises(events.Undescribed, match="'A', 'B'"):
+    with pytest.raises(events.Undescribed, match=r"'A', .*'B', "):
         events.page(tmp_path)
 
 

@@ -25,7 +25,13 @@ OPPOSITE: Final = re.compile(r"Successful(Create|Delete|Update)")
 
 SOURCE: Final = Path(__file__).with_name("events.md.in")
 
-OWNERS: Final[Mapping[str, str]] = {"pool": "pools", "replicaset": "sets", "replicas": "both", "takeover": "the lease"}
+OWNERS: Final[Mapping[str, str]] = {
+    "pool": "pools",
+    "replicaset": "sets",
+    "replicas": "both",
+    "runtime": "both",
+    "takeover": "the lease",
+}
 """For each folder of the controller, the objects that have the Events of the folder."""
 
 

@@ -1,14 +1,18 @@
 """P7 and P17: the status of a pool: counts, revisions, conditions and `printableStatus`."""
 
 import json
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import HEALED
+from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.runtime.actions import AlreadyThere, Done, Missing, Postponed, Rejected, Skipped, Unknown
+from controller.runtime.reconciler import API_WARNING
 from informers.errors import Conflict, Forbidden
+from informers.http.warnings import collect
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import pool, revision, vm_spec, vmi, vms
 from tests.pool_healing import break_one
@@ -275,3 +279,18 @@ def test_the_printable_status_along_the_life_of_a_pool():
     assert printable_statuses(simulation) == ["Scaling", "Running"]
     simulation.change(replicas=0)
     assert printable_statuses(simulation) == ["Scaling", "Stopped"]
+
+
+def test_a_warning_of_the_api_server_about_new_vms_is_one_event(monkeypatch: pytest.MonkeyPatch):
+    simulation = PoolSimulation(pool(replicas=3))
+    create = simulation.server.create
+
+    async def create_with_warning(resource: Any, *args: Any, **options: Any) -> bytes:
+        collect(['299 - "unknown field \\"spec.x\\""'] if resource is VMS else [])
+        return await create(resource, *args, **options)
+
+    monkeypatch.setattr(simulation.server, "create", create_with_warning)
+    simulation.come_to_rest()
+    told = [each for each in simulation.process.recorder.published if each.reason == API_WARNING]
+    assert {each.message for each in told} == {'The API server warns about a write: unknown field "spec.x"'}
+    assert {each.once for each in told} == {'unknown field "spec.x"'}

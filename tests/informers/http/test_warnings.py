@@ -1,0 +1,35 @@
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from informers.http.warnings import LONGEST, MOST, collected_warnings
+from tests.informers.faultserver import FaultServer, answer, client_of
+from tests.informers.subjects import CONFIGMAPS
+
+UNKNOWN = '299 - "unknown field \\"spec.tmeplate\\""'
+
+
+@pytest.mark.parametrize(
+    ("header", "texts"),
+    [
+        (UNKNOWN, ['unknown field "spec.tmeplate"']),
+        (
+            f'{UNKNOWN}, 299 kube "a, b: \\\\ c" "Mon, 23 Nov 2026 22:00:00 GMT"',
+            ['unknown field "spec.tmeplate"', "a, b: \\ c"],
+        ),
+        (f"{UNKNOWN}, {UNKNOWN}", ['unknown field "spec.tmeplate"']),
+        (", ".join(f'299 - "{number}"' for number in range(MOST + 2)), [str(number) for number in range(MOST)]),
+        (f'299 - "{"x" * 400}"', [f"{'x' * (LONGEST - 3)}..."]),
+        ('199 - "not for users"', []),
+        ('299 - "no end', []),
+        ("", []),
+    ],
+)
+async def test_the_warnings_of_an_answer_are_collected(tmp_path: Path, header: str, texts: list[str]):
+    async with client_of(FaultServer(answer(201, Warning=header)), tmp_path) as client:
+        with collected_warnings() as found:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(client.create(CONFIGMAPS, "ns", b"{}"))
+        await client.create(CONFIGMAPS, "ns", b"{}")
+    assert found == texts
