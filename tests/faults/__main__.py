@@ -36,11 +36,8 @@ def arguments(argv: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--scenario", action="append", default=[], metavar="PATTERN", help="only these scenarios")
     parser.add_argument("--fault", action="append", default=[], metavar="PATTERN", help="only these faults")
     parser.add_argument("--at", default="", metavar="PLACE", help="only this place, such as create/virtualmachines#2")
-    parser.add_argument("--write", type=int, metavar="K", help="the K-th write of the scenario, of any kind")
     parser.add_argument("--sample", type=int, default=0, metavar="N", help="about N injections, chosen by the seed")
     parser.add_argument("--seed", type=int, default=1, help="the seed of the choice and of the order")
-    parser.add_argument("--jobs", type=int, default=JOBS, help=f"runs at the same time; the default is {JOBS}")
-    parser.add_argument("--minutes", type=float, default=float("inf"), help="begin no run after this time")
     parser.add_argument("--list", action="store_true", help="print the scenarios and the faults")
     parser.add_argument("--report", type=Path, metavar="FILE", help="write all results as JSON")
     parser.add_argument("--evidence", type=Path, metavar="DIR", help="write the history of each run with a violation")
@@ -71,7 +68,7 @@ async def run(
     if selection.faults != NO_FAULTS or not waves:
         stages.append(lambda matrix: matrix.run(todo, selection))
     if waves:
-        stages.append(lambda matrix: matrix.waves(todo, waves, selection.stop_after_s))
+        stages.append(lambda matrix: matrix.waves(todo, waves))
     for stage in stages:
         summary, completed = await _on_a_new_plane(chosen, stage, summary)
         if not completed:
@@ -89,7 +86,7 @@ async def _on_a_new_plane(
         tempfile.TemporaryDirectory(prefix="vmherd-faults-") as directory,
     ):
         async with open_bench(plane, Path(directory), chosen.evidence) as bench:
-            matrix = Matrix(bench, jobs=chosen.jobs, progress=_tell, earlier=earlier)
+            matrix = Matrix(bench, jobs=JOBS, progress=_tell, earlier=earlier)
             running = asyncio.ensure_future(stage(matrix))
             loop = asyncio.get_running_loop()
             for number in (signal.SIGINT, signal.SIGTERM):
@@ -112,13 +109,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     names = matching([scenario.name for scenario in every], chosen.scenario)
     faults = () if chosen.fault == ["none"] else matching((*FAULTS, *PROCESS_FAULTS), chosen.fault)
-    waves = () if chosen.sample or chosen.at or chosen.write else [each for each in faults if each in PROCESS_FAULTS]
+    waves = () if chosen.sample or chosen.at else [each for each in faults if each in PROCESS_FAULTS]
     selection = Selection(
         faults=tuple(each for each in faults if each in FAULTS) or NO_FAULTS,
-        place=f"write#{chosen.write}" if chosen.write else chosen.at,
+        place=chosen.at,
         sample=chosen.sample,
         seed=chosen.seed,
-        stop_after_s=chosen.minutes * 60,
     )
     todo = [each for each in every if each.name in names]
     with (chosen.log or Path(os.devnull)).open("w") as log:

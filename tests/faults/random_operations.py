@@ -120,12 +120,10 @@ async def _main(options: argparse.Namespace, plane: ControlPlane, directory: Pat
     async with open_cluster(plane, directory) as cluster:
         if options.sequence:
             return await _repeat(cluster, options)
-        count = max(1, -(-options.operations // options.length))
-        numbers = [options.only] if options.only is not None else list(range(options.first, options.first + count))
+        numbers = range(max(1, -(-options.operations // options.length)))
         kinds: Sequence[KindName] = ("pools", "sets") if options.kind == "both" else (options.kind,)
-        verdicts = await run_many(
-            cluster, options.seed, numbers, kinds, length=options.length, parallel=options.parallel
-        )
+        length, parallel = options.length, options.parallel
+        verdicts = await run_many(cluster, options.seed, numbers, kinds, length=length, parallel=parallel)
         failed = sorted(number for number, verdict in verdicts.items() if verdict.violations)
         applied = sum(verdict.applied for verdict in verdicts.values())
         writes = sum(verdict.writes for verdict in verdicts.values())
@@ -133,40 +131,36 @@ async def _main(options: argparse.Namespace, plane: ControlPlane, directory: Pat
         checks = sum((Counter(verdict.checks) for verdict in verdicts.values()), Counter[str]())
         print(f"checks of invariants: {', '.join(f'{number} {count}' for number, count in sorted(checks.items()))}")
         print(f"violations in {len(failed)} sequences: {failed}", flush=True)
-        for number in failed[: options.shrink]:
-            kind = kind_of(number, kinds)
-            shrunk = await shrink(cluster, kind, sequence_of(options.seed, number, kinds, options.length))
-            print(f"sequence {number} shrunk to {len(shrunk)} operations:", flush=True)
-            print(explain(kind, await run_sequence(cluster, kind, shrunk), shrunk), flush=True)
+        for number in failed[:1]:
+            await _print_shrunk(cluster, kind_of(number, kinds), sequence_of(options.seed, number, kinds, length))
         return 1 if failed else 0
 
 
 async def _repeat(cluster: Cluster, options: argparse.Namespace) -> int:
-    """Run one given sequence several times side by side."""
+    """Run one given sequence."""
     sequence = from_json(options.sequence)
-    verdicts = await asyncio.gather(*(run_sequence(cluster, options.kind, sequence) for _ in range(options.times)))
-    failed = [verdict for verdict in verdicts if verdict.violations]
-    for verdict in failed[:1]:
-        print(explain(options.kind, verdict, sequence))
-    print(f"{len(failed)} of {len(verdicts)} runs failed")
-    if failed and options.shrink:
-        shrunk = await shrink(cluster, options.kind, sequence)
-        print(f"shrunk to {len(shrunk)} operations: {to_json(shrunk)}")
-    return 1 if failed else 0
+    verdict = await run_sequence(cluster, options.kind, sequence)
+    if not verdict.violations:
+        return 0
+    print(explain(options.kind, verdict, sequence))
+    await _print_shrunk(cluster, options.kind, sequence)
+    return 1
+
+
+async def _print_shrunk(cluster: Cluster, kind: KindName, sequence: Sequence[Operation]) -> None:
+    shrunk = await shrink(cluster, kind, sequence)
+    print(f"shrunk to {len(shrunk)} operations:", flush=True)
+    print(explain(kind, await run_sequence(cluster, kind, shrunk), shrunk), flush=True)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog=PROGRAM, description="Random operations on the real API server.")
     parser.add_argument("--operations", type=int, default=200, help="how many operations to run (default %(default)s)")
     parser.add_argument("--length", type=int, default=LENGTH, help="operations in a sequence (default %(default)s)")
-    parser.add_argument("--seed", type=int, default=1, help="decides all operations (default %(default)s)")
-    parser.add_argument("--first", type=int, default=0, help="the number of the first sequence")
-    parser.add_argument("--only", type=int, help="run only the sequence with this number")
     parser.add_argument("--parallel", type=int, default=PARALLEL, help="sequences side by side (default %(default)s)")
+    parser.add_argument("--seed", type=int, default=1, help="decides all operations (default %(default)s)")
     parser.add_argument("--kind", choices=("sets", "pools", "both"), default="both")
-    parser.add_argument("--shrink", type=int, default=1, help="how many failed sequences to shrink")
     parser.add_argument("--sequence", default="", help="run this sequence (JSON), for one --kind")
-    parser.add_argument("--times", type=int, default=1, help="how often to run --sequence")
     options = parser.parse_args()
     if options.sequence and options.kind == "both":
         parser.error("--sequence needs --kind sets or --kind pools")

@@ -32,16 +32,13 @@ class Selection(Struct, frozen=True, kw_only=True):
     place: str = ""
     sample: int = 0
     seed: int = 1
-    stop_after_s: float = float("inf")
-    """After this many seconds, no further run begins."""
 
 
 class Summary(Struct, frozen=True, kw_only=True):
-    """The results of a matrix. `left_out` is the number of injections for which there was no time."""
+    """The results of a matrix."""
 
     results: tuple[Result, ...]
     seconds: float
-    left_out: int = 0
     failures: tuple[str, ...] = ()
     """Runs that could not be judged, for example because of an error in the tests."""
 
@@ -86,13 +83,11 @@ class Matrix:
         self._progress = progress
         self._started = time.monotonic() - (earlier.seconds if earlier else 0.0)
         self._total = len(self.results)
-        self._left_out = earlier.left_out if earlier else 0
 
     def summary(self) -> Summary:
         return Summary(
             results=tuple(self.results),
             seconds=time.monotonic() - self._started,
-            left_out=self._left_out,
             failures=tuple(self.failures),
         )
 
@@ -121,16 +116,13 @@ class Matrix:
         async with asyncio.TaskGroup() as group:
             for injection in todo:
                 scenario, reference = by_name[injection.scenario], references[injection.scenario]
-                group.create_task(self._injected(scenario, injection, reference, selection.stop_after_s))
+                group.create_task(self._injected(scenario, injection, reference))
 
-    async def waves(self, scenarios: Sequence[Scenario], faults: Iterable[str], stop_after_s: float) -> None:
+    async def waves(self, scenarios: Sequence[Scenario], faults: Iterable[str]) -> None:
         """Run the reference runs. Then, for each of these faults of processes, run all scenarios at the same time."""
         references = await self.references(scenarios)
         for fault in faults:
-            if time.monotonic() - self._started > stop_after_s:
-                self._left_out += len(scenarios)
-            else:
-                await self._wave(scenarios, references, fault)
+            await self._wave(scenarios, references, fault)
 
     async def _wave(self, scenarios: Sequence[Scenario], references: Mapping[str, Reference], fault: str) -> None:
         """Run all scenarios with one fault of a process."""
@@ -151,14 +143,9 @@ class Matrix:
         async with self._places:
             return await self._attempt(Run(self._bench, scenario))
 
-    async def _injected(
-        self, scenario: Scenario, injection: Injection, reference: Reference, stop_after_s: float
-    ) -> None:
+    async def _injected(self, scenario: Scenario, injection: Injection, reference: Reference) -> None:
         for number in range(1, TRIES + 1):
             async with self._places:
-                if time.monotonic() - self._started > stop_after_s:
-                    self._left_out += 1
-                    return
                 result = await self._attempt(Run(self._bench, scenario, injection, reference), last=number == TRIES)
             if result is None or result.fired:
                 return
@@ -205,7 +192,7 @@ def lines_of(summary: Summary, *, evidence: int = 12) -> list[str]:
     injected = [result for result in summary.results if result.injection]
     lines = [
         f"{len(summary.results)} runs in {summary.seconds:.0f} s: {len(injected)} with an injection, "
-        f"{summary.fired} fired, {len(summary.unfired)} did not fire, {summary.left_out} left out",
+        f"{summary.fired} fired, {len(summary.unfired)} did not fire",
         f"checks: {', '.join(f'{name} {count}' for name, count in sorted(summary.checks.items()))}",
         f"violations: {len(summary.violations)}",
     ]

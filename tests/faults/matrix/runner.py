@@ -17,7 +17,6 @@ from tests.faults.matrix.catalogue import FAULTS, Injection, Trace, numbered
 from tests.faults.matrix.herd import Herd
 from tests.faults.matrix.objects import Objects, differences, end_state, without_left_over_disks
 from tests.faults.matrix.scenarios import Scenario
-from tests.faults.matrix.stillness import LOOK_S, Stillness
 from tests.faults.matrix.view import User
 from tests.faults.matrix.waves import Wave
 from tests.faults.proxy.actions import Refuse
@@ -43,7 +42,13 @@ expect this removal.
 ABOUT_EACH_CHANGE = {"H0", "S11"}
 """The invariants that can be checked only if every change and its author are known."""
 
-QUIET_S = 0.8
+QUIET_LOOKS, LOOK_S = 17, 0.05
+"""At rest, nothing happens for this number of looks. `LOOK_S` is the time between two looks.
+
+All runs share one event loop, which may stand still for a second. So the looks count, and not the time: between two
+looks, each task of the loop gets a turn.
+"""
+
 QUIET_WITHIN_S = 20.0
 
 
@@ -269,16 +274,17 @@ class Run:
         """Wait until the condition holds at rest: for a while, nothing changes and the controller sends no request."""
         loop = asyncio.get_running_loop()
         began = time.time()
-        stillness, requests, looked_at = Stillness(QUIET_S), -1, 0.0
+        looks: list[float] = []
+        requests, looked_at = -1, 0.0
         while time.time() < max(began, min(self._recovered_at(), began + STRUCK_WITHIN_S)) + QUIET_WITHIN_S:
             await asyncio.sleep(LOOK_S)
             before, requests = requests, self._requests()
             busy = requests != before or self._bench.view.changed_at(self._namespace) > looked_at
             looked_at = loop.time()
-            still = stillness.look(time.time(), busy=busy)
-            if still and time.time() >= self._recovered_at() and holds(self._user.objects):
+            looks = [time.time()] if busy else [*looks, time.time()]
+            if len(looks) >= QUIET_LOOKS and time.time() >= self._recovered_at() and holds(self._user.objects):
                 # The server gets a request a little later than the proxy. So the second half of the time counts.
-                self._rest = Interval(stillness.middle, time.time())
+                self._rest = Interval(looks[len(looks) // 2], time.time())
                 return True
         return False
 

@@ -30,7 +30,6 @@ async def test_a_seeded_part_of_the_matrix_has_no_violation(control_plane_binari
     told = "\n".join(lines_of(summary))
     assert not summary.violations, told
     assert not summary.failures, told
-    assert summary.left_out == 0, told
     assert summary.fired >= 0.9 * INJECTIONS, told
     never = {"S1", "S2", "S4", "S7", "L1", "L2", "Q1"} - {name for name, count in summary.checks.items() if count}
     assert not never, told

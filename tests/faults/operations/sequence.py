@@ -34,7 +34,6 @@ from tests.faults.judge.states import (
     name_of,
     status_of,
 )
-from tests.faults.matrix.stillness import LOOK_S
 from tests.faults.operations import pools, sets
 from tests.faults.operations.changes import DeleteOwner, Operation, annotate_owner
 from tests.faults.operations.cluster import Cluster
@@ -43,8 +42,8 @@ from tests.faults.operations.sets import BROKEN_KEY
 from tests.faults.operations.world import BEHAVIOR, HOLD, OWNERS, KindName, State, World
 from tests.faults.resources import VMIS, VMS, VOLUMES
 
-QUIET_S = 1.2
-"""A controller that has not written for this time is at rest."""
+QUIET_S, LOOK_S = 1.2, 0.05
+"""A controller that has not written for this time is at rest. `LOOK_S` is the time between two turns of the loop."""
 
 REST_WITHIN_S = 60.0
 EQUAL_WITHIN_S = 150.0

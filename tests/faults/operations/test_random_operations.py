@@ -24,7 +24,7 @@ from tests.faults.operations.catalogue import catalogue, from_json, random_seque
 from tests.faults.operations.changes import Operation, Wait, scale
 from tests.faults.operations.cluster import open_cluster
 from tests.faults.operations.equality import differences
-from tests.faults.operations.found import FOUND, Found
+from tests.faults.operations.found import FOUND
 from tests.faults.operations.schema import varied_fields, violations
 from tests.faults.operations.sequence import AT_THE_END, Verdict, run_sequence
 from tests.faults.operations.world import KindName, State, World
@@ -197,9 +197,3 @@ def test_a_changed_object_of_another_user_is_a_difference() -> None:
 def _world() -> World:
     cluster: Any = None
     return World(cluster, "pools", "test", pools.manifest())
-
-
-def test_each_found_sequence_names_its_fault_once() -> None:
-    faults = [found.fault for found in FOUND]
-    assert len(set(faults)) == len(faults)
-    assert all(isinstance(found, Found) and found.operations for found in FOUND)

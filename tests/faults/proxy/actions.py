@@ -1,4 +1,4 @@
-"""The actions of the fault proxy. Each action is a frozen value; `msgspec.json` can write and read all of them."""
+"""The actions of the fault proxy. Each action is a frozen value."""
 
 from typing import Literal, TypeAlias
 
@@ -7,7 +7,7 @@ from msgspec import Struct
 from tests.faults.judge.states import PROTECT
 
 
-class Refuse(Struct, frozen=True, tag=True):
+class Refuse(Struct, frozen=True):
     """Answer with an error. The request does not reach the server.
 
     `retry_after` is the text of the header: seconds, an HTTP date or nonsense. Without `reason`, the reason is the
@@ -20,20 +20,15 @@ class Refuse(Struct, frozen=True, tag=True):
     message: str = "refused by the proxy"
 
 
-class Hang(Struct, frozen=True, tag=True):
-    """Do not forward the request and do not answer.
-
-    After `seconds`, reset the connection. If `seconds` is None, wait until the client gives up.
-    """
-
-    seconds: float | None = None
+class Hang(Struct, frozen=True):
+    """Do not forward the request and do not answer. The connection stays open until the client gives up."""
 
 
-class Reset(Struct, frozen=True, tag=True):
+class Reset(Struct, frozen=True):
     """Reset the connection. The request does not reach the server."""
 
 
-class Delay(Struct, frozen=True, tag=True):
+class Delay(Struct, frozen=True):
     """Wait `before_s` seconds and forward the request. After the server's answer, wait `answer_s` seconds and send the
     answer.
 
@@ -44,7 +39,7 @@ class Delay(Struct, frozen=True, tag=True):
     answer_s: float = 0.0
 
 
-class LoseAnswer(Struct, frozen=True, tag=True):
+class LoseAnswer(Struct, frozen=True):
     """Forward the request, wait for the server's answer and lose the answer.
 
     With `hang`, the connection stays open until the client gives up. Otherwise, the connection is reset.
@@ -53,7 +48,7 @@ class LoseAnswer(Struct, frozen=True, tag=True):
     hang: bool = False
 
 
-class CutAnswer(Struct, frozen=True, tag=True):
+class CutAnswer(Struct, frozen=True):
     """Reset the connection after `at_byte` bytes of the answer's body, by default in the middle.
 
     With `gzip`, the proxy compresses the body first.
@@ -63,7 +58,7 @@ class CutAnswer(Struct, frozen=True, tag=True):
     gzip: bool = False
 
 
-class Mark(Struct, frozen=True, tag=True):
+class Mark(Struct, frozen=True):
     """Call `on_mark`, which marks the object of the request or begins its snapshot. Then forward the request."""
 
     annotation: str = PROTECT
@@ -74,7 +69,7 @@ class Mark(Struct, frozen=True, tag=True):
 Corruption: TypeAlias = Literal["not JSON", "half JSON", "wrong JSON", "content type", "chunk size", "content length"]
 
 
-class Corrupt(Struct, frozen=True, tag=True):
+class Corrupt(Struct, frozen=True):
     """Corrupt the answer of the server, or one event of a watch. The request reaches the server.
 
     "wrong JSON" is valid JSON of another form. "chunk size" and "content length" break the HTTP framing.
@@ -83,31 +78,27 @@ class Corrupt(Struct, frozen=True, tag=True):
     how: Corruption = "not JSON"
 
 
-class Dribble(Struct, frozen=True, tag=True):
-    """Send the answer in pieces with pauses. If each piece is one byte long, the stream is split at every offset."""
+class Dribble(Struct, frozen=True):
+    """Send the answer in pieces. If each piece is one byte long, the stream is split at every offset."""
 
     piece_bytes: int = 1
-    pause_s: float = 0.0
 
 
-class ReplayWatch(Struct, frozen=True, tag=True):
-    """Start a watch at an older resource version.
-
-    The default is the oldest version at which a watch of this path started.
-    """
+class ReplayWatch(Struct, frozen=True):
+    """Start a watch at an older resource version."""
 
     resource_version: str = ""
 
 
-class CrashBefore(Struct, frozen=True, tag=True):
+class CrashBefore(Struct, frozen=True):
     """Crash before the request reaches the server: the proxy goes dark and calls `on_crash`."""
 
 
-class CrashAfter(Struct, frozen=True, tag=True):
+class CrashAfter(Struct, frozen=True):
     """Crash after the server's answer and before the client gets that answer."""
 
 
-class FailWatch(Struct, frozen=True, tag=True):
+class FailWatch(Struct, frozen=True):
     """End a watch with an ERROR event. `cause` and `retry_after_seconds` are details of its Status object."""
 
     status: int = 500
@@ -117,48 +108,46 @@ class FailWatch(Struct, frozen=True, tag=True):
     retry_after_seconds: int = 0
 
 
-class HoldWatch(Struct, frozen=True, tag=True):
+class HoldWatch(Struct, frozen=True):
     """Hold the data of a watch, so that its reader lags behind. Removing the rule releases the data.
 
     Without the removal, the watch stays open and silent, as after a power failure of the server.
     """
 
 
-class LagWatch(Struct, frozen=True, tag=True):
+class LagWatch(Struct, frozen=True):
     """Send each event of a watch `seconds` late, until the rule is removed."""
 
     seconds: float
 
 
-class EndWatch(Struct, frozen=True, tag=True):
+class EndWatch(Struct, frozen=True):
     """End a watch: with a complete answer, or with a reset of the connection if `clean` is False."""
 
     clean: bool = True
 
 
-class CutWatch(Struct, frozen=True, tag=True):
+class CutWatch(Struct, frozen=True):
     """Reset the connection after `at_byte` bytes of the next event, by default in the middle."""
 
     at_byte: int | None = None
 
 
-class EnlargeEvent(Struct, frozen=True, tag=True):
-    """Add an unknown field to the object of an event, so that the event has at least `size` bytes."""
-
-    size: int = 4 * 1024 * 1024
+class EnlargeEvent(Struct, frozen=True):
+    """Add an unknown field of 4 MiB to the object of an event."""
 
 
-class RepeatEvent(Struct, frozen=True, tag=True):
+class RepeatEvent(Struct, frozen=True):
     """Send an event twice."""
 
 
-class OmitEvents(Struct, frozen=True, tag=True):
+class OmitEvents(Struct, frozen=True):
     """Drop `count` events. Then end the watch with 410, so that the reader lists again and never sees these events."""
 
     count: int = 1
 
 
-class Coalesce(Struct, frozen=True, tag=True):
+class Coalesce(Struct, frozen=True):
     """At the next event of a watch, send nothing for `seconds`. Then send only the last state of each object."""
 
     seconds: float

@@ -23,6 +23,7 @@ REASONS = {
     504: "Timeout",
 }
 EXPIRED = FailWatch(410, message="too old resource version: 1 (2)")
+LARGE = 4 * 1024 * 1024
 NOT_JSON = b"<html><body><h1>502 Bad Gateway</h1></body></html>"
 WRONG_JSON = b'["an array", {"where": "an object belongs"}, 1, null]'
 
@@ -120,8 +121,8 @@ def corrupted_event(line: bytes, how: Corruption, encode: Callable[[bytes], byte
             return chunk(encode(NOT_JSON + b"\n"))
 
 
-def enlarged(line: bytes, size: int) -> bytes:
-    """Add an unknown field to the object of an event, so that the line has at least `size` bytes."""
+def enlarged(line: bytes) -> bytes:
+    """Add an unknown field to the object of an event."""
     before, found, after = line.partition(b'"object":{')
-    padding = b'"padding":"%b",' % (b"x" * max(0, size - len(line)))
+    padding = b'"padding":"%b",' % (b"x" * LARGE)
     return before + found + padding + after if found else line

@@ -4,11 +4,10 @@ import asyncio
 import socket
 import ssl
 from collections.abc import Awaitable, Callable
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 from tests.faults.proxy.wire import Wire, reset_on_close
 
-ConnectMode: TypeAlias = Literal["accept", "reset", "hang"]
 BACKLOG = 128
 
 
@@ -17,8 +16,8 @@ class Listener:
 
     def __init__(self, serve: Callable[[Wire], Awaitable[None]], tls: ssl.SSLContext | None) -> None:
         self.port = 0
-        self.mode: ConnectMode = "accept"
-        """What happens to new connections before the TLS handshake."""
+        self.hangs = False
+        """True if no new connection gets a TLS handshake or an answer."""
 
         self.tls = tls
         self.passing = asyncio.Event()
@@ -34,19 +33,12 @@ class Listener:
         self._errors: list[BaseException] = []
 
     async def open(self) -> None:
-        """Listen on a free port, or again on the same port after `close_port`."""
-        self._socket = socket.create_server(("127.0.0.1", self.port), backlog=BACKLOG)
+        """Listen on a free port."""
+        self._socket = socket.create_server(("127.0.0.1", 0), backlog=BACKLOG)
         self._socket.setblocking(False)
         self.port = self._socket.getsockname()[1]
         # A cancelled `loop.sock_accept` can lose a connection. So the loop calls `accept` directly.
         asyncio.get_running_loop().add_reader(self._socket, self._accept, self._socket)
-
-    async def close_port(self) -> None:
-        """Refuse new connections."""
-        if self._socket:
-            asyncio.get_running_loop().remove_reader(self._socket)
-            self._socket.close()
-            self._socket = None
 
     def reset(self) -> None:
         """Reset all connections."""
@@ -59,7 +51,10 @@ class Listener:
 
     async def close(self) -> None:
         """End all connections. Raises an ExceptionGroup if an error of the proxy has ended a connection."""
-        await self.close_port()
+        if self._socket:
+            asyncio.get_running_loop().remove_reader(self._socket)
+            self._socket.close()
+            self._socket = None
         for task in self.tasks:
             task.cancel()
         if self.tasks:
@@ -76,16 +71,13 @@ class Listener:
         except (BlockingIOError, ConnectionAbortedError):
             return
         sock.setblocking(False)
-        if self.mode == "accept":
+        if self.hangs:
+            self._hanging.append(sock)
+        else:
             task = asyncio.get_running_loop().create_task(self._handle(sock), name="fault proxy's connection")
             self._handshakes[task] = sock
             self.tasks.add(task)
             task.add_done_callback(self._done)
-        elif self.mode == "reset":
-            reset_on_close(sock)
-            sock.close()
-        else:
-            self._hanging.append(sock)
 
     async def _handle(self, sock: socket.socket) -> None:
         sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -39,8 +39,8 @@ from tests.faults.proxy.actions import (
     ReplayWatch,
     Reset,
 )
-from tests.faults.proxy.authority import Authority, other_authority, shared_authority
-from tests.faults.proxy.listener import ConnectMode, Listener
+from tests.faults.proxy.authority import other_authority, shared_authority
+from tests.faults.proxy.listener import Listener
 from tests.faults.proxy.requests import ApiRequest, parse_request
 from tests.faults.proxy.rules import Rule, Script, Taken
 from tests.faults.proxy.streams import WatchRelay
@@ -93,7 +93,6 @@ class FaultProxy:
         self._listener = Listener(self._serve, self._authority.context if self._authority else None)
         self._relays: set[WatchRelay] = set()
         self._forwarding: set[asyncio.Task[None]] = set()
-        self._oldest_watch: dict[str, str] = {}
 
     @property
     def url(self) -> str:
@@ -146,13 +145,9 @@ class FaultProxy:
         The server still finishes the requests that it already has.
         """
         self.dark = True
-        self._listener.mode = "hang"
+        self._listener.hangs = True
         for task in self._listener.tasks - self._forwarding - {asyncio.current_task()}:
             task.cancel()
-
-    def connect(self, mode: ConnectMode) -> None:
-        """Set what happens to new connections: accept, reset before the TLS handshake, or hang before the handshake."""
-        self._listener.mode = mode
 
     def hold(self) -> None:
         """Hold back all that the server sends, until `release`."""
@@ -165,9 +160,9 @@ class FaultProxy:
         """Reset all connections."""
         self._listener.reset()
 
-    def change_authority(self, authority: Authority | None = None) -> None:
+    def change_authority(self) -> None:
         """Reset all connections and use a certificate of another authority. `write_ca_files` tells the clients."""
-        self._authority = authority or other_authority()
+        self._authority = other_authority()
         self._listener.tls = self._authority.context
         self.reset_connections()
 
@@ -203,9 +198,8 @@ class FaultProxy:
                 await self._send(wire, answers.refusal_answer(action), received, number)
             case Reset():
                 wire.reset()
-            case Hang(seconds=seconds):
-                await _within(seconds, wire.gone.wait())
-                wire.reset()
+            case Hang():
+                await wire.gone.wait()
             case CrashBefore():
                 self._crash()
             case _ if request.watch:
@@ -239,12 +233,12 @@ class FaultProxy:
             case Corrupt(how=how):
                 await wire.send(answers.corrupted(answer, how, received.method))
                 wire.close()
-            case Dribble(piece_bytes=size, pause_s=pause):
+            case Dribble(piece_bytes=size):
                 self._answered(number, code=answer.head.status)
                 data = answer.encode(received.method)
                 for start in range(0, len(data), size):
                     await wire.send(data[start : start + size])
-                    await asyncio.sleep(pause)
+                    await asyncio.sleep(0)
             case _:
                 if isinstance(action, Delay):
                     await asyncio.sleep(action.answer_s)
@@ -253,11 +247,10 @@ class FaultProxy:
     async def _watch(self, wire: Wire, received: Received, request: ApiRequest, action: Any, number: int) -> None:
         if isinstance(action, Delay):
             await _within(action.before_s, wire.gone.wait())
-        oldest = self._oldest_watch.setdefault(request.path, request.resource_version)
         target = received.target
         if isinstance(action, ReplayWatch):
-            older = action.resource_version or oldest
-            target = target.replace(f"resourceVersion={request.resource_version}", f"resourceVersion={older}")
+            older = f"resourceVersion={action.resource_version}"
+            target = target.replace(f"resourceVersion={request.resource_version}", older)
         try:
             async with self._request(msgspec.structs.replace(received, target=target)) as answer:
                 if isinstance(action, LoseAnswer):
@@ -336,7 +329,7 @@ async def fault_proxy(upstream: Upstream, *, tls: bool = True) -> AsyncIterator[
         await proxy.close()
 
 
-async def _within(seconds: float | None, wait: Coroutine[Any, Any, Any]) -> None:
+async def _within(seconds: float, wait: Coroutine[Any, Any, Any]) -> None:
     try:
         async with asyncio.timeout(seconds):
             await wait

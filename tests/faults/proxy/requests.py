@@ -6,8 +6,6 @@ import msgspec
 from msgspec import Struct
 
 WRITES = frozenset({"create", "update", "patch", "delete", "deletecollection"})
-READS = frozenset({"get", "list", "watch"})
-VERB_GROUPS = {"write": WRITES, "read": READS}
 
 _VERBS = {"POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete", "GET": "get", "HEAD": "get"}
 _COLLECTION_VERBS = {"get": "list", "delete": "deletecollection"}

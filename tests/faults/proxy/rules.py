@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterable
 from msgspec import Struct
 
 from tests.faults.proxy.actions import ON_ANSWER, ON_EVENT, ON_STREAM, Action
-from tests.faults.proxy.requests import VERB_GROUPS, ApiRequest, WatchEvent
+from tests.faults.proxy.requests import WRITES, ApiRequest, WatchEvent
 
 
 class Match(Struct, frozen=True):
     """What a rule is for. Each field that is None matches everything.
 
-    `verb` is a Kubernetes verb, or "write" or "read" for all verbs of that kind. For a watch, `event` selects events by
+    `verb` is a Kubernetes verb, or "write" for all verbs that write. For a watch, `event` selects events by
     their type. Without `event`, bookmarks do not match.
     """
 
@@ -33,7 +33,7 @@ class Match(Struct, frozen=True):
     def covers(self, request: ApiRequest) -> bool:
         """Return True if the rule is for this request."""
         return (
-            (self.verb is None or request.verb in VERB_GROUPS.get(self.verb, (self.verb,)))
+            (self.verb is None or request.verb in (WRITES if self.verb == "write" else (self.verb,)))
             and self.resource in (None, request.resource)
             and self.subresource in (None, request.subresource)
             and self.watch in (None, request.watch)
@@ -93,10 +93,6 @@ class Script:
 
     def remove(self, number: int) -> None:
         self.rules.pop(number, None)
-
-    def used(self, number: int) -> int:
-        """Return how often a rule has acted."""
-        return self._used[number]
 
     def on_request(self, request: ApiRequest) -> Taken | None:
         """Decide what the proxy does with a request. Actions on the events of a watch are not decided here."""

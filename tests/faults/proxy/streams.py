@@ -195,8 +195,8 @@ class WatchRelay:
             case CutWatch(at_byte=at):
                 cut = line[: len(line) // 2 if at is None else at]
                 await self._break_off(self._encode(cut) if cut else b"")
-            case EnlargeEvent(size=size):
-                await self._send(enlarged(line, size))
+            case EnlargeEvent():
+                await self._send(enlarged(line))
             case RepeatEvent():
                 await self._send(line + line)
             case Corrupt(how=how):
@@ -244,7 +244,7 @@ class WatchRelay:
             return await self._wire.send(chunk(data))
         for start in range(0, len(data), dribble.piece_bytes):
             await self._wire.send(chunk(data[start : start + dribble.piece_bytes]))
-            await asyncio.sleep(dribble.pause_s)
+            await asyncio.sleep(0)
 
     async def _fail(self, failure: FailWatch) -> None:
         await self._send(error_event(failure))

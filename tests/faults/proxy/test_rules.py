@@ -2,10 +2,9 @@
 
 from typing import Any
 
-import msgspec
 import pytest
 
-from tests.faults.proxy.actions import Action, CrashBefore, HoldWatch, LoseAnswer, Mark, OmitEvents, Refuse
+from tests.faults.proxy.actions import CrashBefore, HoldWatch, LoseAnswer, Mark, OmitEvents, Refuse
 from tests.faults.proxy.requests import ApiRequest, parse_event, parse_request
 from tests.faults.proxy.rules import Match, Rule, Script
 from tests.faults.proxy.tiny_server import connected, proxied
@@ -46,7 +45,6 @@ def test_a_request_is_read_in_the_terms_of_the_api(method: str, target: str, exp
         (Match(), True),
         (Match("create"), True),
         (Match("write"), True),
-        (Match("read"), False),
         (Match("create", "pods", ""), True),
         (Match(resource="nodes"), False),
         (Match(subresource="status"), False),
@@ -84,7 +82,6 @@ def test_the_first_rule_decides_and_the_others_count_the_request() -> None:
     script = Script([Rule(Match(), Refuse(503)), Rule(Match("write"), CrashBefore(), after=1)])
     taken = [script.on_request(request()) for _ in range(3)]
     assert [t and t.rule for t in taken] == [1, 2, None]
-    assert [script.used(number) for number in (1, 2)] == [1, 1]
 
 
 def test_a_removed_rule_acts_no_more() -> None:
@@ -110,16 +107,6 @@ def test_an_action_on_events_does_not_act_on_the_request_of_a_watch() -> None:
     assert script.on_request(request("watch")) is None
     assert script.watches_events(request("watch"))
     assert script.on_event(request("watch"), parse_event(b"not JSON")) is not None
-
-
-@pytest.mark.parametrize("rule", [Rule(Match("write", besides=("events",)), Refuse(429, retry_after="1"), after=3)])
-def test_a_rule_can_be_written_down_and_read_again(rule: Rule) -> None:
-    assert msgspec.json.decode(msgspec.json.encode(rule), type=Rule) == rule
-
-
-def test_each_action_can_be_written_down() -> None:
-    for action in msgspec.inspect.type_info(Action).types:  # type: ignore[attr-defined]
-        assert action.tag == action.cls.__name__
 
 
 async def test_a_mark_is_set_before_the_request_reaches_the_server() -> None:

@@ -29,6 +29,7 @@ from tests.faults.proxy.actions import (
     ReplayWatch,
     Reset,
 )
+from tests.faults.proxy.answers import EXPIRED, error_event
 from tests.faults.proxy.proxy import FaultProxy
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.streams import Gunzip
@@ -47,10 +48,10 @@ def event(type_: str, name: str, version: int = 1) -> bytes:
 
 
 @asynccontextmanager
-async def watching(query: str = "") -> AsyncIterator[tuple[TinyServer, FaultProxy, Client]]:
+async def watching() -> AsyncIterator[tuple[TinyServer, FaultProxy, Client]]:
     """A watch through the proxy. The client has already received the headers of the answer and one event."""
     async with proxied() as (server, proxy), connected(proxy) as client:
-        client.ask(f"{THINGS}?watch=1{query}")
+        client.ask(f"{THINGS}?watch=1")
         assert b" 200 OK\r\n" in await client.until(b"\r\n\r\n")
         await server.send(GUARD)
         assert await client.read(len(chunk(GUARD))) == chunk(GUARD)
@@ -66,6 +67,54 @@ async def line(client: Client) -> bytes:
     return (await client.read(size + 2))[:-2]
 
 
+A, B, BOOKMARK, CHANGED = event("ADDED", "a"), event("ADDED", "b"), event("BOOKMARK", ""), event("MODIFIED", "c")
+OPEN, HELD, COMPLETE, RESET = "open", "held", "complete", "reset"
+
+
+@pytest.mark.parametrize(
+    ("rule", "seen", "end"),
+    [
+        (Rule(Match("watch", "others"), HoldWatch()), [A, BOOKMARK, CHANGED, B], OPEN),
+        (Rule(WATCH, HoldWatch()), [], HELD),
+        (Rule(WATCH, HoldWatch(), after=2), [A, BOOKMARK, CHANGED], HELD),
+        (Rule(WATCH, Dribble(1), after=1), [A, *(bytes([each]) for each in BOOKMARK + CHANGED + B)], OPEN),
+        (Rule(WATCH, RepeatEvent(), after=2), [A, BOOKMARK, CHANGED, 2 * B], OPEN),
+        (Rule(WATCH, EndWatch()), [], COMPLETE),
+        (Rule(WATCH, EndWatch(clean=False)), [], RESET),
+        (Rule(WATCH, FailWatch(410)), [error_event(FailWatch(410))], COMPLETE),
+        (Rule(Match("watch", event="ADDED"), OmitEvents(2)), [BOOKMARK, CHANGED, error_event(EXPIRED)], COMPLETE),
+        (Rule(WATCH, CutWatch()), [A[: len(A) // 2]], RESET),
+        *((Rule(WATCH, CutWatch(at), after=1), [A, BOOKMARK, *filter(None, [CHANGED[:at]])], RESET) for at in (0, 1)),
+    ],
+)
+async def test_a_rule_decides_what_the_client_sees_of_a_watch_and_how_it_ends(
+    rule: Rule, seen: list[bytes], end: str
+) -> None:
+    async with watching() as (server, proxy, client):
+        number = proxy.add(rule)
+        await server.send(A, BOOKMARK, CHANGED, B)
+        assert await lines(client, len(seen)) == seen
+        if end == HELD:
+            await server.end()
+        if end in (OPEN, HELD):
+            assert await client.silent()
+        elif end == COMPLETE:
+            assert await client.read(5) == b"0\r\n\r\n"
+            client.ask(THINGS)
+            assert (await client.answer())[0] == 200
+        else:
+            with pytest.raises(ConnectionResetError):
+                await client.rest()
+        assert len(proxy.decisions(number)) == (rule.match.resource != "others")
+
+
+def test_an_error_event_has_its_cause_and_the_time_until_the_next_try() -> None:
+    failed = json.loads(error_event(FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1)))
+    assert (failed["type"], failed["object"]["code"], failed["object"]["reason"]) == ("ERROR", 504, "Timeout")
+    details = failed["object"]["details"]
+    assert (details["causes"][0]["reason"], details["retryAfterSeconds"]) == ("ResourceVersionTooLarge", 1)
+
+
 async def test_a_held_watch_sends_its_events_in_order_when_the_rule_is_removed() -> None:
     async with watching() as (server, proxy, client):
         held = proxy.add(Rule(WATCH, HoldWatch()))
@@ -75,74 +124,12 @@ async def test_a_held_watch_sends_its_events_in_order_when_the_rule_is_removed()
         assert await lines(client, 2) == [event("ADDED", "a"), event("ADDED", "b")]
 
 
-async def test_a_held_watch_does_not_hold_the_watch_of_another_resource() -> None:
-    async with watching() as (server, proxy, client), connected(proxy) as other:
-        proxy.add(Rule(WATCH, HoldWatch()))
-        other.ask("/apis/example.org/v1/others?watch=1")
-        await other.until(b"\r\n\r\n")
-        await server.send(event("ADDED", "a"))
-        assert await line(other) == event("ADDED", "a")
-        assert await client.silent()
-
-
-async def test_a_rule_for_watches_waits_for_so_many_events_and_leaves_out_bookmarks() -> None:
-    async with watching() as (server, proxy, client):
-        proxy.add(Rule(WATCH, HoldWatch(), after=2))
-        sent = [event(type_, "a") for type_ in ("BOOKMARK", "ADDED", "MODIFIED", "DELETED")]
-        await server.send(*sent)
-        assert await lines(client, 3) == sent[:3]
-        assert await client.silent()
-
-
 async def test_a_lagging_watch_sends_each_event_late() -> None:
     async with watching() as (server, proxy, client):
         proxy.add(Rule(WATCH, LagWatch(0.15)))
         await server.send(event("ADDED", "a"))
         assert await client.silent(0.1)
         assert await line(client) == event("ADDED", "a")
-
-
-async def test_a_held_watch_stays_open_and_silent_even_if_the_server_ends_it() -> None:
-    async with watching() as (server, proxy, client):
-        proxy.add(Rule(WATCH, HoldWatch()))
-        await server.send(event("ADDED", "a"))
-        await server.end()
-        assert await client.silent()
-
-
-async def test_a_watch_that_a_rule_ends_is_complete_and_the_connection_goes_on() -> None:
-    async with watching() as (_, proxy, client):
-        proxy.add(Rule(WATCH, EndWatch()))
-        assert await client.read(5) == b"0\r\n\r\n"
-        client.ask(THINGS)
-        assert (await client.answer())[0] == 200
-
-
-async def test_a_watch_is_reset_at_once() -> None:
-    async with watching() as (_, proxy, client):
-        proxy.add(Rule(WATCH, EndWatch(clean=False)))
-        with pytest.raises(ConnectionResetError):
-            await client.rest()
-
-
-async def test_an_event_is_cut_at_each_byte() -> None:
-    sent = event("ADDED", "a")
-    for at in range(len(sent)):
-        async with watching() as (server, proxy, client):
-            proxy.add(Rule(WATCH, CutWatch(at)))
-            await server.send(sent)
-            if at:
-                assert await line(client) == sent[:at]
-            with pytest.raises(ConnectionResetError):
-                await client.rest()
-
-
-async def test_a_dribbled_watch_sends_each_byte_as_a_chunk() -> None:
-    async with watching() as (server, proxy, client):
-        proxy.add(Rule(WATCH, Dribble(1)))
-        sent = event("ADDED", "a")
-        await server.send(sent)
-        assert await lines(client, len(sent)) == [sent[at : at + 1] for at in range(len(sent))]
 
 
 async def test_an_enlarged_event_is_still_the_same_object() -> None:
@@ -155,24 +142,6 @@ async def test_an_enlarged_event_is_still_the_same_object() -> None:
         assert small == event("ADDED", "b")
 
 
-async def test_an_event_is_repeated() -> None:
-    async with watching() as (server, proxy, client):
-        proxy.add(Rule(WATCH, RepeatEvent(), after=1))
-        await server.send(event("ADDED", "a"), event("ADDED", "b"))
-        assert await lines(client, 2) == [event("ADDED", "a"), 2 * event("ADDED", "b")]
-
-
-async def test_omitted_events_never_come_and_the_watch_expires_after_them() -> None:
-    async with watching() as (server, proxy, client):
-        number = proxy.add(Rule(Match("watch", event="ADDED"), OmitEvents(2)))
-        await server.send(event("ADDED", "a"), event("MODIFIED", "b"), event("ADDED", "c"))
-        passed, error = await lines(client, 2)
-        assert passed == event("MODIFIED", "b")
-        assert json.loads(error)["object"]["reason"] == "Expired"
-        assert await client.read(5) == b"0\r\n\r\n"
-        assert len(proxy.decisions(number)) == 1
-
-
 async def test_coalesced_events_are_the_last_state_of_each_object() -> None:
     async with watching() as (server, proxy, client):
         proxy.add(Rule(WATCH, Coalesce(0.1)))
@@ -182,18 +151,6 @@ async def test_coalesced_events_are_the_last_state_of_each_object() -> None:
         assert await lines(client, 2) == [event("ADDED", "new", 5), event("MODIFIED", "old", 7)]
         await server.send(event("DELETED", "new", 8))
         assert await line(client) == event("DELETED", "new", 8)
-
-
-@pytest.mark.parametrize(
-    ("action", "code", "reason"),
-    [(FailWatch(410), 410, "Expired"), (FailWatch(504, cause="ResourceVersionTooLarge"), 504, "Timeout")],
-)
-async def test_a_watch_ends_with_an_error_event(action: Action, code: int, reason: str) -> None:
-    async with watching() as (_, proxy, client):
-        proxy.add(Rule(WATCH, action))
-        error = json.loads(await line(client))
-        assert (error["type"], error["object"]["code"], error["object"]["reason"]) == ("ERROR", code, reason)
-        assert await client.read(5) == b"0\r\n\r\n"
 
 
 async def test_a_rule_for_one_watch_acts_on_one_of_two_and_also_on_a_later_one() -> None:
@@ -224,19 +181,12 @@ async def test_a_corrupted_event_ends_the_connection(how: str, expected: bytes) 
         assert expected in await client.rest()
 
 
-async def test_a_watch_is_replayed_from_the_oldest_version_of_its_path() -> None:
-    async with watching("&resourceVersion=5") as (server, proxy, _client), connected(proxy) as again:
-        proxy.add(Rule(WATCH, ReplayWatch()))
-        for version in ("9", "10"):
-            async with connected(proxy) as other:
-                other.ask(f"{THINGS}?watch=1&resourceVersion={version}&a=b")
-                await other.until(b"\r\n\r\n")
-        asked = [request.split(b" ")[1].decode() for request in server.requests]
-        assert asked[1:] == [f"{THINGS}?watch=1&resourceVersion={v}&a=b" for v in ("5", "10")]
+async def test_a_watch_is_replayed_from_an_older_version() -> None:
+    async with proxied() as (server, proxy), connected(proxy) as client:
         proxy.add(Rule(WATCH, ReplayWatch("7")))
-        again.ask(f"{THINGS}?watch=1&resourceVersion=11")
-        await again.until(b"\r\n\r\n")
-        assert server.requests[-1].startswith(f"GET {THINGS}?watch=1&resourceVersion=7 ".encode())
+        client.ask(f"{THINGS}?watch=1&resourceVersion=11&a=b")
+        await client.until(b"\r\n\r\n")
+        assert server.requests[-1].startswith(f"GET {THINGS}?watch=1&resourceVersion=7&a=b ".encode())
 
 
 @pytest.mark.parametrize("action", [Refuse(410), Hang(), Reset()])

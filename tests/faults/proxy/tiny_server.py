@@ -46,10 +46,7 @@ class TinyServer:
         try:
             while True:
                 head = await reader.readuntil(b"\r\n\r\n")
-                length = next(
-                    (int(x.split(b":")[1]) for x in head.splitlines() if x.lower()[:14] == b"content-length"), 0
-                )
-                self.requests.append(head + await reader.readexactly(length))
+                self.requests.append(head + await reader.readexactly(length_of(head)))
                 await self.held.wait()
                 if b"watch=" in head.split(b"\r\n", 1)[0]:
                     kind = b"Content-Encoding: gzip\r\n" if self.compress else b""
