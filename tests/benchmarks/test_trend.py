@@ -1,5 +1,6 @@
 """The statistics of the soak: which series count as flat."""
 
+from collections.abc import Callable
 from random import Random
 
 import pytest
@@ -32,14 +33,24 @@ def test_a_slow_leak_under_noise_is_not_flat():
     assert verdict.slope_per_hour == pytest.approx(20 / (5 * COUNT) * 3600, rel=0.1)
 
 
-def test_growth_in_the_first_quarter_is_the_warm_up():
-    assert judge(TIMES, [min(number, COUNT // 4) for number in range(COUNT)], TOLERANCE).flat
-
-
-def test_growth_within_the_tolerance_is_flat():
-    values = [100 + 4 * number / COUNT for number in range(COUNT)]
-    assert judge(TIMES, values, TOLERANCE).flat
-    assert not judge(TIMES, values, Tolerance(share=0.01, least=1.0)).flat
+@pytest.mark.parametrize(
+    ("value", "flat"),
+    [
+        pytest.param(lambda number: min(number, COUNT // 4), True, id="growth in the first quarter"),
+        pytest.param(lambda number: 100 + 4 * number / COUNT, True, id="growth within the tolerance"),
+        pytest.param(lambda number: 100 + 12 * number / COUNT, False, id="growth above the tolerance"),
+        pytest.param(lambda number: COUNT - number, True, id="a fall"),
+        pytest.param(lambda number: 100 if number < COUNT * 2 / 3 else 150, False, id="a step in the last third"),
+        pytest.param(lambda number: 100 + 10 * (number // 50), False, id="steps that come again and again"),
+        pytest.param(lambda number: 0, True, id="zero"),
+        pytest.param(lambda number: 0 if number < COUNT * 2 / 3 else 0.9, True, id="up to the least tolerance"),
+        pytest.param(lambda number: 0 if number < COUNT * 2 / 3 else 1.1, False, id="above the least tolerance"),
+    ],
+)
+def test_a_series_is_flat_if_it_grows_within_the_tolerance_after_the_warm_up(
+    value: Callable[[int], float], flat: bool
+) -> None:
+    assert judge(TIMES, [float(value(number)) for number in range(COUNT)], TOLERANCE).flat is flat
 
 
 def test_spikes_are_flat_even_in_the_last_quarter():
@@ -49,30 +60,12 @@ def test_spikes_are_flat_even_in_the_last_quarter():
     assert verdict.highest == 1000
 
 
-def test_a_series_that_falls_is_flat():
-    assert judge(TIMES, [float(COUNT - number) for number in range(COUNT)], TOLERANCE).flat
-
-
-def test_a_step_in_the_last_third_is_not_flat():
-    assert not judge(TIMES, [100.0 if number < COUNT * 2 / 3 else 150.0 for number in range(COUNT)], TOLERANCE).flat
-
-
-def test_steps_that_come_again_and_again_are_not_flat():
-    assert not judge(TIMES, [100.0 + 10 * (number // 50) for number in range(COUNT)], TOLERANCE).flat
-
-
 def test_a_series_that_approaches_a_limit_is_flat():
     verdict = judge(
         TIMES, [100 - 60 * 0.5 ** (8 * number / COUNT) + each for number, each in enumerate(noise())], TOLERANCE
     )
     assert verdict.late - verdict.early > verdict.allowed
     assert verdict.flat
-
-
-def test_zero_grows_only_above_the_least_tolerance():
-    assert judge(TIMES, [0.0] * COUNT, TOLERANCE).flat
-    assert judge(TIMES, [0.0 if number < COUNT * 2 / 3 else 0.9 for number in range(COUNT)], TOLERANCE).flat
-    assert not judge(TIMES, [0.0 if number < COUNT * 2 / 3 else 1.1 for number in range(COUNT)], TOLERANCE).flat
 
 
 def test_too_few_samples_are_an_error():

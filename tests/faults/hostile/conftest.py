@@ -8,7 +8,7 @@ import pytest
 
 from sandbox.binaries import Binaries
 from tests.cluster import running_plane
-from tests.faults.hostile.cluster import HostileCluster, hostile_cluster
+from tests.faults.hostile.cluster import HostileCluster, Tenant, hostile_cluster
 
 
 @pytest.fixture(scope="session")
@@ -18,3 +18,9 @@ def hostile(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathF
         hostile_cluster(plane, tmp_path_factory.mktemp("hostile"), "--debug-endpoints") as cluster,
     ):
         yield cluster
+
+
+@pytest.fixture
+def tenant(hostile: HostileCluster) -> Iterator[Tenant]:
+    yield hostile.tenant()
+    hostile.check()

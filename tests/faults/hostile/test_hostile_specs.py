@@ -64,12 +64,6 @@ TEMPLATES: dict[str, tuple[Any, str]] = {
 }
 
 
-@pytest.fixture
-def tenant(hostile: HostileCluster) -> Iterator[Tenant]:
-    yield hostile.tenant()
-    hostile.check()
-
-
 def test_every_form_of_selector_and_template_works_or_has_one_event_and_recovers(
     hostile: HostileCluster, tenant: Tenant
 ) -> None:

@@ -6,7 +6,6 @@ import json
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -36,12 +35,6 @@ rest, the delay stays below 0.05 s.
 """
 
 OK = 200
-
-
-@pytest.fixture
-def tenant(hostile: HostileCluster) -> Iterator[Tenant]:
-    yield hostile.tenant()
-    hostile.check()
 
 
 def reference(item: dict[str, Any], of: str, **changed: Any) -> dict[str, Any]:

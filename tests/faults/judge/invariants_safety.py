@@ -23,7 +23,7 @@ from collections.abc import Iterator
 from tests.faults.judge.history import Change, History, Request, own_reference, shown
 from tests.faults.judge.judge import Finding, Run, Violation, invariant
 from tests.faults.judge.reasons import reason_of, replaces_members
-from tests.faults.judge.restarts import in_pause, restarts, states_in, states_read, unfounded
+from tests.faults.judge.restarts import in_pause, restarts, states_before, states_in, states_read, unfounded
 from tests.faults.judge.states import (
     HASH_LABEL,
     OWNERS,
@@ -312,11 +312,10 @@ def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
     if own_reference(change.was, uid) is None or not (history.objects.get((kind, uid))):
         return f"{change.name} loses an owner that is no {kind}"
     start = run.window(change.time)
-    earlier = tuple(each for each in history.objects[change.kind, change.uid] if each.number < change.number)
     owner = history.at(kind, uid, change.write.time)
     if kind == POOL and owner is not None and is_deleting(owner) and is_protected(change.was):
         return ""
-    if owner is not None and all(selects(owner, labels_of(item)) for item in states_in(earlier, start, change.time)):
+    if owner is not None and all(selects(owner, labels_of(item)) for item in states_before(history, change, run)):
         return f"{change.name} is released, but its labels match"
     if owner is not None and is_deleting(owner) and history.at(kind, uid, start) is not None:
         before = history.at(kind, uid, start)

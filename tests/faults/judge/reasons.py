@@ -17,6 +17,7 @@ from collections.abc import Mapping
 
 from tests.faults.judge.history import History
 from tests.faults.judge.judge import Run
+from tests.faults.judge.restarts import states_before
 from tests.faults.judge.states import (
     HASH_LABEL,
     MOST_DISRUPTIVE,
@@ -44,7 +45,8 @@ from tests.faults.judge.timelines import Step, fewest_wanted
 
 def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
     """Return the reason of a deletion, and what is wrong with the deletion or ""."""
-    owners, states = step.timeline.owners(run, step.index), states_of(step, run)
+    owners = step.timeline.owners(run, step.index)
+    states = states_before(history, step.change, run)
     if not owners:
         return "surplus", f"{step.change.name} is deleted, but its owner was gone"
     if step.timeline.kind == POOL:
@@ -54,22 +56,12 @@ def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
     return reason, _problem(step, run, reason, owners)
 
 
-def states_of(step: Step, run: Run) -> list[Object]:
-    """Return the states of the member in the window."""
-    points = step.timeline.points[: step.index]
-    start = run.window(step.point.time)
-    own = [point for point in points if point.change.uid == step.change.uid and point.change.after is not None]
-    recent = [n for n, _ in enumerate(own) if n == len(own) - 1 or own[n + 1].time >= start]
-    before = [step.change.before] if step.change.before is not None else []
-    return [own[n].change.after or {} for n in recent] + before
-
-
 def replaces_members(owner: Object) -> bool:
     """Return True if the owner replaces unready members, or if its annotation asks for rolling updates."""
     return _heals(owner) or ROLLING_UPDATE in annotations_of(owner)
 
 
-def _set_reason(step: Step, run: Run, owners: list[Object], states: list[Object]) -> str:
+def _set_reason(step: Step, run: Run, owners: list[Object], states: tuple[Object, ...]) -> str:
     if any(map(is_spent, states)):
         return "spent"
     if any(REPLACE_UNREADY in annotations_of(owner) for owner in owners) and not all(map(is_ready, states)):
@@ -90,7 +82,7 @@ def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
     return any(template_of(owner) != template for owner in owners for template in templates)
 
 
-def _pool_reason(history: History, step: Step, owners: list[Object], states: list[Object]) -> str:
+def _pool_reason(history: History, step: Step, owners: list[Object], states: tuple[Object, ...]) -> str:
     if any(map(is_deleting, owners)):
         return "owner"
     if any(_heals(owner) for owner in owners) and not all(map(is_ready, states)):

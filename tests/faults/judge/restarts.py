@@ -44,6 +44,12 @@ def states_in(changes: tuple[Change, ...], start: float, end: float) -> tuple[Ob
     return tuple(item for item in recent if item is not None)
 
 
+def states_before(history: History, change: Change, run: Run) -> tuple[Object, ...]:
+    """Return the states of the object in the window of the change, without the state that the change made."""
+    earlier = tuple(each for each in history.objects[change.kind, change.uid] if each.number < change.number)
+    return states_in(earlier, run.window(change.time), float("inf"))
+
+
 def states_read(changes: tuple[Change, ...], read: Request) -> tuple[Object, ...]:
     """Return the states of an object that a read may have returned.
 

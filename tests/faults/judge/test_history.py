@@ -10,58 +10,57 @@ from msgspec.structs import replace
 
 from tests.faults.judge.audit_tail import AuditTail
 from tests.faults.judge.completion import complete
-from tests.faults.judge.history import History, Hole, Observation
-from tests.faults.judge.made_history import COLLECTOR, OURS, SIMULATOR, Made, ready, replica_set, vm, vmi
+from tests.faults.judge.history import Change, History, Hole, Observation
+from tests.faults.judge.made_history import OURS, Made, ready, replica_set, vm, vmi
 from tests.faults.judge.states import SET, VM, VMI, is_ready, name_of
+from tests.faults.judge.steps import DETACHED, UNFINALIZED, Step, collector, simulator, user, we
+
+READY = simulator.patch(VMI, "herd-a", ready())
 
 
-def authors(history: History) -> list[str]:
-    return [str(change.author) for change in history.changes]
+def made_by(*told: Step) -> Made:
+    made = Made()
+    for step in told:
+        step(made)
+    return made
 
 
 def test_a_write_is_joined_with_the_state_that_has_its_version() -> None:
-    made = Made()
-    owner = made.create(replica_set(1))
-    made.create(vmi("herd-a", owner), by=OURS)
-    made.patch(VMI, "herd-a", ready(), by=SIMULATOR)
-    history = made.history()
-    assert authors(history) == [
+    changes = made_by(user.create(replica_set(1)), we.member("herd-a"), READY).history().changes
+    assert [str(change.author) for change in changes] == [
         "create virtualmachineinstancereplicasets/herd -> 201",
         "create virtualmachineinstances/herd-a -> 201",
         "patch virtualmachineinstances/herd-a -> 200",
     ]
-    assert [change.ours for change in history.changes] == [False, True, False]
+    assert [change.ours for change in changes] == [False, True, False]
 
 
 def test_a_delete_without_a_version_in_its_answer_is_joined_by_uid() -> None:
-    made = Made()
-    made.create(vmi("herd-a"))
-    made.delete(VMI, "herd-a", by=COLLECTOR)
-    removal = made.history().changes[-1]
+    removal = made_by(user.create(vmi("herd-a")), collector.delete(VMI, "herd-a")).history().changes[-1]
     assert removal.after is None
-    assert removal.author is not None
-    assert removal.author.by_collector
+    assert removal.write.by_collector
+
+
+def unfinalized(*before: Step) -> tuple[Change, ...]:
+    """The changes up to our patch that removes the last finalizer of a VM. Its answer has the version before it."""
+    made = made_by(user.create(vm("pool-0")), user.delete(VM, "pool-0"), *before)
+    version = str(made.revision)
+    made.patch(VM, "pool-0", UNFINALIZED, by=OURS)
+    answer = made.requests[-1].answer
+    assert answer is not None
+    answer["metadata"]["resourceVersion"] = version
+    made.requests[-1] = replace(made.requests[-1], answered=0.0)
+    return made.history().changes
 
 
 def test_the_patch_that_removes_the_last_finalizer_removes_the_object() -> None:
-    made = Made()
-    made.create(vm("pool-0"))
-    made.delete(VM, "pool-0")
-    patch = made.patch(VM, "pool-0", {"metadata": {"finalizers": None}}, by=OURS)
-    history = made.history()
-    # The real server answers with the version before the removal.
-    last = history.requests[-1]
-    patch["metadata"]["resourceVersion"] = str(history.changes[-2].revision)
-    history = History(history.observations, (*history.requests[:-1], replace(last, answer=patch)))
-    assert history.changes[-1].ours
-    assert [change.starts_deletion for change in history.changes] == [False, True, False]
+    changes = unfinalized()
+    assert [change.ours for change in changes] == [False, False, True]
+    assert [change.starts_deletion for change in changes] == [False, True, False]
 
 
 def test_a_patch_that_only_tests_made_no_change_although_its_answer_has_the_version_of_one() -> None:
-    made = Made()
-    made.create(vm("pool-0"))
-    made.patch(VM, "pool-0", ready(), by=SIMULATOR)
-    history = made.history()
+    history = made_by(user.create(vm("pool-0")), simulator.patch(VM, "pool-0", ready())).history()
     theirs = history.requests[-1]
     guard = replace(theirs, user_agent=OURS, body=[{"op": "test"}], time=theirs.time - 1, answered=0.0)
     changes = History(history.observations, (*history.requests, guard)).changes
@@ -69,16 +68,7 @@ def test_a_patch_that_only_tests_made_no_change_although_its_answer_has_the_vers
 
 
 def test_the_removal_of_the_last_finalizer_is_not_the_author_of_the_change_before() -> None:
-    made = Made()
-    made.create(vm("pool-0"))
-    made.delete(VM, "pool-0")
-    made.patch(VM, "pool-0", {"status": {"created": False}}, by=SIMULATOR)
-    patch = made.patch(VM, "pool-0", {"metadata": {"finalizers": None}}, by=OURS)
-    history = made.history()
-    patch["metadata"]["resourceVersion"] = str(history.changes[-2].revision)
-    last = history.requests[-1]
-    removal = replace(last, answer=patch, answered=0.0)
-    changes = History(history.observations, (*history.requests[:-1], removal)).changes
+    changes = unfinalized(simulator.patch(VM, "pool-0", {"status": {"created": False}}))
     assert [change.ours for change in changes] == [False, False, False, True]
 
 
@@ -93,8 +83,7 @@ def test_a_write_that_was_answered_with_an_error_and_happened_is_found_by_name()
 
 @pytest.mark.parametrize(("version", "ours"), [(1, True), (2, False), (None, True)])
 def test_an_unanswered_patch_made_a_change_only_from_the_version_that_it_names(version: int | None, ours: bool) -> None:
-    made = Made()
-    made.create(replica_set(1))
+    made = made_by(user.create(replica_set(1)))
     metadata = {} if version is None else {"metadata": {"resourceVersion": str(version)}}
     made.fail("patch", SET, "herd", 504, body={**metadata, "status": {"replicas": 1}}, subresource="status")
     item = copy.deepcopy(made.objects[SET, "herd"])
@@ -105,21 +94,14 @@ def test_an_unanswered_patch_made_a_change_only_from_the_version_that_it_names(v
 
 
 def test_a_write_without_an_effect_has_no_change() -> None:
-    made = Made()
-    made.create(replica_set(1))
-    made.patch(SET, "herd", {"status": {"replicas": 1}}, by=OURS)
-    made.patch(SET, "herd", {"status": {"replicas": 1}}, by=OURS)
-    history = made.history()
+    history = made_by(user.create(replica_set(1)), *[we.report(SET, "herd", replicas=1)] * 2).history()
     assert [history.effect(write) is not None for write in history.writes] == [True, True, False]
 
 
 def test_the_world_before_each_change_has_the_objects_and_the_children() -> None:
-    made = Made()
-    owner = made.create(replica_set(1))
-    made.create(vmi("herd-a", owner), by=OURS)
-    made.patch(VMI, "herd-a", {"metadata": {"ownerReferences": None}})
-    made.delete(VMI, "herd-a")
-    uid = owner["metadata"]["uid"]
+    lost = user.patch(VMI, "herd-a", DETACHED), user.delete(VMI, "herd-a")
+    made = made_by(user.create(replica_set(1)), we.member("herd-a"), *lost)
+    uid = made.owner["metadata"]["uid"]
     seen = [[name_of(child) for child in world.children(uid)] for _, world in made.history().replay()]
     assert seen == [[], [], ["herd-a"], []]
     assert made.history().end.get(VMI, "herd-a") is None
@@ -138,21 +120,14 @@ def test_the_state_of_an_object_at_a_time() -> None:
 
 
 def test_states_that_the_observer_missed_come_from_the_answers() -> None:
-    made = Made()
-    made.create(vmi("herd-a"))
-    made.patch(VMI, "herd-a", ready())
-    made.delete(VMI, "herd-a")
+    made = made_by(user.create(vmi("herd-a")), READY, user.delete(VMI, "herd-a"))
     kept = [each for each in made.observations if each.type != "MODIFIED"]
-    assert complete(kept, made.requests) == tuple(
-        Observation(each.revision, each.kind, each.type, each.object, each.time) for each in made.observations
-    )
+    assert complete(kept, made.requests) == tuple(made.observations)
 
 
 def test_a_delete_without_an_object_in_its_answer_is_the_author_of_the_removal() -> None:
     """A patch that removed the last finalizer at the same time is answered with success, too."""
-    made = Made()
-    made.create(vmi("herd-a"))
-    made.delete(VMI, "herd-a", by=OURS)
+    made = made_by(user.create(vmi("herd-a")), we.delete(VMI, "herd-a"))
     removal = made.requests[-1]
     metadata = {"uid": removal.answer["details"]["uid"], "resourceVersion": "1", "deletionTimestamp": "x"}  # type: ignore[index]
     late = replace(removal, verb="patch", time=removal.time + 0.001, answer={"kind": VMI, "metadata": metadata})
@@ -162,17 +137,14 @@ def test_a_delete_without_an_object_in_its_answer_is_the_author_of_the_removal()
 
 
 def test_two_removals_that_one_list_shows_are_both_known() -> None:
-    made = Made()
-    for name in ("pool-0", "pool-1"):
-        made.create(vm(name))
+    made = made_by(user.create(vm("pool-0")), user.create(vm("pool-1")))
     gone = [Observation(90, VM, "DELETED", made.get(VM, name), 99.0) for name in ("pool-0", "pool-1")]
     history = History(complete([*made.observations, *gone], made.requests), tuple(made.requests))
     assert not list(history.end.all(VM))
 
 
 def test_a_removal_that_a_list_shows_comes_before_the_next_object_with_this_name() -> None:
-    made = Made()
-    made.create(vm("pool-0"))
+    made = made_by(user.create(vm("pool-0")))
     first = copy.deepcopy(made.get(VM, "pool-0"))
     del made.objects[VM, "pool-0"]
     made.create(vm("pool-0"))
@@ -183,18 +155,14 @@ def test_a_removal_that_a_list_shows_comes_before_the_next_object_with_this_name
 
 
 def test_an_object_that_the_observer_never_saw_is_removed_by_the_delete_of_the_audit_log() -> None:
-    made = Made()
-    made.create(vmi("herd-a"))
-    made.delete(VMI, "herd-a", by=OURS)
+    made = made_by(user.create(vmi("herd-a")), we.delete(VMI, "herd-a"))
     history = History(complete((), made.requests), tuple(made.requests))
     assert [each.after is None for each in history.changes] == [False, True]
     assert history.effect(made.requests[1]) is history.changes[1]
 
 
 def test_a_change_directly_after_a_hole_has_an_uncertain_state_before() -> None:
-    made = Made()
-    made.create(vmi("herd-a"))
-    made.patch(VMI, "herd-a", ready())
+    made = made_by(user.create(vmi("herd-a")), READY)
     for holes, uncertain in (((), False), ((Hole(VMI, 1, 2, ""),), True), ((Hole(VMI, 2, 9, ""),), False)):
         history = History(tuple(made.observations), tuple(made.requests), holes)
         assert history.is_after_hole(history.changes[1]) is uncertain

@@ -1,6 +1,9 @@
 """The scenarios of pools."""
 
+from typing import Any
+
 from tests.faults.judge.states import MOST_DISRUPTIVE, RECREATE
+from tests.faults.matrix.objects import Json
 from tests.faults.matrix.pool_steps import (
     OFFLINE,
     POOL,
@@ -25,7 +28,7 @@ from tests.faults.matrix.pool_steps import (
     vm_template,
     vms,
 )
-from tests.faults.matrix.scenarios import Step, scenario
+from tests.faults.matrix.scenarios import Condition, Step, scenario
 from tests.faults.matrix.steps import both, created
 
 at, change, delete = POOL.at, POOL.change, POOL.delete
@@ -34,6 +37,18 @@ WITH_DISK = vm_template(disk="1Gi")
 SHARED_DISK = vm_template(disk="1Gi", mode="ReadWriteMany")
 DISKS = ("root-0", "root-1")
 RECREATED = both(at(2), ordinals(0, 1), disks(*DISKS), claims("ReadWriteMany", *DISKS))
+
+
+def of(replicas: int, **more: Any) -> tuple[tuple[str, Json], Condition]:
+    """A pool, and the condition that its VMs are ready."""
+    return pool(replicas, **more), at(replicas)
+
+
+def with_disks(**more: Any) -> tuple[tuple[str, Json], Condition]:
+    """A pool of two VMs with disks, and the condition that the VMs and the disks are ready."""
+    return pool(2, template=WITH_DISK, **more), both(at(2), disks(*DISKS))
+
+
 THREE = ("pool-0", "pool-1", "pool-2")
 ONE_SHOT = {"vmherd.dev/replace-finished": "true", "vmherd.dev/scale-in": "finished"}
 HEALING = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "1h"}
@@ -46,61 +61,51 @@ SCALING = (
         None,
         Step(created(pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE)), both(at(2), ordinals(0, 1), disks(*DISKS))),
     ),
-    scenario("pool-scale-up", pool(1), at(1), Step(change(replicas=4), both(at(4), ordinals(0, 1, 2, 3)))),
-    scenario("pool-scale-down", pool(4), at(4), Step(change(replicas=2), both(at(2), ordinals(0, 1)))),
+    scenario("pool-scale-up", *of(1), Step(change(replicas=4), both(at(4), ordinals(0, 1, 2, 3)))),
+    scenario("pool-scale-down", *of(4), Step(change(replicas=2), both(at(2), ordinals(0, 1)))),
     scenario(
         "pool-scale-down-busy",
-        pool(3),
-        at(3),
+        *of(3),
         Step(busy("pool-2"), at(3)),
         Step(change(replicas=1), ordinals(2)),
         Step(change(replicas=0), ordinals(2)),
     ),
     scenario(
-        "pool-scale-down-with-disks",
-        pool(2, template=WITH_DISK),
-        both(at(2), disks(*DISKS)),
-        Step(change(replicas=1), both(at(1), ordinals(0), disks("root-0"))),
+        "pool-scale-down-with-disks", *with_disks(), Step(change(replicas=1), both(at(1), ordinals(0), disks("root-0")))
     ),
     scenario(
         "pool-scale-down-offline",
-        pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),
-        both(at(2), disks(*DISKS)),
+        *with_disks(scaleInStrategy=OFFLINE),
         Step(change(replicas=1), both(at(1), ordinals(0), disks(*DISKS, free=("root-1",)))),
         Step(change(replicas=2), both(at(2), ordinals(0, 1), disks(*DISKS))),
     ),
     scenario(
         "pool-scale-down-opportunistic",
-        pool(3, scaleInStrategy={"opportunistic": {}}),
-        at(3),
+        *of(3, scaleInStrategy={"opportunistic": {}}),
         Step(change(replicas=2), at(3)),
         Step(delete_vm("pool-1"), both(at(2), ordinals(0, 2))),
         Step(delete_vm("pool-2"), both(at(2), ordinals(0, 1))),
     ),
     scenario(
         "pool-scale-down-opportunistic-offline",
-        pool(2, template=WITH_DISK, scaleInStrategy={"opportunistic": {"statePreservation": "Offline"}}),
-        both(at(2), disks(*DISKS)),
+        *with_disks(scaleInStrategy={"opportunistic": {"statePreservation": "Offline"}}),
         Step(change(replicas=1), at(2)),
         Step(delete_vm("pool-0"), both(at(1), ordinals(1), disks(*DISKS, free=("root-0",)))),
     ),
     scenario(
         "pool-scale-down-unmanaged",
-        pool(2, scaleInStrategy={"unmanaged": {}}),
-        at(2),
+        *of(2, scaleInStrategy={"unmanaged": {}}),
         Step(change(replicas=1), at(2)),
         Step(delete_vm("pool-0"), both(at(1), ordinals(1))),
     ),
     scenario(
         "pool-vm-deleted-foreground",
-        pool(2, template=WITH_DISK),
-        both(at(2), disks(*DISKS)),
+        *with_disks(),
         Step(delete_vm("pool-0", "Foreground"), both(at(2), ordinals(0, 1), disks(*DISKS))),
     ),
     scenario(
         "pool-change-preservation",
-        pool(2, template=WITH_DISK),
-        both(at(2), disks(*DISKS)),
+        *with_disks(),
         Step(change(scaleInStrategy=OFFLINE), at(2)),
         Step(change(replicas=1), both(at(1), ordinals(0), disks(*DISKS, free=("root-1",)))),
     ),
@@ -108,69 +113,55 @@ SCALING = (
 UPDATES = (
     scenario(
         "pool-update-proactive",
-        pool(3),
-        at(3),
+        *of(3),
         Step(change_template(vm_template(NEW)), both(at(3), memory_is(NEW, *THREE), running_with(NEW, *THREE))),
     ),
     scenario(
         "pool-update-labels",
-        pool(3),
-        at(3),
+        *of(3),
         Step(change_template(vm_template(labels={"tier": "web"})), both(at(3), ordinals(0, 1, 2))),
     ),
-    scenario(
-        "pool-update-disks",
-        pool(2, template=WITH_DISK),
-        both(at(2), disks(*DISKS)),
-        Step(change_template(SHARED_DISK), RECREATED),
-    ),
+    scenario("pool-update-disks", *with_disks(), Step(change_template(SHARED_DISK), RECREATED)),
     scenario(
         "pool-update-disks-offline",
-        pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),
-        both(at(2), disks(*DISKS)),
+        *with_disks(scaleInStrategy=OFFLINE),
         Step(change_template(SHARED_DISK), both(at(2, updated=0), claims("ReadWriteOnce", *DISKS))),
         Step(POOL.annotate(MOST_DISRUPTIVE, RECREATE), RECREATED),
     ),
     *(
         scenario(
             f"pool-update-disks-larger{suffix}",
-            pool(2, template=WITH_DISK, scaleInStrategy=strategy),
-            both(at(2), disks(*DISKS)),
+            *with_disks(scaleInStrategy=strategy),
             Step(change_template(vm_template(disk="2Gi")), both(at(2), disks(*DISKS), claims("2Gi", *DISKS))),
         )
         for suffix, strategy in (("", PROACTIVE), ("-offline", OFFLINE))
     ),
     scenario(
         "pool-update-opportunistic",
-        pool(2, updateStrategy={"opportunistic": {}}),
-        at(2),
+        *of(2, updateStrategy={"opportunistic": {}}),
         Step(change_template(vm_template(NEW)), both(at(2, updated=0), memory_is(NEW, "pool-0", "pool-1"))),
         Step(delete_vmi("pool-0"), both(at(2, updated=1), running_with(NEW, "pool-0"))),
     ),
     scenario(
         "pool-update-unmanaged",
-        pool(2, updateStrategy={"unmanaged": {}}),
-        at(2),
+        *of(2, updateStrategy={"unmanaged": {}}),
         Step(change_template(vm_template(NEW)), at(2, updated=0)),
         Step(change(replicas=3), both(at(3, updated=1), running_with(NEW, "pool-2"))),
     ),
     scenario(
         "pool-update-partition",
-        pool(3, annotations={"vmherd.dev/partition": "2"}),
-        at(3),
+        *of(3, annotations={"vmherd.dev/partition": "2"}),
         Step(change_template(vm_template(NEW)), both(at(3, updated=1), running_with(NEW, "pool-2"))),
     ),
     scenario(
         "pool-undo",
-        pool(2),
-        at(2),
+        *of(2),
         Step(change_template(vm_template(NEW)), both(at(2), running_with(NEW, "pool-0", "pool-1"))),
         Step(change_template(vm_template()), both(at(2), running_with("64M", "pool-0", "pool-1"))),
     ),
     scenario(
         "pool-undo-halfway",
-        pool(3),
-        at(3),
+        *of(3),
         Step(change_template(vm_template(NEW)), memory_is(NEW, "pool-0")),
         Step(change_template(vm_template()), both(at(3), running_with("64M", *THREE))),
     ),
@@ -178,12 +169,11 @@ UPDATES = (
 LIFE = (
     scenario(
         "pool-pause",
-        pool(2),
-        at(2),
+        *of(2),
         Step(change(paused=True, replicas=3), POOL.paused()),
         Step(change(paused=False), both(at(3), POOL.paused(is_paused=False))),
     ),
-    scenario("pool-heal", pool(3, autohealing=HEALING), at(3), Step(break_vm, both(at(3), ordinals(0, 1, 2), healed))),
+    scenario("pool-heal", *of(3, autohealing=HEALING), Step(break_vm, both(at(3), ordinals(0, 1, 2), healed))),
     scenario(
         "pool-replace-finished",
         pool(2, template=vm_template(disk="1Gi", strategy="Once"), annotations=ONE_SHOT),
@@ -192,35 +182,30 @@ LIFE = (
     ),
     scenario(
         "pool-scale-down-finished",
-        pool(3, template=vm_template(strategy="Once"), annotations=ONE_SHOT),
-        at(3),
+        *of(3, template=vm_template(strategy="Once"), annotations=ONE_SHOT),
         Step(change(replicas=2), at(3)),
         Step(finish_vm, ordinals(0, 2)),
     ),
     scenario(
         "pool-heal-offline",
-        pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE, autohealing=HEALING),
-        both(at(2), disks(*DISKS)),
+        *with_disks(scaleInStrategy=OFFLINE, autohealing=HEALING),
         Step(break_vm, both(at(2), ordinals(0, 1), healed, disks(*DISKS))),
     ),
-    scenario("pool-detach", pool(2), at(2), Step(remove_owner("pool-0"), both(at(2), vms(*THREE), detached("pool-0")))),
+    scenario("pool-detach", *of(2), Step(remove_owner("pool-0"), both(at(2), vms(*THREE), detached("pool-0")))),
     scenario(
         "pool-detach-offline",
-        pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),
-        both(at(2), disks(*DISKS)),
+        *with_disks(scaleInStrategy=OFFLINE),
         Step(remove_owner("pool-0"), both(at(2), vms(*THREE), detached("pool-0"))),
     ),
     scenario(
         "pool-release",
-        pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),
-        both(at(2), disks(*DISKS)),
+        *with_disks(scaleInStrategy=OFFLINE),
         Step(relabel("pool-0"), both(at(2), vms(*THREE), detached("pool-0"))),
     ),
     *(
         scenario(
             f"pool-delete-{propagation.lower()}",
-            pool(3),
-            at(3),
+            *of(3),
             Step(delete(propagation), POOL.gone(3 if propagation == "Orphan" else 0)),
         )
         for propagation in ("Foreground", "Background", "Orphan")
@@ -228,8 +213,7 @@ LIFE = (
     *(
         scenario(
             f"pool-delete-{propagation.lower()}-offline",
-            pool(2, template=WITH_DISK, scaleInStrategy=OFFLINE),
-            both(at(2), disks(*DISKS)),
+            *with_disks(scaleInStrategy=OFFLINE),
             Step(delete(propagation), POOL.gone(2 if propagation == "Orphan" else 0)),
             # The garbage collector deletes the disks of a foreground deletion, unless the controller is faster.
             compared=propagation != "Foreground",

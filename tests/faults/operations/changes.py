@@ -1,8 +1,8 @@
 """Operations as values. Each operation changes one namespace, as a user or another controller would.
 
 An operation picks its target when the operation is applied: `which` is an index into the list of children, sorted by
-name. So a sequence stays meaningful when a part of it is left out. An operation whose target does not exist does
-nothing.
+name. So a sequence stays meaningful when a part of it is left out. An operation whose target does not exist raises
+NoTarget before it changes anything.
 """
 
 import asyncio
@@ -75,8 +75,7 @@ class ChangeChild(Struct, frozen=True, tag=True):
     change: dict[str, Any]
 
     async def apply(self, world: World) -> str:
-        child = await world.child(self.which)
-        return "no child" if child is None else await change_this(world, child, self.change)
+        return await change_this(world, await world.child(self.which), self.change)
 
 
 def relabel_child(which: int, value: str | None) -> ChangeChild:
@@ -163,8 +162,6 @@ class DeleteChild(Struct, frozen=True, tag=True):
 
     async def apply(self, world: World) -> str:
         child = await world.child(self.which)
-        if child is None:
-            return "no child"
         world.preserved |= self.propagation == "Orphan"
         answer = await world.delete(world.child_plural, child, self.propagation)
         return f"{child['metadata']['name']} {answer.code}"
@@ -178,8 +175,6 @@ class FailChild(Struct, frozen=True, tag=True):
 
     async def apply(self, world: World) -> str:
         child = await world.child(self.which)
-        if child is None:
-            return "no child"
         path = world.path("virtualmachineinstances", child["metadata"]["name"])
         answer = await world.api.merge(path, {"metadata": {"annotations": {BEHAVIOR: self.behavior}}})
         if answer.ok:
@@ -200,8 +195,6 @@ class ChangeOwners(Struct, frozen=True, tag=True):
 
     async def apply(self, world: World) -> str:
         child = await world.child(self.which)
-        if child is None:
-            return "no child"
         references = list(child["metadata"].get("ownerReferences") or ())
         if self.how == "remove":
             references = []
@@ -227,8 +220,6 @@ class HoldChild(Struct, frozen=True, tag=True):
 
     async def apply(self, world: World) -> str:
         child = await world.child(self.which)
-        if child is None:
-            return "no child"
         path = world.path(world.child_plural, child["metadata"]["name"])
         name = POOL_FINALIZER if self.ours else HOLD
         answer = await world.set_finalizer(path, child, name, present=self.held)

@@ -72,7 +72,7 @@ class Attach(Struct, frozen=True, tag=True):
 
     async def apply(self, world: World) -> str:
         owner, vm = await world.owner(), await world.child(self.which)
-        if owner is None or vm is None:
+        if owner is None:
             return "nothing to attach"
         meta = owner["metadata"]
         version, kind = owner["apiVersion"], owner["kind"]

@@ -39,7 +39,7 @@ from tests.faults.operations.changes import DeleteOwner, Operation, annotate_own
 from tests.faults.operations.cluster import Cluster
 from tests.faults.operations.equality import differences
 from tests.faults.operations.sets import BROKEN_KEY
-from tests.faults.operations.world import BEHAVIOR, HOLD, OWNERS, KindName, State, World
+from tests.faults.operations.world import BEHAVIOR, HOLD, OWNERS, KindName, NoTarget, State, World
 from tests.faults.resources import VMIS, VMS, VOLUMES
 
 QUIET_S, LOOK_S = 1.2, 0.05
@@ -125,7 +125,10 @@ async def _run(world: World, fresh: Fresh, sequence: Sequence[Operation]) -> lis
 async def apply(world: World, operation: Operation) -> None:
     """Apply one operation, and note it in the trace."""
     at = time.monotonic()
-    note = await operation.apply(world)
+    try:
+        note = await operation.apply(world)
+    except NoTarget as error:
+        note = str(error)
     world.trace.append(f"{at - world.began:7.2f} {operation}: {note}")
 
 

@@ -30,6 +30,10 @@ WRITTEN_BY_US = frozenset(
 """The controller's notes: annotations that it writes on an owner. The user did not ask for them."""
 
 
+class NoTarget(Exception):
+    """The error when the object that an operation changes does not exist."""
+
+
 class State(Struct, frozen=True, kw_only=True):
     """The objects of a namespace at one moment. `owner` is None if there is no owner."""
 
@@ -170,14 +174,12 @@ class World:
         labels = {REFUSES_CREATES: "true" if refused else None}
         return await self.api.merge(f"/api/v1/namespaces/{self.namespace}", {"metadata": {"labels": labels}})
 
-    async def children(self) -> list[dict[str, Any]]:
-        """The objects of the child's kind in the namespace: VMs for a pool, VMIs for a set. They are sorted by name."""
-        return await self.api.items(self.path(self.child_plural))
-
-    async def child(self, which: int) -> dict[str, Any] | None:
-        """One of the children, or None without children."""
-        children = await self.children()
-        return children[which % len(children)] if children else None
+    async def child(self, which: int) -> dict[str, Any]:
+        """One of the VMs of the namespace for a pool, or of the VMIs for a set. Raises NoTarget."""
+        children = await self.api.items(self.path(self.child_plural))
+        if not children:
+            raise NoTarget("no child")
+        return children[which % len(children)]
 
     async def change_child(self, child: dict[str, Any], change: Any) -> Answer:
         """Apply a merge patch to this child. A child that is gone or changed is no error."""
