@@ -100,6 +100,13 @@ S1: Cases = {
         we.delete(VMI, "herd-a"),
         KEPT,
     ),
+    "the replacement of a VMI that became ready a moment ago": case(
+        a_set(1, annotations={REPLACE_UNREADY: "5"}),
+        wait(60),
+        *(simulator.patch(VMI, "herd-a", ready(is_ready)) for is_ready in (False, True)),
+        we.delete(VMI, "herd-a"),
+        KEPT,
+    ),
     "a pool that may not delete": case(
         a_pool(2, scaleInStrategy={"opportunistic": {}}), scale(1), we.delete(VM, "pool-0"), broken("forbids deletions")
     ),
