@@ -137,15 +137,6 @@ def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: SetNamespac
     assert sets.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
 
 
-def test_a_service_has_the_ports_that_the_template_names(sets: SetNamespace, shell: Shell) -> None:
-    interface = {"name": "default", "masquerade": {}, "ports": [{"port": 22}, {"port": 53, "protocol": "UDP"}]}
-    spec = {"domain": {"devices": {"interfaces": [interface]}}, "networks": [{"name": "default", "pod": {}}]}
-    make_set(sets, spec=spec)
-    shell.expose("vmirs", "vmi-ephemeral", "--name", "all")
-    ports = sets.kubectl.json("get", "service", "all")["spec"]["ports"]
-    assert [(port["port"], port["protocol"]) for port in ports] == [(22, "TCP"), (53, "UDP")]
-
-
 def test_an_impossible_command_prints_one_line(sets: SetNamespace, shell: Shell, tmp_path: Path) -> None:
     make_set(sets)
     assert shell.refusal("vmirs", "nobody", *GUIDE) == (

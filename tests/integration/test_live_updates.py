@@ -94,9 +94,7 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
     assert not pools.deleted()
 
 
-def test_p13_another_node_selector_reaches_running_vms_and_an_image_restarts_them(
-    pools: PoolNamespace,
-) -> None:
+def test_p13_another_node_selector_reaches_running_vms_and_an_image_restarts_them(pools: PoolNamespace) -> None:
     before = made(pools)
     pools.change_template(template(nodeSelector={"kubernetes.io/os": "linux"}))
     pools.wait_until_updated(2)

@@ -16,7 +16,7 @@ from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import WORK_S, eventually
 from tests.integration.idle_plane import LEASE
 from tests.integration.kubevirt_installation import OTHER, RESTING, KubeVirtInstallation, vmherd
-from tests.release import Pod, pod, pod_that_may, settings
+from tests.release import Pod, pod_that_may, settings
 
 pytestmark = pytest.mark.cluster
 
@@ -75,15 +75,6 @@ def test_auto_is_alongside_if_kubevirt_is_installed_and_leaves_its_sets_alone(
         assert program.stop() == 0
 
 
-def test_auto_is_standalone_if_kubevirt_is_defined_but_not_installed(
-    kubevirt: KubeVirtInstallation, tmp_path: Path
-) -> None:
-    kubevirt.kubectl("delete", "kubevirts", "kubevirt")
-    with controller_process(knowing(kubevirt.plane), tmp_path, "--mode", "auto") as program:
-        assert mode_of(program) == "standalone"
-        assert program.stop() == 0
-
-
 @pytest.mark.parametrize(
     "flags", [("--mode", "standalone"), ("--mode", "takeover"), ("--pool-group", "pool.vmherd.dev")]
 )
@@ -111,17 +102,6 @@ def test_a_takeover_waits_for_the_rollout_of_virt_controller(kubevirt: KubeVirtI
         assert not program.working
         kubevirt.start(*RESTING)
         eventually(lambda: program.working, what="the rollout is over")
-
-
-def test_missing_permissions_for_the_second_writer_check_are_reported(
-    kubevirt: KubeVirtInstallation, tmp_path: Path
-) -> None:
-    blind = pod(kubevirt.plane)
-    line = refusal(blind, tmp_path, "--mode", "standalone")
-    assert "cannot check whether KubeVirt's virt-controller also reconciles virtualmachineinstancereplicasets" in line
-    assert "--no-second-writer-check" in line
-    with controller_process(kubevirt.plane, tmp_path, "--no-second-writer-check") as program:
-        assert program.stop() == 0
 
 
 def test_a_takeover_needs_permissions_to_read_kubevirts_objects(kubevirt: KubeVirtInstallation, tmp_path: Path) -> None:

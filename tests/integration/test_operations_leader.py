@@ -94,20 +94,6 @@ def test_sigterm_during_work_hands_over_before_the_lease_expires(
     assert idle_namespace.created() == dict.fromkeys(alive, 1)
 
 
-def test_a_dead_leader_is_replaced_when_its_lease_has_expired(
-    idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
-) -> None:
-    idle_namespace.make(3)
-    idle_namespace.wait_for(3)
-    old.kill()
-    idle_namespace.change({"spec": {"replicas": 4}})
-    eventually(lambda: new.working, within_s=4 * LEASE_S, what="the standby is working")
-    renewed = max(each.request_received_timestamp for each in of_the_lease(idle_namespace, old, "create", "patch"))
-    assert (first_of(idle_namespace, new) - renewed).total_seconds() >= LEASE_S
-    idle_namespace.wait_for(4)
-    assert writers(idle_namespace) == {old.credential, new.credential}
-
-
 def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(
     idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from plugin.cli import main
-from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.namespace import Namespace, PoolNamespace
 from tests.controlplane.waits import reacts
 
 pytestmark = pytest.mark.cluster
@@ -40,18 +40,3 @@ def test_p23_a_wrong_annotation_of_a_pool_and_of_its_vms_is_reported_until_it_is
     pools.vmis.change("pool-0", {"metadata": {"annotations": {"vmherd.dev/protect": "true"}}})
     reacts(lambda: str(pools.status().get("problem")).startswith("VMI pool-0: annotation vmherd.dev/protect"))
     assert "  wrong    VMI pool-0: " in why(pools, "vmpool/pool", capsys)
-
-
-def test_p23_a_wrong_annotation_of_a_vmi_is_reported_by_its_set_until_it_is_corrected(
-    sets: SetNamespace, capsys: pytest.CaptureFixture[str]
-) -> None:
-    sets.make(1)
-    [name] = sets.wait_for(1)
-    sets.play(name)
-    sets.vmis.change(name, {"metadata": {"annotations": {"vmherd.dev/protect": "yes"}}})
-    wrong = f'VMI {name}: annotation vmherd.dev/protect is "yes": it must be "true" or "false", so it is protected'
-    reacts(lambda: sets.status().get("problem") == wrong)
-    reacts(lambda: told(sets) == [wrong])
-    assert f"  wrong    {wrong}\n" in why(sets, "vmirs/herd", capsys)
-    sets.vmis.change(name, {"metadata": {"annotations": {"vmherd.dev/protect": "true"}}})
-    reacts(lambda: "problem" not in sets.status())

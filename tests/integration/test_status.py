@@ -27,16 +27,6 @@ def test_r11_p17_a_change_that_alters_no_count_writes_no_status(owner: Namespace
         owner.all_of(owner.members).change(name, {"metadata": {"annotations": {"other": "note"}}})
 
 
-def test_r11_p17_the_status_has_the_observed_generation(owner: Namespace) -> None:
-    owner.make(1)
-    owner.wait_ready(1)
-    assert owner.status()["observedGeneration"] == 1
-    changed = owner.change({"spec": {"paused": True, "replicas": 2}})
-    assert changed["metadata"]["generation"] == 2
-    reacts(lambda: owner.status()["observedGeneration"] == 2)
-    assert owner.status()["replicas"] == 1
-
-
 def test_r11_one_hundred_vmis_that_become_ready_are_a_few_status_writes(sets: SetNamespace) -> None:
     sets.make(100)
     sets.wait_for(100)

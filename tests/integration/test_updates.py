@@ -286,16 +286,3 @@ def test_p16_a_new_pool_gets_its_finalizer_first_then_revision_vms_and_status(po
         ("virtualmachinepools", "status"),
     ]
     assert Counter(each.code for each in pools.requests("create")) == {201: 6}, "nothing is asked for twice"
-
-
-def test_p13_p16_a_vmi_is_restarted_only_after_its_vm_has_the_new_spec(pools: PoolNamespace) -> None:
-    pools.make(4)
-    pools.wait_ready(4)
-    position = pools.plane.audit_position()
-    pools.change_memory("128M")
-    pools.wait_ready(4, within_s=UPDATED_WITHIN_S)
-    patched = {each.name: each.stage_timestamp for each in done(pools, "patch", VMS, since=position)}
-    deleted = {each.name: each.request_received_timestamp for each in done(pools, "delete", VMIS, since=position)}
-    assert patched.keys() == deleted.keys() == pools.vms().keys()
-    assert all(patched[name] < deleted[name] for name in patched)
-    assert len(restarts(pools, since=position)) == 4, "each once"

@@ -41,16 +41,6 @@ def test_r16_p19_an_irrelevant_change_triggers_no_pass(owner: Namespace, change:
     reacts(lambda: owner.passes > before, what="a deletion triggers a pass")
 
 
-def test_r16_an_orphan_triggers_the_set_that_it_matches(sets: SetNamespace) -> None:
-    sets.make(1)
-    sets.wait_for(1)
-    sets.make_vmi("stranger", labels={"app": "other"})
-    sets.settle()
-    before = sets.passes
-    sets.vmis.change("stranger", {"metadata": {"labels": {"app": "herd"}}})
-    reacts(lambda: sets.passes > before, what="a matching label triggers a pass")
-
-
 def test_p19_the_readiness_and_the_revision_of_a_vmi_trigger_the_pool_of_its_vm(pools: PoolNamespace) -> None:
     pools.make(2)
     pools.wait_ready(2)

@@ -40,12 +40,6 @@ def test_a_pool_and_a_set_run_behind_the_webhooks_and_nothing_is_updated_for_the
     assert before.items() <= {name: vmi["metadata"]["uid"] for name, vmi in kubevirt.vmis().items()}.items()
 
 
-def test_a_wrong_vm_is_rejected_with_the_message_of_kubevirt(kubevirt: PoolNamespace) -> None:
-    with pytest.raises(Rejected, match="Running and RunStrategy are mutually exclusive") as rejected:
-        kubevirt.make_vm("wrong", template=vm_template(running=True, runStrategy="Always"))
-    assert rejected.value.status == 422
-
-
 def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(kubevirt: PoolNamespace) -> None:
     kubevirt.make_vm("vm", template=vm_template(runStrategy="Halted"))
     vms = f"/apis/kubevirt.io/v1/namespaces/{kubevirt.namespace}/virtualmachines"
