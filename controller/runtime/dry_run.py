@@ -21,7 +21,7 @@ from controller.kinds import Kind
 from controller.runtime.actions import Action, Patch, Plan, label_of
 from controller.runtime.execute.executor import ActionInstruments
 from controller.runtime.reconciler import Rules, S, prepare
-from controller.runtime.result import After, AwaitChange, Report
+from controller.runtime.result import LISTED, After, AwaitChange, Report
 from controller.runtime.status import status_patch
 from controller.runtime.workers.side_thread import SideThread
 from informers.errors import GateClosed
@@ -29,9 +29,6 @@ from informers.meta import ObjectKey
 
 LOOK_AGAIN_S: Final = 60.0
 """The minimum delay, in seconds, before a reconciliation that the plan requests."""
-
-LISTED: Final = 10
-"""The maximum number of actions, and of notices, that a log line lists. Further actions are only counted."""
 
 
 class DryRunReport(NamedTuple):

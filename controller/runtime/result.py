@@ -8,7 +8,7 @@ from typing import Protocol, TypeAlias
 
 from msgspec import Struct, structs
 
-from controller.runtime.actions import Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
+from controller.runtime.actions import Confirm, Done, Outcome, Plan, Postponed, Rejected, Unknown, Unserved, label_of
 from informers.errors import ApiError, Conflict, Forbidden, ServerError, StatusError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 
@@ -22,6 +22,9 @@ POSTPONED_S = 0.5
 LONGEST_POSTPONED_S = 30.0
 """The shortest and the longest delay, in seconds, before a postponed create is tried again (see `postponed_s`)."""
 
+
+LISTED = 10
+"""The largest number of writes that a log line or an answer about a plan lists."""
 
 OUTAGE_CODES = frozenset({503, 504})
 """The 5xx codes of a server that cannot process any request now."""
@@ -167,6 +170,7 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     The facts are:
 
     - for each action type, the number of actions with each outcome
+    - `wrote`: the writes that the server confirmed, at most `LISTED`, and `and_more`: the number of the others
     - `failure`: the text of the first failure that is not a conflict with another writer
     - `conflict`: if all failures are conflicts, the text of the first conflict
     - `held`: the reason why the plan leaves out writes
@@ -174,6 +178,15 @@ def facts_of(plan: Plan, outcomes: Iterable[Outcome], *, other_error: ApiError |
     outcomes = tuple(outcomes)
     names = (f"{label_of(type(outcome.action))}_{label_of(type(outcome))}" for outcome in outcomes)
     facts: dict[str, object] = dict(Counter(names))
+    wrote = [
+        f"{label_of(type(each.action))} {each.action.resource.plural}/{each.action.key.name}"
+        for each in outcomes
+        if isinstance(each, Done) and not isinstance(each.action, Confirm)
+    ]
+    if wrote:
+        facts["wrote"] = wrote[:LISTED]
+    if len(wrote) > LISTED:
+        facts["and_more"] = len(wrote) - LISTED
     errors = [outcome.error for outcome in outcomes if isinstance(outcome, Rejected | Unknown | Unserved)]
     if other_error is not None:
         errors.append(other_error)

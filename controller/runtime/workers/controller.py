@@ -6,10 +6,12 @@ the exception is logged and counted. The key is retried with backoff, and the pr
 API server, the key is retried, but the backoff of the key does not grow (see `Outage`).
 
 Each reconciliation writes one log line. Its level is warning after a failure, info if there were actions, and debug
-otherwise. A conflict with another writer is not a failure.
+otherwise. A conflict with another writer is not a failure. If a key fails in the same way again within a minute, the
+level is debug.
 """
 
 import asyncio
+from collections.abc import Mapping
 from typing import Protocol, assert_never
 
 import structlog
@@ -26,6 +28,8 @@ from informers.workqueue import QueueKeys, WorkQueue
 log = structlog.get_logger()
 
 SHORTEST_DELAY_S = 0.05
+SAME_FAILURE_S = 60.0
+"""The time, in seconds, in which the same failure of a key has one line in the log."""
 
 
 class ReconcileInstruments(Protocol):
@@ -62,6 +66,8 @@ class Controller:
         self._workers = workers
         self._instruments = instruments
         self._passes = 0
+        self._failed: dict[ObjectKey, tuple[Mapping[str, object], float]] = {}
+        """For each key whose last pass failed: the facts of the pass, and when they were last in the log."""
         instruments.workers(name, most=workers)
 
     def keys(self, now: float) -> QueueKeys[ObjectKey]:
@@ -133,4 +139,15 @@ class Controller:
                 assert_never(report.result)
         self._instruments.reconciled(self.name, result=result, seconds=seconds)
         write_log = log.warning if result == "error" else log.info if report.facts else log.debug
+        write_log = log.debug if self._is_known(key, report.facts) else write_log
         write_log("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})
+
+    def _is_known(self, key: ObjectKey, facts: Mapping[str, object]) -> bool:
+        """Return True if the last pass of this key failed in the same way, and its line in the log is recent."""
+        now = asyncio.get_running_loop().time()
+        told, at = self._failed.pop(key, ({}, now))
+        if "failure" not in facts:
+            return False
+        is_known = told == facts and now - at < SAME_FAILURE_S
+        self._failed[key] = (facts, at if is_known else now)
+        return is_known

@@ -97,6 +97,15 @@ async def test_a_failed_pass_is_a_warning_with_its_failure():
     assert second["log_level"] == "debug"
 
 
+async def test_the_same_failure_of_a_key_is_one_line_a_minute_and_another_failure_has_its_own():
+    full, denied = (Report(Retry(text), {"failure": text}) for text in ("exceeded quota", "denied"))
+    with capture_logs() as lines:
+        await worked_on(reports(*[full] * 10, denied, full), A, for_s=200)
+    levels = [line["log_level"] for line in lines]
+    assert levels[:12] == ["warning", *["debug"] * 9, "warning", "warning"]
+    assert "warning" in levels[12:], "a failure that stays is in the log again"
+
+
 async def test_a_failed_pass_with_a_requeue_time_does_not_wait_for_a_longer_backoff():
     script = await worked_on(reports(Report(Retry("exceeded quota", also_after_s=3.0))), A, for_s=100)
     assert max(pauses(script, A)) == pytest.approx(3.0)

@@ -16,8 +16,8 @@ from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Plan
-from controller.runtime.dry_run import LISTED, LOOK_AGAIN_S, DryRunReconciler, forbid_writes
-from controller.runtime.result import After, AwaitChange, Report
+from controller.runtime.dry_run import LOOK_AGAIN_S, DryRunReconciler, forbid_writes
+from controller.runtime.result import LISTED, After, AwaitChange, Report
 from informers.errors import TransportError
 from informers.meta import ObjectKey
 from informers.store import Store

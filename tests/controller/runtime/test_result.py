@@ -3,7 +3,7 @@
 import pytest
 
 from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Create, Delete, Done, Missing, Outcome, Plan, Rejected, Skipped, Unknown
+from controller.runtime.actions import Confirm, Create, Delete, Done, Missing, Outcome, Plan, Rejected, Skipped, Unknown
 from controller.runtime.result import LOOK_AGAIN_S, After, AwaitChange, Result, Retry, facts_of, result_of, retry_after
 from informers import errors
 from informers.meta import ObjectKey
@@ -98,6 +98,7 @@ def test_facts_count_outcomes_and_name_the_first_failure() -> None:
     outcomes = (Done(CREATE), Done(CREATE), Rejected(CREATE, QUOTA), Skipped(CREATE))
     assert facts_of(Plan(), outcomes) == {
         "create_done": 2,
+        "wrote": ["create virtualmachineinstances/a"] * 2,
         "create_rejected": 1,
         "create_skipped": 1,
         "failure": "exceeded quota",
@@ -115,7 +116,14 @@ def test_an_error_outside_the_plan_is_retried_and_reported_after_the_failures_of
     assert result_of(Plan(), (Rejected(CREATE, TERMINATING),), settled=True, other_error=LOST) == lost
     both = result_of(Plan(), (Rejected(CREATE, QUOTA),), settled=True, other_error=BUSY)
     assert both == Retry("exceeded quota", not_before_s=7.0, outage=True)
-    assert facts_of(Plan(), (Done(CREATE),), other_error=BUSY) == {"create_done": 1, "failure": "too many requests"}
+    assert facts_of(Plan(), (Done(CREATE),), other_error=BUSY)["failure"] == "too many requests"
+
+
+def test_facts_name_ten_writes_that_happened_and_count_the_rest() -> None:
+    confirm = Confirm(resource=VMIS, key=CREATE.key, uid="u", why="before adopting")
+    facts = facts_of(Plan(), (Done(confirm), Done(DELETE), Missing(DELETE), *(Done(CREATE),) * 11))
+    assert facts["wrote"] == ["delete virtualmachineinstances/b", *["create virtualmachineinstances/a"] * 9]
+    assert facts["and_more"] == 2
 
 
 def test_a_retry_after_of_a_day_is_shortened_to_five_minutes() -> None:
