@@ -78,11 +78,11 @@ TAKEOVER_HELD: Final = "held"
 MOST_DISRUPTIVE: Final = "vmherd.dev/most-disruptive-action"
 """An annotation on a pool. The value is the most disruptive action that an update may take: `live` changes running VMs
 only where KubeVirt can, `restart` also restarts VMs, and `recreate` also deletes VMs with their disks (P21). Any other
-value counts as `restart`.
+value counts as `live`.
 """
 
-LIVE: Final = "live"
-"""The value of `MOST_DISRUPTIVE` that allows an update neither to restart VMs nor to delete them."""
+RESTART: Final = "restart"
+"""The value of `MOST_DISRUPTIVE` that allows an update to restart VMs, and not to delete them."""
 
 RECREATE: Final = "recreate"
 """The value of `MOST_DISRUPTIVE` that allows an update to delete VMs with their disks."""

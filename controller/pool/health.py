@@ -43,7 +43,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import down_of
 from controller.pool.rollout.brake import PROCEED, is_taken_over
 from controller.pool.rollout.live import late_change
-from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
+from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
 from controller.pool.spec.policies import Strategy
 from controller.replicas import kstatus
 from controller.replicas.kstatus import (
@@ -230,7 +230,7 @@ def _held_step(situation: Situation) -> PendingStep | None:
 def _late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
     since, deadline = situation.snapshot.live or {}, parse_deadline(situation.pool)
-    changing = _with_step(situation, lambda step: step.step is Step.LIVE) if since else ()
+    changing = _with_step(situation, lambda step: step.is_unfinished) if since else ()
     late = (each for each in changing if is_overdue(since.get(each.metadata.uid), situation.now, deadline))
     return min(late, key=situation.snapshot.rank_of, default=None)
 

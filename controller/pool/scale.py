@@ -5,6 +5,8 @@ the pool never has too many VMs. For scale-in, a terminating VM counts as alread
 second VM in place of a VM that is still terminating.
 """
 
+from msgspec.structs import replace
+
 from controller.kubevirt.annotations import PROTECT, SCALE_IN
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.kubevirt.vms import has_finished, is_deleting
@@ -121,6 +123,9 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
     keep_disks = intent.scale_in.preserve
     deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
+    if intent.spares_running:
+        # Without an owner's UID, a delete gives up after a change of the VM: a user may have started it again.
+        deletes = tuple(replace(each, owner_uid="") for each in deletes)
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
     delicate = [(vm, reason) for vm in wanted if (reason := candidates.delicate.get(vm.metadata.uid, ""))]

@@ -28,14 +28,15 @@ FIRST_LIVE: Final = (1, 6)
 class RolloutStrategy:
     """The rollout strategy of KubeVirt, as the cluster shows it now.
 
-    `is_live` is True if KubeVirt changes running VMIs. It is False until the first read, and if the KubeVirt object
-    cannot be read. If a later read fails, the last known strategy stays.
+    `is_live` is True if KubeVirt changes running VMIs. It is False if the controller may not read the KubeVirt object.
+    If a read fails, the last known strategy stays. Before the first answer, it is True: with `Stage` too, KubeVirt asks
+    for each restart, so a live change that an earlier process began is not cut short by a restart.
     """
 
     def __init__(self, client: Requests, namespace: str = "") -> None:
         self._client = client
         self._namespace = namespace
-        self.is_live = False
+        self.is_live = True
 
     async def read(self) -> None:
         """Read the strategy once. A failure is only logged."""

@@ -110,7 +110,7 @@ CATALOGUE: Final = (
     Annotation(MIN_READY, _POOL, COUNT, "it counts as 0"),
     Annotation(PARTITION, _POOL, COUNT, "nothing is rolled out"),
     Annotation(MAX_UNHEALTHY, _POOL, AMOUNT, "it counts as 50%"),
-    Annotation(MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as restart"),
+    Annotation(MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as live"),
     Annotation(INDEX_SYSPREP, _POOL, FLAG, 'it counts as "false"'),
     Annotation(PROGRESS_DEADLINE, _OWNERS, SECONDS, "it counts as 600"),
     Annotation(REPLACE_UNREADY_AFTER, _OWNERS, SECONDS, "no VM is replaced because it is not ready"),

@@ -44,7 +44,9 @@ def plan_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
     deletes: list[Delete] = []
     failed: dict[int, VirtualMachine] = {}
     held, times = [], []
-    for machine in by_name(finished)[: snapshot.limits.burst]:
+    for machine in by_name(finished):
+        if len(deletes) == snapshot.limits.burst:
+            break
         vm, ordinal = machine.vm, snapshot.ordinal_of(machine)
         leaves = ordinal is None or len(deletes) < surplus
         obstacle = reason_to_keep(vm, machine.vmi, now) if leaves else _obstacle(situation, machine)
@@ -90,6 +92,6 @@ def _failed_early(machine: Machine) -> bool:
     assert machine.vmi is not None, "a finished VM has a VMI"
     phase = _ended(machine)
     started, ended = vmis.entered(machine.vmi, "Running"), vmis.entered(machine.vmi, phase)
-    if started is None or ended is None:
-        return phase == "Failed"
-    return ended - started < EARLY[phase]
+    if ended is None:
+        return phase == "Failed"  # Without times, only the phase tells.
+    return started is None or ended - started < EARLY[phase]

@@ -4,8 +4,9 @@ A change is *live* if the two templates differ only in fields that KubeVirt can 
 patches the VM, and KubeVirt decides. Until KubeVirt has ended the change, the VMI keeps the label of its old revision.
 A quarter of the pool may have an unfinished live change at the same time, and one VM at least.
 
-Only this process knows since when a live change runs, because KubeVirt does not write the time. After a restart of the
-controller, the progress deadline of the change starts again.
+Only this process knows since when a live change runs, because KubeVirt does not write the time. KubeVirt writes the
+condition `RestartRequired` again and again with a new time, and its clock may differ. So this process also knows since
+when the condition is true. After a restart of the controller, these times start again.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import Final
 
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import LIVE, MOST_DISRUPTIVE, REVISION_NAME
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, RECREATE, RESTART, REVISION_NAME
 from controller.kubevirt.live_updates import Verdict, restart_required, verdict_of, why_unfinished
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.machine import Machine, Machines
@@ -31,29 +32,29 @@ SETTLING: Final = timedelta(seconds=3)
 SHARE: Final = 4
 """One VM of this number of VMs may have an unfinished live change."""
 
-FORBIDDEN: Final = (
-    f"it needs a restart, and the annotation {MOST_DISRUPTIVE}={LIVE} forbids it; annotate the pool with "
-    f"{MOST_DISRUPTIVE}=restart to allow it"
-)
-
 
 class LiveChanges:
     """Whether KubeVirt changes running VMIs, and since when this process has seen the live changes of each pool."""
 
     def __init__(self, is_live: Callable[[], bool]) -> None:
         self._is_live = is_live
-        self._since: dict[ObjectKey, Mapping[str, datetime]] = {}
+        self._since: dict[ObjectKey, Mapping[tuple[str, bool], datetime]] = {}
 
     def follow(self, key: ObjectKey, members: Machines, now: datetime) -> Mapping[str, datetime] | None:
-        """Return the start of each unfinished live change by the UID of its VM, or None if KubeVirt changes no VMI."""
+        """Return the start of each unfinished live change by the UID of its VM, or None if KubeVirt changes no VMI.
+
+        If the change needs a restart, the time is the one at which this was seen first.
+        """
         before = self._since.pop(key, {})
         if not self._is_live():
             return None
-        changing = (each.metadata.uid for each in members.where(_may_be_changing))
-        since = {uid: before.get(uid, now) for uid in changing}
+        changing = (
+            (each.metadata.uid, restart_required(each.vm) is not None) for each in members.where(_is_unfinished)
+        )
+        since = {state: before.get(state, now) for state in changing}
         if since:
             self._since[key] = since
-        return since
+        return {uid: at for (uid, _), at in since.items()}
 
     def forget(self, key: ObjectKey) -> None:
         self._since.pop(key, None)
@@ -78,16 +79,23 @@ def live_verdict(situation: Situation, machine: Machine) -> Verdict | None:
     return verdict_of(vm, vmi)
 
 
-def restart_due(machine: Machine) -> datetime | None:
-    """Return the time from which the condition `RestartRequired` of the VM counts, or None if it counts at once."""
-    condition = restart_required(machine.vm)
-    since = with_timezone(condition.last_transition_time) if condition is not None else None
-    return since + SETTLING if since is not None else None
+def restart_due(situation: Situation, machine: Machine) -> datetime:
+    """Return the time from which the condition `RestartRequired` of the VM counts."""
+    condition, now = restart_required(machine.vm), situation.now
+    seen = (situation.snapshot.live or {}).get(machine.metadata.uid, now)
+    told = with_timezone(condition.last_transition_time) if condition is not None else None
+    return min(seen, told or now) + SETTLING
 
 
 def forbids_restart(intent: Intent) -> str:
     """Return the reason why an update of this pool must not restart VMs, or ""."""
-    return FORBIDDEN if intent.most_disruptive == LIVE else ""
+    cap = intent.most_disruptive
+    if cap in (None, RESTART, RECREATE):
+        return ""
+    return (
+        f"it needs a restart, and the annotation {MOST_DISRUPTIVE}={cap} forbids it; annotate the pool with "
+        f"{MOST_DISRUPTIVE}={RESTART} to allow it"
+    )
 
 
 def most_live_changes(intent: Intent) -> int:
@@ -107,8 +115,8 @@ def _may_be_live(machine: Machine) -> bool:
     return vmi is not None and vmis.is_active(vmi) and vmis.is_running(vmi)
 
 
-def _may_be_changing(machine: Machine) -> bool:
+def _is_unfinished(machine: Machine) -> bool:
     vm, vmi = machine.vm, machine.vmi
-    if vmi is None or not _may_be_live(machine) or labels_of(vmi.metadata).get(REVISION_NAME, "") == revision_of(vm):
-        return False
-    return verdict_of(vm, vmi) is not Verdict.RESTART
+    return (
+        vmi is not None and _may_be_live(machine) and labels_of(vmi.metadata).get(REVISION_NAME, "") != revision_of(vm)
+    )

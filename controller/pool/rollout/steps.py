@@ -80,6 +80,11 @@ class PendingStep(Struct, frozen=True, kw_only=True):
     sizes: Mapping[str, tuple[str, str]] = {}
 
     @property
+    def is_unfinished(self) -> bool:
+        """Return True if a live change of the VM has begun, and KubeVirt has not asked for a restart."""
+        return self.live and self.step in (Step.LIVE, Step.RELABEL)
+
+    @property
     def takes_turn(self) -> bool:
         """Return True if the VM counts towards the limit of ready VMs. A VM that already has the new spec counts even
         if its restart must wait.
@@ -143,8 +148,8 @@ def _live_step(situation: Situation, machine: Machine, *, begun: bool) -> Pendin
         return replace(waits, step=Step.RELABEL)
     if verdict is not Verdict.RESTART:
         return waits
-    due = restart_due(machine)
-    return replace(waits, due=due) if begun and due is not None and due > situation.now else None
+    due = restart_due(situation, machine)
+    return replace(waits, due=due) if begun and due > situation.now else None
 
 
 def _step_of_vmi(situation: Situation, machine: Machine, vmi: VirtualMachineInstance) -> PendingStep | None:

@@ -112,7 +112,7 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
         held=_held_text(choice),
         requeue_after_s=allowance.waits_s if choice.waiting else None,
     )
-    progress = join((progress, _watch_live_changes(situation, choice.changing)))
+    progress = join((progress, _watch_live_changes(situation, pending)))
     if choice.steps or not choice.waiting:
         return progress
     stuck = list(_blocking(situation, choice.held))
@@ -120,9 +120,10 @@ def plan_update(situation: Situation, pending: list[PendingStep], *, missing: in
     return watch_progress(progress, stuck, deadline, now=situation.now, template=template.digest)
 
 
-def _watch_live_changes(situation: Situation, changing: list[PendingStep]) -> Plan:
+def _watch_live_changes(situation: Situation, pending: list[PendingStep]) -> Plan:
     """Return a plan that judges the live changes again in time, with an Event if one has exceeded the deadline."""
     deadline, since = parse_deadline(situation.pool), situation.snapshot.live or {}
+    changing = [each for each in pending if each.is_unfinished]
     late = [each for each in changing if is_overdue(since.get(each.machine.metadata.uid), situation.now, deadline)]
     template = situation.revisions.template.digest
     stalled = [

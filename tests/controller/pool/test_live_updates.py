@@ -14,6 +14,7 @@ from controller.pool.plan import plan
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.status import next_status
 from controller.runtime.actions import Action, Delete, Patch, Plan, ThreeWayMerge
+from informers.meta import annotations_of
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import POOLS, pool, revision, rules_of, snapshot, stores, vm_spec, vmi, vms
 
@@ -51,8 +52,11 @@ class Facts:
         self.vmis = [vmi(each) for each in self.vms]
         for ordinal in range(begun):
             [self.vms[ordinal]] = vms(self.owner, ordinal, revision="web-2", spec=new)
+        self.since_s = 5.0
 
-    def restart_required(self, ordinal: int, *, for_s: float = 60) -> "Facts":
+    def restart_required(self, ordinal: int, *, for_s: float = 60, seen_s: float = 5) -> "Facts":
+        """KubeVirt's clock says `for_s`, and the controller has seen the condition for `seen_s`."""
+        self.since_s = seen_s
         condition = {"type": "RestartRequired", "status": "True", "lastTransitionTime": seconds_ago(for_s)}
         old = self.vms[ordinal]
         name = (old.metadata.labels or {})[REVISION_NAME]
@@ -74,9 +78,10 @@ class Facts:
         self.vmis[ordinal] = replace(old, status=status)
         return self
 
-    def seen(self, *, live: bool = True, since_s: float = 5) -> Snapshot:
+    def seen(self, *, live: bool = True, since_s: float | None = None) -> Snapshot:
         found = snapshot(self.owner, self.vms, vmis=self.vmis, revisions=self.revisions)
-        since = {each.metadata.uid: seconds_ago(since_s) for each in self.vms}
+        start = seconds_ago(self.since_s if since_s is None else since_s)
+        since = {each.metadata.uid: start for each in self.vms}
         return replace(found, live=since if live else None)
 
     def todo(self, **how: Any) -> Plan:
@@ -128,7 +133,15 @@ VERDICTS: dict[str, tuple[Facts, list[str]]] = {
     "a hot-plug": (Facts(NEW, begun=1).hot_plug(0), []),
     "has ended": (Facts(NEW, begun=1), ["relabel web-0"]),
     "needs a restart": (Facts(NEW, begun=1).restart_required(0), ["restart web-0"]),
-    "needs a restart since a moment": (Facts(NEW, begun=1).restart_required(0, for_s=1), []),
+    "needs a restart since a moment": (Facts(NEW, begun=1).restart_required(0, for_s=1, seen_s=1), []),
+    "needs a restart, and KubeVirt's clock is ahead": (
+        Facts(NEW, begun=1).restart_required(0, for_s=-900),
+        ["restart web-0"],
+    ),
+    "needs a restart, says KubeVirt again and again": (
+        Facts(NEW, begun=1).restart_required(0, for_s=0),
+        ["restart web-0"],
+    ),
 }
 
 
@@ -156,7 +169,7 @@ def test_p13_the_label_after_a_live_change_is_checked_on_the_server_and_names_th
 
 
 def test_p13_a_restart_is_judged_again_when_its_condition_has_lasted_a_few_seconds() -> None:
-    wait_s = Facts(NEW, begun=1).restart_required(0, for_s=1).todo().requeue_after_s
+    wait_s = Facts(NEW, begun=1).restart_required(0, for_s=1, seen_s=1).todo().requeue_after_s
     assert wait_s is not None
     assert 0 < wait_s <= 2
 
@@ -174,10 +187,24 @@ def test_p13_a_live_change_that_does_not_end_stalls_the_pool_with_its_reason_and
     assert [each.reason for each in plan(late).notices] == ["RolloutStalled"]
 
 
+def test_p13_a_live_change_that_kubevirt_ignores_stalls_the_pool_too() -> None:
+    """KubeVirt has seen the spec and changes nothing, so the server never has what the label would say."""
+    facts = Facts(NEW, begun=1)
+    early, late = facts.seen(since_s=590), facts.seen(since_s=601)
+    assert find_true(next_status(early, ()).conditions, "Stalled") is None
+    assert 0 < (plan(early).requeue_after_s or 0) <= 10
+    stalled = find_true(next_status(late, ()).conditions, "Stalled")
+    assert stalled is not None
+    assert "KubeVirt has not applied its new spec yet" in (stalled.message or "")
+    assert changes(plan(late)) == ["relabel web-0"], "KubeVirt may still apply it"
+    assert [each.reason for each in plan(late).notices] == ["RolloutStalled"]
+
+
 CAPPED: dict[str, tuple[Facts, list[str]]] = {
     "a live change": (Facts(NEW, cap="live"), ["update"]),
     "an image": (Facts(OTHER_IMAGE, cap="live"), []),
     "KubeVirt asks for a restart": (Facts(NEW, cap="live", begun=1).restart_required(0), []),
+    "an image, and the cap has a wrong value": (Facts(OTHER_IMAGE, cap="Live"), []),
     "an image, and restarts are allowed": (Facts(OTHER_IMAGE, cap="restart"), ["update"] * 4),
 }
 
@@ -191,7 +218,8 @@ def test_p21_the_cap_live_restarts_no_vm(facts: Facts, expected: list[str]) -> N
         stalled = find_true(status.conditions, "Stalled")
         assert stalled is not None
         assert stalled.reason == "UpdateHeld"
-        assert f"{MOST_DISRUPTIVE}=live forbids it" in (status.problem or "")
+        cap = annotations_of(facts.owner.metadata)[MOST_DISRUPTIVE]
+        assert f"{MOST_DISRUPTIVE}={cap} forbids it" in (status.problem or "")
         assert "UpdateHeld" in [each.reason for each in todo.notices]
         assert status.updated_replicas == 0, "the VMs stay outdated"
 
@@ -211,6 +239,9 @@ def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
     key = facts.owner.metadata.key
     assert known.follow(key, members, NOW) == {"uid-web-0": NOW}
     assert known.follow(key, members, NOW + timedelta(seconds=9)) == {"uid-web-0": NOW}
+    asked, later = Facts(NEW, begun=1).restart_required(0).seen().members, NOW + timedelta(seconds=20)
+    assert known.follow(key, asked, later) == {"uid-web-0": later}, "a restart has a time of its own"
+    assert known.follow(key, asked, later + timedelta(seconds=2)) == {"uid-web-0": later}
     assert known.follow(key, Facts(OLD).seen().members, NOW) == {}
     live[0] = False
     assert known.follow(key, members, NOW) is None

@@ -97,6 +97,29 @@ def test_p25_an_early_failure_is_noted_before_the_delete_and_the_next_one_waits(
     assert (later.requeue_after_s or 0) == (25 if early else 0)
 
 
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_p25_a_vm_that_ended_without_a_run_failed_early(phase: str):
+    owner = one_shot({HEALED: f'{{"0": {_json(entry(count=3, seconds=15))}}}'})
+    machines = vms(owner, 0, 1, 2, spec=ONCE, ready=False, printable="Stopped")
+    ended = vmi(machines[0], phase=phase, ready=False, entered_s={phase: 5})
+    assert deleted(plan(snapshot(owner, machines, vmis=[ended]))) == []
+
+
+def test_p25_a_scale_in_gives_up_if_a_finished_vm_has_changed():
+    """A user may have started the VM again since the plan was made."""
+    owner = pool(replicas=1, spec=ONCE, annotations={SCALE_IN: "finished"})
+    [delete] = planned(owner, finished=1, running=1).actions
+    assert (delete.key.name, delete.owner_uid) == ("web-0", "")
+
+
+def test_p25_finished_vms_that_stay_do_not_keep_others_from_their_turn():
+    owner = one_shot(replicas=4)
+    kept = vms(owner, 0, 1, spec=ONCE, ready=False, printable="Stopped", annotations={PROTECT: "true"})
+    others = vms(owner, 2, 3, spec=ONCE, ready=False, printable="Stopped")
+    ended = [vmi(each, phase="Failed", ready=False, entered_s={"Running": 900, "Failed": 5}) for each in kept + others]
+    assert deleted(plan(snapshot(owner, (*kept, *others), vmis=ended, burst=2))) == ["web-2", "web-3"]
+
+
 def _json(value: object) -> str:
     import json  # noqa: PLC0415
 

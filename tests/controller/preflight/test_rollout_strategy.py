@@ -49,6 +49,16 @@ async def test_without_kubevirt_and_without_permission_no_change_is_live_and_not
     assert not absent.is_live
 
 
+async def test_before_the_first_answer_no_live_change_is_taken_for_a_restart() -> None:
+    server = answers("Stage")
+    server.by_path[KUBEVIRTS.path()] = [TransportError("lost", sent=True), {"items": []}]
+    known = RolloutStrategy(server)
+    await known.read()
+    assert known.is_live
+    await known.read()
+    assert not known.is_live
+
+
 async def test_a_failed_read_keeps_the_strategy_and_a_later_read_follows_a_change() -> None:
     server = answers("LiveUpdate")
     known = RolloutStrategy(server)
