@@ -52,10 +52,10 @@ from controller.runtime.execute.disk_check import DiskCheck
 from controller.runtime.execute.patches import Merge, without_content
 from controller.runtime.execute.read_and_patch import read_and_patch
 from controller.runtime.execute.restarts import Restarts
-from controller.runtime.result import is_outage
+from controller.runtime.result import is_final, is_outage
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
-from informers.errors import AlreadyExists, ApiError, Conflict, NotFound, ServerError, TransportError
+from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, ServerError, TransportError
 from informers.meta import ObjectKey, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
@@ -64,7 +64,9 @@ PARALLEL = 50
 
 LOOKUPS = 10
 FORGOTTEN_AFTER_S = 300.0
-"""A create that was not tried again for this time, in seconds, counts as never postponed."""
+"""A create that was not tried again for this time, in seconds, counts as never postponed, and the deletion of a
+namespace is asked for again. A restore of etcd can undo it.
+"""
 
 Numbered: TypeAlias = Sequence[tuple[int, Action]]
 """Actions of one stage, each with its index in the stage."""
@@ -98,6 +100,8 @@ class Executor:
         self._restarts = Restarts(client, judge)
         self._postponed: dict[ObjectKey, tuple[float, float]] = {}
         """For each postponed create: the times of the first and of the last try."""
+        self._ending: dict[str, tuple[Rejected, float]] = {}
+        """For the UID of each owner in a namespace that is being deleted: the refusal of a create, and its time."""
         self._expectations = expectations
         self._controller = controller
         self._instruments = instruments
@@ -266,6 +270,11 @@ class Executor:
             return _outcome_of(action, without_content(action, error))
 
     async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
+        now = asyncio.get_running_loop().time()
+        refusal, at = self._ending.get(action.owner_uid, (None, now))
+        if refusal is not None and now - at < FORGOTTEN_AFTER_S:
+            # The deletion of a namespace cannot be undone, and each object that leaves it would cause another request.
+            return replace(refusal, action=action)
         if disks is not None and (reason := await disks.obstacle(action)):
             return self._postpone(action, reason)
         self._postponed.pop(action.key, None)
@@ -274,6 +283,12 @@ class Executor:
             answer = await self._client.create(action.resource, action.key.namespace, action.body)
         except AlreadyExists as error:
             return await self._resolve_name_conflict(action, error)
+        except Forbidden as error:
+            refusal = Rejected(action, without_content(action, error))
+            if is_final(refusal):
+                recent = {uid: each for uid, each in self._ending.items() if now - each[1] < FORGOTTEN_AFTER_S}
+                self._ending = {**recent, action.owner_uid: (refusal, now)}
+            return refusal
         version = read_version(answer)
         self._check.created(action, version, before=before)
         return Done(action, version)

@@ -143,10 +143,13 @@ class Controller:
         write_log("reconciled", **{**report.facts, "result": result, "seconds": round(seconds, 4), "again_s": again})
 
     def _is_known(self, key: ObjectKey, facts: Mapping[str, object]) -> bool:
-        """Return True if the last pass of this key failed in the same way, and its line in the log is recent."""
+        """Return True if the last pass of this key failed in the same way, and its line in the log is recent.
+
+        A pass that wrote is never known, because the log names all writes.
+        """
         now = asyncio.get_running_loop().time()
         told, at = self._failed.pop(key, ({}, now))
-        if "failure" not in facts:
+        if "failure" not in facts or "wrote" in facts:
             return False
         is_known = told == facts and now - at < SAME_FAILURE_S
         self._failed[key] = (facts, at if is_known else now)

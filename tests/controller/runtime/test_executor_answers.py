@@ -1,9 +1,12 @@
 """The outcome of a write for each answer of the server."""
 
+import asyncio
+
 import pytest
 
 from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Action, AlreadyThere, Missing, Rejected
+from controller.runtime.execute.executor import FORGOTTEN_AFTER_S
 from informers.errors import AlreadyExists, ApiError
 from tests.controller.runtime.executor_setup import ExecutorSetup, create, delete, key, kinds, patch
 from tests.controller.runtime.refusals import (
@@ -47,6 +50,12 @@ async def test_a_create_in_a_terminating_namespace_is_rejected_finally(setup):
     outcome = await setup.outcome_of(create())
     assert isinstance(outcome, Rejected)
     assert outcome.error.namespace_terminating
+    sent = len(setup.server.requests)
+    assert await setup.outcome_of(create("other")) == Rejected(create("other"), outcome.error)
+    assert len(setup.server.requests) == sent, "one refusal is enough for all creates of an owner"
+    setup.server.terminating.clear()
+    await asyncio.sleep(FORGOTTEN_AFTER_S)
+    assert kinds([await setup.outcome_of(create("other"))]) == ["Done"], "a restore can bring the namespace back"
 
 
 @pytest.mark.parametrize("fault", [GONE, ANOTHER, ANOTHER_IN_STORAGE])
