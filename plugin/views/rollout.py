@@ -80,7 +80,8 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
         return State.WAITING, f"{waiting} {max(available, 0)} of {situation.wanted} updated {member}s are available..."
     if situation.target < situation.wanted:
         return State.DONE, f"partitioned roll out complete: {situation.target} new {member}s have been updated..."
-    return State.DONE, f"{this} successfully rolled out"
+    stops = f", but {situation.stops}" if situation.stops else ""
+    return State.DONE, f"{this} successfully rolled out{stops}"
 
 
 def behind_kubevirt(situation: Situation, why: str) -> Situation:

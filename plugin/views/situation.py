@@ -152,10 +152,17 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     @property
     def stops(self) -> str:
-        """The number of stopped VMs with the field that stops them, or ""."""
+        """The number of stopped VMs with the field that stops them, or "".
+
+        Without the VMs, the word of a pool at rest tells that its VMs that are not ready need not run.
+        """
         reasons = [each.stopped for each in self.members if each.stopped]
         if not reasons:
-            return ""
+            idle = self.total - self.ready
+            is_at_rest = self.status in ("Running", "Stopped") and self.identity.member == "VM"
+            if self.members or not is_at_rest or idle <= 0:
+                return ""
+            return f"{idle} VM{' does' if idle == 1 else 's do'} not run"
         is_one = len(reasons) == 1
         return f"{len(reasons)} VM{'' if is_one else 's'} {'is' if is_one else 'are'} stopped ({reasons[0]})"
 
