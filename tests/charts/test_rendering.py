@@ -52,7 +52,11 @@ def test_both_versions_of_helm_render_the_same_objects(values: dict[str, Any], t
     assert rendered[0] == rendered[1] != []
 
 
-@pytest.mark.parametrize("values", [{"replicacount": 2}, {"mode": "auto"}, {"metrics": {"port": "x"}}], ids=str)
+NO_QUANTITY = {"resources": {"limits": {"memory": "64MB"}}}
+REFUSED = ({"replicacount": 2}, {"mode": "auto"}, {"metrics": {"port": "x"}}, NO_QUANTITY, {"hooks": NO_QUANTITY})
+
+
+@pytest.mark.parametrize("values", REFUSED, ids=str)
 def test_both_versions_of_helm_refuse_the_same_values(values: dict[str, Any], tmp_path: Path) -> None:
     assert all(Helm(each, tmp_path / str(each)).refusal(values) for each in MAJORS)
 
@@ -97,6 +101,9 @@ def test_alongside_the_kinds_have_their_own_short_names_and_groups(helm: Helm) -
         ("vmherd.dev", "virtualmachineinstancereplicasets"): ["hvmirs", "hvmirss"],
         ("pool.vmherd.dev", "virtualmachinepools"): ["hvmpool", "hvmpools"],
     }
+    versions = [version for spec in definitions for version in spec["versions"]]
+    usual = [[each["name"] for each in one["additionalPrinterColumns"] if not each.get("priority")] for one in versions]
+    assert usual == [["Desired", "Current", "Ready", "Age", "Status"]] * len(versions)
     rules = [rule for role in of_kind(objects, "ClusterRole") for rule in role["rules"]]
     asked = {
         (group, each.partition("/")[0]) for rule in rules for group in rule["apiGroups"] for each in rule["resources"]

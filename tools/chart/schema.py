@@ -45,6 +45,18 @@ ALERT: Schema = {
     },
 }
 
+_QUANTITY: Schema = {
+    "type": ["string", "number", "null"],
+    "pattern": r"^([0-9]+(\.[0-9]*)?|\.[0-9]+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?[0-9]+)?$",
+}
+_QUANTITIES: Schema = {"type": ["object", "null"], "additionalProperties": _QUANTITY}
+RESOURCES: Schema = {
+    "type": "object",
+    "additionalProperties": False,
+    "properties": {"requests": _QUANTITIES, "limits": _QUANTITIES, "claims": OBJECTS},
+}
+"""The resources of a container. The value null removes a default."""
+
 MONITOR: Mapping[str, Schema] = {
     "interval": pattern(r"^([0-9]+(ms|s|m|h))*$"),
     "scrapeTimeout": pattern(r"^([0-9]+(ms|s|m|h))*$"),
@@ -104,6 +116,8 @@ REFINED: Mapping[str, Schema] = {
     "podDisruptionBudget.maxUnavailable": {"oneOf": [COUNT, pattern("^[0-9]+%$")]},
     "podDisruptionBudget.minAvailable": {"oneOf": [COUNT, pattern("^([0-9]+%)?$")]},
     "hooks.backoffLimit": COUNT,
+    "hooks.resources": RESOURCES,
+    "resources": RESOURCES,
     "networkPolicy.metricsFrom": OBJECTS,
     "networkPolicy.apiServerPorts": {"type": "array", "items": PORT, "minItems": 1},
     "networkPolicy.apiServerTo": OBJECTS,
