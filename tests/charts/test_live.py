@@ -101,19 +101,6 @@ def test_without_cluster_roles_the_release_works_only_in_the_given_namespaces(si
     assert refusals(site, since) == set()
 
 
-def test_a_release_in_observe_mode_changes_nothing(site: Site, tmp_path: Path) -> None:
-    site.install(observe=True)
-    since = site.plane.audit_position()
-    with controller_process(account_kubeconfig(site, tmp_path), tmp_path, *arguments(site), wait=False) as program:
-        eventually(lambda: program.lines(msg="observing"), what="observe mode")
-        sets = SetNamespace(site.plane, site.namespace)
-        sets.make(2)
-        eventually(lambda: program.lines(namespace=site.namespace, name="herd"), what="the planned actions in the log")
-        assert program.stop() == 0
-    assert sets.vmis() == {}
-    assert refusals(site, since) == set()
-
-
 def test_probes_and_the_helm_test_succeed(site: Site, tmp_path: Path) -> None:
     site.install()
     [container] = site.deployment()["spec"]["template"]["spec"]["containers"]

@@ -7,16 +7,13 @@ from typing import Any
 
 import pytest
 
-from sandbox.claims import WAITING_PHASE
 from sandbox.controlplane import FIXED_SIZE, ControlPlane
-from sandbox.datavolumes import DELETE_AFTER_COMPLETION
 from tests.cluster import Kubectl
 from tests.controlplane.documents import (
     FINALIZER,
     claim_document,
     data_volume_document,
     finalizers_of,
-    is_ready,
     owner_uid,
     reference_to,
     uids,
@@ -276,34 +273,3 @@ def test_p21_a_disk_of_another_pool_is_reported_and_not_used(pools: PoolNamespac
     pools.wait_for_vms("second-0", within_s=90)
     assert not {*before[2].values(), *before[3].values()} & {*uids(pools.data_volumes()).values()}
     reacts(lambda: pools.condition("ReplicaFailure", name="second") is None, what="the condition goes")
-
-
-def template_with(annotations: dict[str, str], strategy: str) -> dict[str, Any]:
-    template = vm_template(disks=("disk",), runStrategy=strategy)
-    template["spec"]["dataVolumeTemplates"][0]["metadata"]["annotations"] = annotations
-    return template
-
-
-def test_a_disk_waits_for_its_vm_to_start(pools: PoolNamespace) -> None:
-    pools.make_vm("vm", template=template_with({WAITING_PHASE: "WaitForFirstConsumer"}, "Halted"))
-
-    def phase() -> str:
-        volume = pools.data_volumes().get("disk") or {}
-        return (volume.get("status") or {}).get("phase", "")
-
-    reacts(lambda: phase() == "WaitForFirstConsumer", what="the DataVolume waits")
-    assert pools.claims()["disk"].get("status", {}).get("phase") != "Bound"
-    pools.vms.change("vm", {"spec": {"runStrategy": "Always"}})
-    eventually(lambda: is_ready(pools.vms.get("vm")), within_s=20, what="the VM is ready")
-    assert phase() == "Succeeded"
-
-
-def test_the_pvc_of_a_deleted_data_volume_belongs_to_the_vm(pools: PoolNamespace) -> None:
-    pools.make_vm("vm", template=template_with({DELETE_AFTER_COMPLETION: "true"}, "Always"))
-    eventually(
-        lambda: is_ready(pools.vms.get("vm")) and not pools.data_volumes(),
-        within_s=20,
-        what="the DataVolume is deleted",
-    )
-    [owner] = pools.claims()["disk"]["metadata"]["ownerReferences"]
-    assert (owner["kind"], owner["uid"]) == ("VirtualMachine", pools.vms.get("vm")["metadata"]["uid"])

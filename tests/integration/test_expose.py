@@ -14,7 +14,6 @@ from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
 from tests.cluster import new_namespace
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
-from tests.controlplane.refusals import grant
 from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
@@ -159,21 +158,6 @@ def test_the_namespace_is_that_of_the_context_unless_another_is_named(sets: SetN
     assert elsewhere.refusal("vmirs", "vmi-ephemeral", *GUIDE).endswith('"vmi-ephemeral" not found')
     assert elsewhere.expose("vmirs", "vmi-ephemeral", *GUIDE, "-n", sets.namespace)
     assert sets.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == sets.namespace
-
-
-def test_a_missing_permission_to_create_services_is_reported(sets: SetNamespace, tmp_path: Path) -> None:
-    make_set(sets)
-    grant(sets, "reader", "get", "virtualmachineinstancereplicasets.kubevirt.io")
-    kubeconfig = sets.plane.write_kubeconfig(tmp_path / "reader", "reader")
-    reader = Shell(tmp_path, kubeconfig, sets.namespace)
-    assert 'services is forbidden: User "reader"' in reader.refusal("vmirs", "vmi-ephemeral", *GUIDE)
-    assert reader.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run") == "service/vmiservice exposed (dry run)\n"
-
-
-def test_every_command_works_as_a_kubectl_plugin(shell: Shell) -> None:
-    assert shell("vmherd", "version").stdout.startswith("vmherd ")
-    assert "kubectl-vmherd" in shell("plugin", "list").stdout
-    assert "create a Service for" in shell("vmherd", "--help").stdout
 
 
 def test_alongside_kubevirt_our_own_kinds_are_exposed(kubevirt_plane: ControlPlane, tmp_path: Path) -> None:

@@ -83,17 +83,6 @@ def test_a_vmi_has_a_pod_that_a_service_and_a_disruption_budget_find(cluster: La
     eventually(lambda: not cluster.pods(), what="the Pod goes with its VMI")
 
 
-def test_a_deleted_pod_ends_its_vmi_and_the_vm_starts_again(cluster: Launched) -> None:
-    pod = cluster.start()
-    before = cluster.vmis()["vm"]["metadata"]["uid"]
-    cluster.kubectl("delete", "pod", pod["metadata"]["name"], "--wait=false")
-
-    def uids() -> set[str]:
-        return {each["metadata"]["labels"]["kubevirt.io/created-by"] for each in cluster.pods("vm")}
-
-    eventually(lambda: uids() and before not in uids() and cluster.running_pod("vm"), what="the VM has a new Pod")
-
-
 def test_an_eviction_migrates_a_vmi_that_keeps_its_uid(cluster: Launched) -> None:
     pod = cluster.start(evictionStrategy="LiveMigrate")
     before = cluster.vmis()["vm"]

@@ -73,24 +73,6 @@ def test_r9_after_a_fault_of_a_process_the_controller_scales_as_before(
     assert controller.working
 
 
-def test_r9_after_a_restore_of_etcd_the_set_has_its_vmis_again(
-    sets: SetNamespace, controller: ControllerProcess, tmp_path: Path
-) -> None:
-    sets.make(2)
-    kept = sets.wait_for(2)
-    saved = faults.snapshot(sets.plane, tmp_path / "snapshot")
-    sets.change({"spec": {"replicas": 6}})
-    sets.wait_for(6)
-    faults.restore(sets.plane, saved)
-    eventually(lambda: len(sets.vmis()) == 2, what="the VMIs of the snapshot")
-    # The set may create VMIs for its lost spec, and delete them again. It deletes none of the restored VMIs.
-    sets.vmis.delete(next(iter(kept)))
-    sets.wait_for(2, within_s=90)
-    sets.change({"spec": {"replicas": 4}})
-    sets.wait_for(4, within_s=60)
-    assert controller.working
-
-
 def _changed(sets: SetNamespace, replicas: int) -> bool:
     try:
         sets.change({"spec": {"replicas": replicas}})

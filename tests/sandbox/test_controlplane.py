@@ -20,31 +20,7 @@ from tests.sandbox.patience import processes_about, wait_for
 pytestmark = pytest.mark.cluster
 
 
-def config_map(name: str, owner: dict[str, Any] | None = None) -> dict[str, Any]:
-    references = [] if owner is None else [owner_reference(owner)]
-    return {
-        "apiVersion": "v1",
-        "kind": "ConfigMap",
-        "metadata": {"name": name, "ownerReferences": references},
-        "data": {"key": "value"},
-    }
-
-
-def owner_reference(owner: dict[str, Any]) -> dict[str, Any]:
-    return {
-        "apiVersion": owner["apiVersion"],
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-    }
-
-
-VMI = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstance",
-    "metadata": {"name": "owner"},
-    "spec": {"domain": {"devices": {}}},
-}
+CONFIG_MAP = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "one"}, "data": {"key": "value"}}
 
 
 @pytest.mark.newest
@@ -68,76 +44,11 @@ def answer_of(admin: Admin, path: str) -> dict[str, Any]:
     return {}
 
 
-def test_kubectl_explains_our_kinds(kubectl: Kubectl) -> None:
-    wait_for(
-        lambda: "VirtualMachineInstanceReplicaSet" in kubectl("explain", "vmirs.spec.template", check=False).stdout
-    )
-
-
-def test_kubectl_apply_names_a_field_that_does_not_exist(kubectl: Kubectl) -> None:
-    done = kubectl("apply", "-f", "-", stdin={**config_map("typo"), "dta": {}}, check=False)
-    assert done.returncode == 1
-    assert 'unknown field "dta"' in done.stderr
-
-
-def test_dependents_of_builtin_and_custom_objects_are_deleted_with_them_and_orphans_stay(kubectl: Kubectl) -> None:
-    kubectl.apply(config_map("owner"), config_map("left"), VMI)
-    owners = {"builtin": ("configmap", "owner"), "custom": ("vmi", "owner"), "orphan": ("configmap", "left")}
-    for name, owner in owners.items():
-        kubectl.apply(config_map(name, owner=kubectl.json("get", *owner)))
-    kubectl("delete", "vmi", "owner")
-    kubectl("delete", "configmap", "owner")
-    kubectl("delete", "configmap", "left", "--cascade=orphan")
-    # The garbage collector looks for new kinds every 30 seconds. This timeout is shorter.
-    kubectl("wait", "--for=delete", "configmap/builtin", "configmap/custom", "--timeout=20s")
-    assert "ownerReferences" not in kubectl.json("get", "configmap", "orphan")["metadata"]
-
-
-def test_a_namespace_is_deleted_with_all_its_objects(control_plane: ControlPlane, namespace: str) -> None:
-    kubectl = Kubectl(control_plane.kubeconfig)
-    kubectl("create", "namespace", f"{namespace}-short")
-    Kubectl(control_plane.kubeconfig, f"{namespace}-short").apply(VMI, config_map("some"))
-    kubectl("delete", "namespace", f"{namespace}-short", "--timeout=60s")
-
-
-def test_another_user_has_only_granted_permissions(
-    control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
-) -> None:
-    jane = Kubectl(control_plane.write_kubeconfig(tmp_path / "jane", f"jane-{namespace}", "readers"), namespace)
-    assert 'User "jane-' in jane("get", "configmaps", check=False).stderr
-    kubectl("create", "rolebinding", "readers", "--clusterrole=view", "--group=readers")
-    wait_for(lambda: jane("get", "configmaps", check=False).returncode == 0)
-    assert "cannot create resource" in jane("create", "configmap", "new", check=False).stderr
-
-
-def test_a_token_of_a_service_account_is_accepted(
-    control_plane: ControlPlane, kubectl: Kubectl, namespace: str, tmp_path: Path
-) -> None:
-    kubectl("create", "serviceaccount", "robot")
-    token = kubectl("create", "token", "robot").stdout.strip()
-    robot = Kubectl(control_plane.write_kubeconfig(tmp_path / "robot", "robot", token=token), namespace)
-    assert robot.json("auth", "whoami")["status"]["userInfo"]["username"] == f"system:serviceaccount:{namespace}:robot"
-    assert "Forbidden" in robot("get", "pods", check=False).stderr
-
-
-def test_rules_are_aggregated_into_the_roles_of_users(kubectl: Kubectl, namespace: str) -> None:
-    kubectl.apply(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "ClusterRole",
-            "metadata": {"name": namespace, "labels": {"rbac.authorization.k8s.io/aggregate-to-view": "true"}},
-            "rules": [{"apiGroups": [namespace], "resources": ["things"], "verbs": ["get"]}],
-        }
-    )
-    wait_for(lambda: namespace in json.dumps(kubectl.json("get", "clusterrole", "view")["rules"]))
-    kubectl("delete", "clusterrole", namespace)
-
-
 def test_the_audit_log_has_each_request_with_its_user_its_answer_and_its_times(
     control_plane: ControlPlane, kubectl: Kubectl, namespace: str
 ) -> None:
     position, before = control_plane.audit_position(), datetime.now(UTC)
-    kubectl("apply", "-f", "-", stdin=config_map("one"))
+    kubectl("apply", "-f", "-", stdin=CONFIG_MAP)
     kubectl("get", "configmap", "two", check=False)
 
     def requests() -> Counter[tuple[str, str, str, int]]:

@@ -86,29 +86,6 @@ async def test_kubectl_describe_shows_the_events_and_their_source(events: Cluste
     ]
 
 
-async def test_kubectl_describe_shows_the_count_of_an_event(events: ClusterEvents):
-    web = await events.make_object()
-    for _ in range(3):
-        await events.publish(web, Notice(reason="FailedCreate", message="exceeded quota: small"))
-    assert [without_durations(line) for line in await events.described()] == [
-        f"Warning FailedCreate Ns (x3 over Ns) {COMPONENT} exceeded quota: small"
-    ]
-    assert events.requests == {"POST 201": 1, "PATCH 200": 2}
-
-
-async def test_a_thousand_creates_are_a_dozen_events_and_requests(events: ClusterEvents):
-    web = await events.make_object()
-    await events.publish(web, *[created(f"web{n}") for n in range(1000)])
-    lines = [without_durations(line) for line in await events.described()]
-    assert len(lines) == 11
-    assert f"Normal SuccessfulCreate Ns {COMPONENT} Created virtual machine: web0" in lines
-    assert lines[-1] == (
-        f"Normal SuccessfulCreate Ns (x990 over Ns) {COMPONENT}"
-        " (combined from similar events): Created virtual machine: web999"
-    )
-    assert events.requests == {"POST 201": 11}
-
-
 async def test_a_message_of_the_greatest_length_is_accepted(events: ClusterEvents):
     web = await events.make_object()
     await events.publish(web, Notice(reason="FailedCreate", message="zu groß: " + "🙂" * 2000))

@@ -19,7 +19,7 @@ from informers.resource import Resource
 from informers.watch.watch_state import Listing
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
-from tests.informers.scripted import RecordedInstruments, following
+from tests.informers.scripted import following
 from tests.informers.subjects import COLOR, CONFIGMAPS, ConfigMap, by_color, key
 
 pytestmark = pytest.mark.cluster
@@ -124,23 +124,6 @@ async def paint(client: ApiClient, namespace: str, color: str) -> None:
     await client.patch(CONFIGMAPS, key("many-7", namespace), patch, content_type="application/merge-patch+json")
 
 
-async def test_several_namespaces_have_several_watches_and_one_store(
-    control_plane: ControlPlane, namespace: str, kubectl: Kubectl
-):
-    other = f"{namespace}-other"
-    kubectl("create", "namespace", other)
-    async with client_with(control_plane.kubeconfig) as client:
-        informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace, other))
-        async with following(informer):
-            await eventually(informer.synced.is_set)
-            await client.create(CONFIGMAPS, namespace, body("here"))
-            await client.create(CONFIGMAPS, other, body("there"))
-            await client.create(CONFIGMAPS, "default", body(f"elsewhere-{namespace}"))
-            await eventually(lambda: shown(informer) == {"here", "there"})
-    kubectl("delete", "namespace", other, "--wait=false")
-    kubectl("delete", "configmap", f"elsewhere-{namespace}", "-n", "default")
-
-
 async def test_a_definition_can_be_created_later_deleted_and_created_again(
     control_plane: ControlPlane, namespace: str, kubectl: Kubectl
 ):
@@ -180,33 +163,6 @@ async def test_a_missing_permission_is_logged_once_and_the_informer_recovers_whe
                 )
                 await eventually(informer.synced.is_set)
         assert [entry["event"] for entry in logs] == ["waiting", "following again"]
-
-
-async def test_the_informer_recovers_after_a_restart_of_the_api_server(control_plane: ControlPlane, namespace: str):
-    """A restarted API server has lost its earlier events. So the watch expires, and the informer finds the changes in a
-    new list.
-    """
-    reports = RecordedInstruments()
-    async with client_with(control_plane.kubeconfig) as client:
-        for name in ("kept", "gone"):
-            await client.create(CONFIGMAPS, namespace, body(name))
-        informer = SharedInformer(CONFIGMAPS, client, namespaces=(namespace,), instruments=reports)
-        with capture_logs() as logs:
-            async with following(informer):
-                await eventually(lambda: shown(informer) == {"kept", "gone"})
-                await asyncio.to_thread(control_plane.stop_apiserver)
-                await eventually(lambda: informer.waiting_for)
-                assert shown(informer) == {"kept", "gone"}
-                await asyncio.to_thread(control_plane.start_apiserver)
-                await client.delete(CONFIGMAPS, key("gone", namespace))
-                await client.create(CONFIGMAPS, namespace, body("new"))
-                await eventually(lambda: shown(informer) == {"kept", "new"} and not informer.waiting_for)
-                version = int(informer.store.version(namespace))
-                await client.create(CONFIGMAPS, namespace, body("newer"))
-                await eventually(lambda: "newer" in shown(informer))
-                assert int(informer.store.version(namespace)) > version
-    assert "TransportError" in " ".join(reports.calls)
-    assert [entry["event"] for entry in logs if entry["event"] == "following again"] == ["following again"]
 
 
 async def _is_rejected(request: Any) -> bool:
