@@ -120,16 +120,6 @@ def test_the_takeover_command_in_the_notes_has_the_effect_of_vmherd_takeover(sit
     assert {**patch, "patch": json.loads(patch["patch"])} == {**ours, "patch": json.loads(ours["patch"])}
 
 
-def test_definitions_and_objects_survive_the_uninstallation(site: Site) -> None:
-    site.install()
-    site.kubectl.apply(dict(SOUND), dict(SOUND_POOL))
-    before = site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout
-    site.helm("uninstall", "vmherd")
-    assert site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout == before
-    site.install()
-    assert site.kubectl("get", "vmirs,vmpool", "-o", "name").stdout == before
-
-
 def test_an_upgrade_from_an_older_chart_upgrades_the_definitions_and_the_program(site: Site, tmp_path: Path) -> None:
     older = shutil.copytree(CHART, tmp_path / "vmherd")
     for path in (older / "files" / "crds").iterdir():

@@ -138,16 +138,6 @@ def claim_document(name: str, **metadata: Any) -> Document:
     }
 
 
-def revision_document(name: str, data: Document, *, number: int = 1, **metadata: Any) -> Document:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "ControllerRevision",
-        "metadata": {"name": name, **metadata},
-        "revision": number,
-        "data": data,
-    }
-
-
 def config_map_document(name: str, **data: str) -> Document:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
 

@@ -202,10 +202,6 @@ class Namespace(ABC):
         """The VMIs without a deletion timestamp, by name."""
         return {name: vmi for name, vmi in self.vmis().items() if not is_leaving(vmi)}
 
-    def alive_vms(self) -> set[str]:
-        """The names of the VMs without a deletion timestamp."""
-        return {name for name, vm in self.vms().items() if not is_leaving(vm)}
-
     def play(self, name: str, *, phase: str = "Running", ready: bool = True, node: str = "node01", **more: Any) -> None:
         """Write a phase and a Ready condition to a VMI's status, as KubeVirt does."""
         since = more.pop("since", "2026-01-01T00:00:00Z")

@@ -1,16 +1,13 @@
 """R15, P6: the cascade options of `kubectl delete`, and the pool's finalizer."""
 
-from collections import Counter
-
 import pytest
 
 from tests.controlplane.documents import FINALIZER, HOLD, finalizers_of, owner_uid, uids, vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace
-from tests.controlplane.waits import eventually, reacts
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
-FOREIGN = ("test.vmherd.dev/one", "test.vmherd.dev/two")
 KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
 
@@ -45,21 +42,6 @@ def test_r15_p6_a_foreground_deletion_waits_for_the_members(owner: Namespace) ->
     eventually(lambda: not owner.exists(), within_s=20, what="the owner goes")
 
 
-def test_r15_orphans_stay_unchanged_and_a_recreated_set_adopts_them(sets: Namespace) -> None:
-    sets.make(3)
-    reacts(lambda: sets.status().get("replicas") == 3)
-    before = sets.vmis()
-    sets.delete(cascade="orphan")
-    assert not sets.exists()
-    reacts(lambda: not any(owner_uid(vmi) for vmi in sets.vmis().values()), what="the VMIs have no owner")
-    sets.settle()
-    assert sets.alive().keys() == before.keys()
-    owner = sets.make(3)
-    reacts(lambda: {owner_uid(vmi) for vmi in sets.vmis().values()} == {owner["metadata"]["uid"]})
-    reacts(lambda: sets.status().get("updatedReplicas") == 3, what="the VMIs count as up to date")
-    assert uids(sets.alive()) == uids(before)
-
-
 def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: PoolNamespace) -> None:
     # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
     odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
@@ -87,71 +69,6 @@ def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: P
     pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=60s")
     pools.vms.let_go("pool-2")
     pools.wait_for_ordinals(2)
-
-
-def test_p6_the_pools_finalizer_is_added_and_removed_without_touching_foreign_finalizers(pools: PoolNamespace) -> None:
-    pools.make(2, finalizers=FOREIGN)
-    before = uids(pools.wait_for_ordinals(0, 1))
-    assert finalizers_of(pools.read()) == [*FOREIGN, FINALIZER]
-    pools.objects.set_finalizers("pool", *FOREIGN)
-    reacts(lambda: finalizers_of(pools.read()) == [*FOREIGN, FINALIZER], what="our finalizer is back")
-    pools.objects.set_finalizers("pool", FOREIGN[0], FINALIZER, FOREIGN[1])
-    pools.settle()
-    assert uids(pools.vms()) == before
-    pools.delete(wait=False)
-    reacts(lambda: finalizers_of(pools.read()) == list(FOREIGN), what="only our finalizer is removed")
-    pools.settle()
-    assert finalizers_of(pools.read()) == list(FOREIGN)
-    assert not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()), "the VMs went before"
-    pools.objects.set_finalizers("pool")
-    reacts(lambda: not pools.exists(), what="the pool goes without finalizers")
-    eventually(lambda: not pools.vms(), within_s=20, what="the garbage collector deletes the VMs")
-
-
-def test_p6_a_scale_in_to_0_sends_one_delete_for_each_vm_and_no_other_request(pools: PoolNamespace) -> None:
-    pools.make(20, template=vm_template(runStrategy="Halted"))
-    pools.wait_until_updated(20)
-    wait_until_stopped(pools)
-    pools.settle(events=True)
-    position = pools.plane.audit_position()
-    pools.scale(0)
-    eventually(lambda: pools.status().get("replicas") == 0, within_s=20, what="the status follows")
-    pools.settle()
-    asked = Counter((each.verb, each.resource) for each in pools.requests(since=position))
-    assert asked.pop(("patch", "virtualmachinepools")), "the status"
-    asked.pop(("list", "virtualmachines"), None)  # before its first delete, a process compares its cache
-    assert asked == {("delete", "virtualmachines"): 20}
-
-
-def wait_until_stopped(pools: PoolNamespace) -> None:
-    """Wait until KubeVirt has written the status of all stopped VMs. It writes no more to them."""
-
-    def are_stopped() -> bool:
-        return {(vm.get("status") or {}).get("printableStatus") for vm in pools.vms().values()} == {"Stopped"}
-
-    eventually(are_stopped, within_s=20, what="KubeVirt writes no more to the VMs")
-
-
-def test_p6_a_pool_does_not_wait_for_a_vm_with_a_foreign_finalizer(pools: PoolNamespace) -> None:
-    pools.make(2)
-    pools.wait_for_ordinals(0, 1)
-    pools.vms.hold("pool-0")
-    pools.vms.delete("pool-0")
-    pools.delete()
-    eventually(lambda: pools.vms().keys() == {"pool-0"}, within_s=20, what="the other VM goes")
-    reacts(lambda: finalizers_of(pools.vms.get("pool-0")) == [HOLD], what="only the foreign finalizer is left")
-    pools.vms.let_go("pool-0")
-    reacts(lambda: not pools.vms())
-
-
-def test_p6_paused_empty_and_unmanaged_pools_can_be_deleted(pools: PoolNamespace) -> None:
-    pools.make(1, name="paused")
-    pools.make(0, name="empty")
-    pools.make(1, name="unmanaged", scaleInStrategy={"unmanaged": {}}, updateStrategy={"unmanaged": {}})
-    pools.wait_for_vms("paused-0", "unmanaged-0")
-    pools.pause(name="paused")
-    pools.delete("paused", "empty", "unmanaged")
-    eventually(lambda: not pools.vms(), within_s=20, what="all VMs go")
 
 
 def test_p6_vms_of_a_forcibly_removed_pool_are_deleted_and_their_disks_stay(pools: PoolNamespace) -> None:

@@ -116,21 +116,6 @@ def test_p3_a_burst_asks_for_its_disks_with_lists_and_one_create_waits(pools: Po
     pools.wait_for_ordinals(*range(30), ready=False)
 
 
-def test_p10_disks_are_preserved_before_the_finalizer_is_removed(pools: PoolNamespace) -> None:
-    claim = {"name": "claim", "persistentVolumeClaim": {"claimName": "root"}}
-    pools.make(2, template=vm_template(disks=("root",), volumes=(claim,)), scaleInStrategy=OFFLINE)
-    pools.wait_for_ordinals(0, 1)
-    position = pools.plane.audit_position()
-    pools.scale(1)
-    pools.wait_for_ordinals(0)
-    pools.settle()
-    asked = pools.requests("delete", "patch", since=position)
-    # A patch with a version conflict is refused and retried.
-    done = sorted((each for each in asked if each.code == 200), key=lambda each: each.request_received_timestamp)
-    order = [(each.verb, each.resource) for each in done if each.resource != "virtualmachinepools"]
-    assert order == [("delete", "virtualmachines"), ("patch", "datavolumes"), ("patch", "virtualmachines")]
-
-
 def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disks(pools: PoolNamespace) -> None:
     """The deleted VM owns three PVCs and uses two of them: `own` and `shared`. `shared` and `unnamed` also have other
     owners.

@@ -7,7 +7,6 @@ import pytest
 from tests.controlplane.documents import vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace
 from tests.controlplane.waits import eventually, reacts
-from tests.integration.test_deletion import wait_until_stopped
 
 pytestmark = pytest.mark.cluster
 
@@ -31,6 +30,15 @@ def test_r4_r12_each_of_three_hundred_vmis_is_created_once_with_at_most_a_few_do
     sets.make(300)
     eventually(lambda: sets.status().get("replicas") == 300, within_s=60, what="all VMIs exist")
     assert_created_with_few_events(sets, 300)
+
+
+def wait_until_stopped(pools: PoolNamespace) -> None:
+    """Wait until KubeVirt has written the status of all stopped VMs. It writes no more to them."""
+
+    def are_stopped() -> bool:
+        return {(vm.get("status") or {}).get("printableStatus") for vm in pools.vms().values()} == {"Stopped"}
+
+    eventually(are_stopped, within_s=20, what="KubeVirt writes no more to the VMs")
 
 
 def test_p18_a_large_pool_creates_and_deletes_each_vm_once_with_at_most_a_few_dozen_event_requests(

@@ -3,13 +3,8 @@
 import pytest
 
 from tests.controlplane.documents import (
-    FINALIZER,
-    HOLD,
-    REVISION,
     finalizers_of,
-    owned_by,
     owner_uid,
-    reference_to,
     uids,
     vm_template,
 )
@@ -26,34 +21,6 @@ NOT_OURS = "kubevirt.io/virtualMachineControllerFinalize"
 KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
 HALTED = vm_template(runStrategy="Halted")
 POOLS = "virtualmachinepools"
-
-
-def test_p2_a_vm_whose_labels_stop_matching_is_released_and_keeps_its_spec_and_foreign_metadata(
-    pools: PoolNamespace,
-) -> None:
-    pool = pools.make(2, template=vm_template(disks=("root",)), scaleInStrategy=KEEPS_DISKS)
-    before = pools.wait_for_ordinals(0, 1)["pool-0"]
-    boss = reference_to(pools.make_config_map("boss"), controller=False)
-    owners = [boss, *before["metadata"]["ownerReferences"]]
-    pools.vms.change("pool-0", {"metadata": {"ownerReferences": owners}})
-    pools.vms.hold("pool-0")
-    pools.vms.change("pool-0", {"metadata": {"labels": {"app": None, "kept": "yes"}}})
-    # A young VM is released late.
-    after = pools.wait_for_vms("pool-0", "pool-1", "pool-2", within_s=60)
-    reacts(lambda: FINALIZER not in finalizers_of(pools.vms.get("pool-0")), what="our finalizer is removed")
-    released = pools.vms.get("pool-0")
-    assert [owner["uid"] for owner in released["metadata"]["ownerReferences"]] == [boss["uid"]]
-    assert finalizers_of(released) == [NOT_OURS, HOLD]
-    assert released["metadata"]["uid"] == before["metadata"]["uid"]
-    assert released["spec"] == before["spec"]
-    assert released["metadata"]["labels"]["kept"] == "yes"
-    assert REVISION in released["metadata"]["labels"]
-    assert owner_uid(pools.data_volumes()["root-0"]) == released["metadata"]["uid"], "its disk is still its own"
-    assert owned_by(after, pool) == ["pool-1", "pool-2"], "it is replaced under a new ordinal"
-    assert pools.deleted() == {}
-    pools.vms.let_go("pool-0")
-    pools.vms.delete("pool-0")
-    pools.wait_for_ordinals(1, 2)
 
 
 def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNamespace) -> None:

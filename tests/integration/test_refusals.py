@@ -48,20 +48,6 @@ def test_r10_p18_a_delete_that_admission_refuses_is_shown_until_it_is_allowed(ow
     reacts(lambda: owner.condition("ReplicaFailure") is None, what="ReplicaFailure is removed")
 
 
-def test_p18_a_refused_update_is_a_warning_with_the_servers_message(pools: PoolNamespace) -> None:
-    pools.make(1)
-    pools.wait_ready(1)
-    with denied(pools, "UPDATE", "virtualmachines", name="pool-0"):
-        pools.change_memory("128M")
-        reacts(lambda: pools.told("FailedUpdate"), what="the Event")
-        told = [event for event in pools.events() if event["reason"] == "FailedUpdate"]
-        event = next(event for event in told if event["message"].startswith("Error updating VM"))
-        assert (event["type"], event["source"]["component"]) == ("Warning", "virtualmachinepool-controller")
-        assert event["message"].startswith(f"Error updating VM {pools.namespace}/pool-0: ")
-        assert MESSAGE in event["message"]
-        assert not pools.told("SuccessfulUpdate")
-
-
 def test_p17_a_status_that_the_server_refuses_is_written_later(pools: PoolNamespace) -> None:
     pools.make(1)
     pools.wait_ready(1)

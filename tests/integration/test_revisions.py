@@ -8,12 +8,10 @@ import pytest
 
 from tests.controlplane.documents import (
     HOLD,
-    POOL_LABELS,
     REVISION,
     is_leaving,
     is_observed,
     reference_to,
-    revision_document,
     vm_template,
 )
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
@@ -123,16 +121,6 @@ def test_r17_p11_flags_set_the_number_of_revisions_and_switch_the_history_of_set
         assert pools.revisions().keys() == {"pool-3", "pool-4"}
         assert is_observed(sets.read())
         assert not sets.revisions()
-
-
-def test_p11_revisions_of_an_earlier_pool_of_the_same_name_are_not_used_and_not_changed(pools: PoolNamespace) -> None:
-    data = {"spec": "somebody else's"}
-    pools.revisions.make(revision_document("pool-1", data, labels=POOL_LABELS))
-    pools.make(2, template=HALTED)
-    pools.wait_until_updated(2)
-    (name,) = pools.revisions().keys() - {"pool-1"}
-    assert {vm["metadata"]["labels"][REVISION] for vm in pools.vms().values()} == {name}
-    assert pools.revisions()["pool-1"]["data"] == data
 
 
 def test_p11_a_pool_that_is_deleted_and_created_again_leaves_the_earlier_revisions_alone(pools: PoolNamespace) -> None:

@@ -1,14 +1,12 @@
 """R11, P17: the status is written when it changes and only then, and names the observed generation."""
 
 import time
-from itertools import groupby
 
 import pytest
 
 from controller.runtime.triggers import COUNT_DELAY_S
-from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.namespace import Namespace, SetNamespace
 from tests.controlplane.waits import eventually, reacts
-from tests.controlplane.watch import watched
 from tests.kstatus import kstatus_of
 
 pytestmark = pytest.mark.cluster
@@ -57,30 +55,3 @@ def test_r11_a_set_is_in_progress_then_stalled_then_current(sets: SetNamespace) 
     status = sets.status()
     assert (status["printableStatus"], status["currentRevision"]) == ("Running", status["updateRevision"])
     assert not {"conditions", "problem"} & status.keys()
-
-
-def test_p17_the_printable_status_follows_the_life_of_a_pool(pools: PoolNamespace) -> None:
-    def becomes(word: str) -> None:
-        eventually(lambda: pools.status().get("printableStatus") == word, within_s=20, what=word)
-
-    pools.make(0)
-    becomes("Stopped")
-    with watched(pools, pools.objects) as seen:
-        pools.scale(2)
-        pools.wait_ready(2)
-        pools.pause()
-        becomes("Paused")
-        pools.resume()
-        becomes("Running")
-        pools.change_memory("128M")
-        pools.wait_ready(2)
-        becomes("Running")
-        pools.scale(0)
-        becomes("Stopped")
-    story = [word for word, _ in groupby(each["status"].get("printableStatus") for each in seen.versions)]
-    assert story == [
-        *("Stopped", "Scaling", "Running"),
-        *("Paused", "Running"),
-        *("Updating", "Running"),
-        *("Scaling", "Stopped"),
-    ]

@@ -54,19 +54,6 @@ def test_r14_a_set_that_is_taken_over_replaces_its_vmis_only_for_a_new_template(
     reacts(lambda: sets.status().get("updatedReplicas") == 2 and not {"one", "two"} & sets.alive().keys())
 
 
-def test_p5_a_change_of_the_settings_reaches_the_existing_vms(pools: PoolNamespace) -> None:
-    secret = {"name": "secret", "secret": {"secretName": "secret", "volumeLabel": "secret"}}
-    config = {"name": "config", "configMap": {"name": "config", "optional": True}}
-    pools.make(2, template=vm_template(volumes=(secret, config), **HALTED))
-    pools.wait_until_updated(2)
-    pools.change({"spec": {"nameGeneration": {"appendIndexToSecretRefs": True}}})
-    pools.wait_until_updated(2)
-    for ordinal in (0, 1):
-        volumes = pools.vms.get(f"pool-{ordinal}")["spec"]["template"]["spec"]["volumes"]
-        indexed = {**secret["secret"], "secretName": f"secret-{ordinal}"}
-        assert volumes == [{"name": "secret", "secret": indexed}, config]
-
-
 POWER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "strategy": ({"runStrategy": "Always"}, {"runStrategy": "Halted"}),
     "running": ({"running": True}, {"running": False}),

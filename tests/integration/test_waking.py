@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.controlplane.documents import BEHAVIOR, FINALIZER, REVISION, finalizers_of, vm_template
+from tests.controlplane.documents import BEHAVIOR, FINALIZER, finalizers_of, vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
 from tests.controlplane.waits import eventually, reacts
 
@@ -39,20 +39,6 @@ def test_r16_p19_an_irrelevant_change_triggers_no_pass(owner: Namespace, change:
     owner.vmis.change(name, {"metadata": {"finalizers": None}})
     owner.vmis.delete(name)
     reacts(lambda: owner.passes > before, what="a deletion triggers a pass")
-
-
-def test_p19_the_readiness_and_the_revision_of_a_vmi_trigger_the_pool_of_its_vm(pools: PoolNamespace) -> None:
-    pools.make(2)
-    pools.wait_ready(2)
-    pools.vmis.change("pool-0", {"metadata": {"labels": {REVISION: "none"}}})
-    labels = {"pool-1"}
-    reacts(
-        lambda: {vmi["metadata"]["labels"].get(REVISION) for vmi in pools.vmis().values()} == labels,
-        what="the revision is corrected",
-    )
-    pools.wait_ready(2)
-    pools.vmis.change("pool-1", {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}})
-    reacts(lambda: pools.status().get("readyReplicas") == 1)
 
 
 def test_p19_the_deletion_of_the_pool_triggers_a_pass_that_releases_its_vms(pools: PoolNamespace) -> None:
