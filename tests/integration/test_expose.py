@@ -121,13 +121,6 @@ def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespac
     assert all(spec["selector"].items() <= labels.items() for labels in started)
 
 
-def test_a_service_is_deleted_with_the_exposed_object(sets: SetNamespace, shell: Shell) -> None:
-    make_set(sets)
-    shell.expose("vmirs/vmi-ephemeral", *GUIDE)
-    sets.kubectl("delete", "vmirs", "vmi-ephemeral")
-    eventually(lambda: not sets.kubectl.json("get", "services")["items"], what="its Service is deleted")
-
-
 def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: SetNamespace, shell: Shell) -> None:
     make_set(sets)
     manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run=client", "-o", "yaml")

@@ -6,7 +6,7 @@ import pytest
 
 from tests.controlplane.documents import vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace
-from tests.controlplane.waits import eventually, reacts
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -53,17 +53,3 @@ def test_p18_a_large_pool_creates_and_deletes_each_vm_once_with_at_most_a_few_do
     pools.scale(20)
     eventually(lambda: pools.status().get("replicas") == 20, within_s=60, what="twenty VMs are left")
     assert pools.answers("delete").total() == len(pools.deleted()) == 180
-
-
-def test_vms_that_others_delete_during_a_scale_in_cause_no_failure(pools: PoolNamespace) -> None:
-    pools.make(30, **HALTED)
-    eventually(lambda: pools.status().get("replicas") == 30, within_s=20)
-    # A controller that does not know the new number yet would replace the VMs that others delete.
-    pools.change({"spec": {"paused": True, "replicas": 0}})
-    reacts(lambda: pools.condition("ReplicaPaused"), what="the controller has seen the new number")
-    pools.resume()
-    pools.kubectl("delete", "vm", "--all", "--wait=false")
-    eventually(lambda: pools.status().get("printableStatus") == "Stopped", within_s=20, what="all VMs go")
-    assert pools.condition("ReplicaFailure") is None
-    assert pools.told("FailedDelete") == {}
-    assert pools.created().total() == 30, "none comes back"

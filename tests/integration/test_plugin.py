@@ -203,13 +203,6 @@ def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
     assert main([*line.split(), "--server=https://127.0.0.1:1"]) == 1
 
 
-def test_kubectl_runs_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
-    pools.make(1)
-    kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
-    done = kubectl("vmherd", "rollout", "status", "vmpool/pool", "--timeout=60s")
-    assert (done.returncode, done.stdout.splitlines()[-1]) == (0, 'vmpool "pool" successfully rolled out')
-
-
 def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
     pools.make(1, name="web")
     kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)

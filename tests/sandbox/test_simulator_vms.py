@@ -182,24 +182,6 @@ async def test_a_vm_that_is_deleted_with_orphan_leaves_its_objects(control_plane
 
 
 @pytest.mark.cluster
-async def test_a_vm_waits_for_a_pvc_that_does_not_exist(control_plane: ControlPlane, namespace: str) -> None:
-    volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "later"}}]
-    spec = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMS, vm_document(volumes=volumes))
-        await scene.until_it_is("ErrorPvcNotFound")
-        unbound = {"name": "later", "annotations": {BEHAVIOR: "never-ready"}}
-        await scene.create(CLAIMS, {"metadata": unbound, "spec": spec})
-        await scene.until_it_is("WaitingForVolumeBinding")
-        await scene.patch(CLAIMS, "later", {"metadata": {"annotations": {BEHAVIOR: None}}})
-        await scene.until_it_is("Running")
-        await scene.delete(CLAIMS, "later")
-        await scene.until(lambda: scene.get(CLAIMS, "later").metadata.deletion_timestamp is not None)
-        await scene.delete(VMS, "vm")
-        await scene.until_it_has_gone(CLAIMS, "later")
-
-
-@pytest.mark.cluster
 async def test_a_simulator_that_is_started_again_continues(control_plane: ControlPlane, namespace: str) -> None:
     failing = {BEHAVIOR: "fail", READY_AFTER: "100ms", TIME_SCALE: "0.01"}
     async with playing(control_plane, namespace) as scene:
@@ -263,17 +245,6 @@ async def test_the_simulator_survives_an_outage_of_the_api_server(control_plane:
         await scene.until(lambda: is_ready(scene, "booting"))
         await scene.create(VMIS, vmi_document("new"))
         await scene.until(lambda: is_ready(scene, "new"))
-
-
-@pytest.mark.cluster
-async def test_a_name_that_is_used_again_is_another_vmi(control_plane: ControlPlane, namespace: str) -> None:
-    async with playing(control_plane, namespace) as scene:
-        await scene.create(VMIS, vmi_document("again", **{BEHAVIOR: "fail"}))
-        await scene.until(lambda: scene.phase(VMIS, "again") == "Failed")
-        await scene.delete(VMIS, "again")
-        await scene.until_it_has_gone(VMIS, "again")
-        await scene.create(VMIS, vmi_document("again"))
-        await scene.until(lambda: is_ready(scene, "again"))
 
 
 @pytest.mark.cluster
