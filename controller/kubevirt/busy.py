@@ -30,6 +30,11 @@ def busy_reason(obj: KubeObject, now: datetime) -> str:
     return f"it is busy until {mark}" if now < until else ""
 
 
+def lasting(reason: str) -> str:
+    """Return the part of a reason that stays the same if the time of a mark is extended. It identifies an Event."""
+    return reason.partition(" until ")[0]
+
+
 def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[datetime]:
     """Yield the times after `now` at which the marks of these objects end."""
     for obj in objects:

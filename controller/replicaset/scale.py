@@ -13,6 +13,7 @@ from typing import Final
 from controller.apimachinery.names import free_suffixes
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import EARLY_FAILURES, PROTECT, SCALE_IN, is_protected
+from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import reason_to_spare_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_final, phase_of
@@ -71,7 +72,7 @@ def hold_spared(spared: Collection[VirtualMachineInstance], now: datetime, cause
         Notice(
             reason="UpdateHeld" if cause is Cause.UPDATE else "ScaleInHeld",
             message=f"virtual machine {vmi.metadata.name} is not deleted now: {reason}",
-            once=f"{vmi.metadata.uid} {reason}",
+            once=f"{vmi.metadata.uid} {lasting(reason)}",
         )
         for vmi, reason in islice(zip(chosen, reasons, strict=True), MAX_NOTICES)
     )

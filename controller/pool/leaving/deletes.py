@@ -7,6 +7,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER
+from controller.kubevirt.busy import lasting
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import has_pool_finalizer
@@ -56,7 +57,7 @@ def held_notices(pattern: Notice, held: Iterable[tuple[VirtualMachine, str]]) ->
         replace(
             pattern,
             message=f"{vm.metadata.name} {pattern.message}: {why}",
-            once=f"{pattern.once} {vm.metadata.uid} {why}",
+            once=f"{pattern.once} {vm.metadata.uid} {lasting(why)}",
         )
         for vm, why in islice(held, MAX_NOTICES)
     )

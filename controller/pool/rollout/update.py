@@ -17,6 +17,7 @@ from msgspec.structs import replace
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -265,7 +266,7 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
             reason="UpdateHeld",
             message=f"{each.machine.metadata.name} is not updated now: {each.reason}",
             warning=needs_manual_recovery(each.machine.vm),
-            once=f"{each.machine.metadata.uid} {each.reason}",
+            once=f"{each.machine.metadata.uid} {lasting(each.reason)}",
         )
         for each in held[:MAX_NOTICES]
     )

@@ -15,7 +15,7 @@ from controller.replicas.catalogue import CATALOGUE, Place
 from controller.replicas.wrong_annotations import message_of
 from controller.runtime.actions import Delete, Restart
 from tests.builders import NOW
-from tests.pool_builders import pool, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_healing import FAILING, heal, healed, healing_pool
 from tests.pool_simulation import PoolSimulation
 
@@ -25,6 +25,14 @@ DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}
 
 def until(time: str) -> dict[str, Any]:
     return {"annotations": {BUSY_UNTIL: time}}
+
+
+def outdated(owner: Any, *ordinals: int, **marks: Any) -> Any:
+    """The snapshot of a pool whose VMs have another image than its template."""
+    old = vm_spec(image="v0")
+    machines = vms(owner, *ordinals, revision="web-1", spec=old, **marks)
+    revisions = [revision(pool(generation=1, spec=old), "web-1", number=1), revision(owner, "web-2", number=2)]
+    return snapshot(owner, machines, vmis=[vmi(each) for each in machines], revisions=revisions)
 
 
 def names(todo: Any) -> list[str]:
@@ -66,6 +74,16 @@ def test_p24_a_busy_vm_leaves_last_and_only_after_its_time():
     assert names(plan(snapshot(smaller, machines[2:], now=NOW + timedelta(seconds=30)))) == ["web-2"]
 
 
+def test_p24_a_mark_that_is_extended_again_and_again_is_one_reason():
+    """An agent in the guest may extend its mark each minute."""
+    for owner in (pool(replicas=0), pool(replicas=1, generation=2)):
+        once = set()
+        for time in (SOON, FAR):
+            notices = plan(outdated(owner, 0, **until(time))).notices
+            once |= {each.once for each in notices if each.reason in ("ScaleInHeld", "UpdateHeld")}
+        assert len(once) == 1
+
+
 def test_p24_the_mark_may_be_on_the_vmi():
     owner = pool(replicas=0)
     machines = vms(owner, 0, 1)
@@ -78,8 +96,8 @@ def test_p24_a_busy_vm_is_neither_healed_nor_restarted_nor_deleted_with_its_pool
     machines = (*vms(failing, 0, **FAILING, **until(SOON)), *vms(failing, *range(1, 10)))
     assert healed(heal(failing, *machines)) == []
     owner = pool(generation=2, annotations={REPLACE_UNREADY_AFTER: "1"})
-    outdated = vms(owner, 0, 1, 2, **until(SOON))
-    assert plan(snapshot(owner, outdated, vmis=[vmi(each) for each in outdated])).actions[1:] == ()
+    assert plan(outdated(owner, 0, 1, 2, **until(SOON))).actions[1:] == ()
+    assert len(plan(outdated(owner, 0, 1, 2, **until(PAST))).actions) > 1, "VMs that are not busy are updated"
     deleted = pool(deleting=True, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     todo = plan(snapshot(deleted, vms(deleted, 0, **until(SOON))))
     assert (todo.actions, todo.requeue_after_s) == ((), 30)
