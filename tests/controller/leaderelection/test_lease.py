@@ -19,7 +19,6 @@ from controller.leaderelection.lease import (
     decide,
     micro_time,
     observe,
-    release,
 )
 from informers.meta import ObjectMeta
 
@@ -117,16 +116,6 @@ def test_a_candidate_waits_for_exactly_one_duration_after_the_last_change_of_a_h
         assert not isinstance(decision(observed, now + after), Wait)
 
 
-def test_the_record_of_a_new_lease():
-    assert claim(Create(), identity="me", duration_s=15.0, now=NOON) == LeaseSpec(
-        holder_identity="me",
-        lease_duration_seconds=15,
-        acquire_time="2026-11-21T12:00:00.000250Z",
-        renew_time="2026-11-21T12:00:00.000250Z",
-        lease_transitions=0,
-    )
-
-
 def test_a_renewal_changes_only_the_renew_time():
     record = claim(Create(), identity="me", duration_s=15.0, now=NOON)
     mine = Lease(metadata=ObjectMeta(name="vmherd"), spec=record)
@@ -144,12 +133,6 @@ def test_a_takeover_increments_the_transitions():
 
 def test_a_fraction_of_a_second_is_rounded_up_so_that_standbys_wait_longer():
     assert claim(Create(), identity="me", duration_s=2.5, now=NOON).lease_duration_seconds == 3
-
-
-def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
-    assert release(now=NOON).holder_identity == ""
-    assert release(now=NOON).lease_duration_seconds == 1
-    assert release(now=NOON).lease_transitions is None
 
 
 def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():
