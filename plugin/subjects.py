@@ -85,5 +85,5 @@ def _name(name: str) -> str:
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """Return `; did you mean "web"?`, or "" if no known name is similar."""
-    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.6)
+    close = difflib.get_close_matches(wrong, list(known), n=1, cutoff=0.65)
     return f'; did you mean "{close[0]}"?' if close else ""

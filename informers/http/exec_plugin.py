@@ -7,12 +7,26 @@ plugin that hangs.
 import asyncio
 import json
 import sys
-from asyncio.subprocess import PIPE
-from typing import Any
+from asyncio.subprocess import DEVNULL, PIPE
+from base64 import b64encode
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
 
 from informers.http.loaders import import_loaders
 
 _config, _ = import_loaders()
+_set_active_context: Final = _config.kube_config.KubeConfigLoader.set_active_context
+
+CLUSTER: Final = "vmherd.dev/cluster"
+"""The key under which the settings of a plugin have the cluster of the context, for `provideClusterInfo`."""
+
+COPIED: Final = (
+    "server", "tls-server-name", "insecure-skip-tls-verify", "certificate-authority-data", "proxy-url",
+    "disable-compression",
+)  # fmt: skip
+CONFIG: Final = "client.authentication.k8s.io/exec"
+"""The fields of a cluster that a plugin gets, and the extension of the cluster with settings of the plugin."""
 
 
 def is_interactive() -> bool:
@@ -23,17 +37,30 @@ def is_interactive() -> bool:
 class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defined,misc]
     """One exec plugin. The attributes `args`, `env` and `api_version` come from the kubeconfig."""
 
+    def __init__(self, settings: Any) -> None:
+        super().__init__(settings)
+        self._mode: str = settings.safe_get("interactiveMode") or "IfAvailable"
+        self._cluster: Mapping[str, Any] | None = settings.safe_get(CLUSTER)
+
     async def run(self, previous_response: str | None = None) -> Any:
         """Run the plugin and return the status of the ExecCredential that it prints.
 
         Raise ConfigException if the plugin fails or prints something else. If this method is cancelled, the plugin is
         killed.
         """
-        interactive = is_interactive()
-        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": {"interactive": interactive}}
+        interactive = is_interactive() and self._mode != "Never"
+        if self._mode == "Always" and not interactive:
+            raise _config.ConfigException(f"exec: {self.args[0]} needs a terminal (interactiveMode: Always)")
+        spec = {"interactive": interactive, **({"cluster": self._cluster} if self._cluster else {})}
+        info = {"apiVersion": self.api_version, "kind": "ExecCredential", "spec": spec}
         environment = {**self.env, "KUBERNETES_EXEC_INFO": json.dumps(info)}
-        stderr = None if interactive else PIPE
-        process = await asyncio.create_subprocess_exec(*self.args, env=environment, stdout=PIPE, stderr=stderr)
+        process = await asyncio.create_subprocess_exec(
+            *self.args,
+            env=environment,
+            stdin=None if interactive else DEVNULL,
+            stdout=PIPE,
+            stderr=None if interactive else PIPE,
+        )
         try:
             output, complaint = await process.communicate()
         finally:
@@ -61,3 +88,24 @@ class ExecPlugin(_config.exec_provider.ExecProvider):  # type: ignore[name-defin
 def use_killable_plugins() -> None:
     """Make kubernetes_asyncio run the exec plugins of kubeconfigs with `ExecPlugin`."""
     _config.kube_config.ExecProvider = ExecPlugin
+    _config.kube_config.KubeConfigLoader.set_active_context = _choose_context
+
+
+def _choose_context(loader: Any, context_name: str | None = None) -> None:
+    """Choose the context as kubernetes_asyncio does, and give the context's cluster to an exec plugin that wants it."""
+    _set_active_context(loader, context_name)
+    settings = loader._user.safe_get("exec") if loader._user else None
+    if isinstance(settings, dict) and settings.get("provideClusterInfo") is True:
+        cluster = loader._cluster
+        settings[CLUSTER] = _cluster_info(cluster.value, Path(cluster.path or ".").parent)
+
+
+def _cluster_info(cluster: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """Return the field `spec.cluster` of an ExecCredential. `folder` has the kubeconfig."""
+    info = {name: cluster[name] for name in COPIED if cluster.get(name)}
+    if (file := cluster.get("certificate-authority")) and "certificate-authority-data" not in info:
+        info["certificate-authority-data"] = b64encode((folder / file).read_bytes()).decode()
+    for each in cluster.get("extensions") or ():
+        if each.get("name") == CONFIG:
+            info["config"] = each.get("extension")
+    return info

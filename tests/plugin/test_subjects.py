@@ -38,3 +38,4 @@ def test_wrong_words_are_misuse(words: str):
 def test_only_a_similar_name_is_suggested():
     assert did_you_mean("wbe", ["api", "web"]) == '; did you mean "web"?'
     assert did_you_mean("zzz", ["api", "web"]) == ""
+    assert did_you_mean("paused", ["unsched"]) == ""

@@ -1,7 +1,9 @@
 """Credentials follow changes of their files, and an exec plugin that hangs does not stop other work."""
 
 import asyncio
+import json
 import os
+from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -148,6 +150,40 @@ async def test_an_exec_plugin_on_a_terminal_may_ask_its_user_and_take_its_time(
     said = capfd.readouterr().err
     assert said.startswith("open the page")
     assert '"interactive": true' in said
+
+
+AUTHORITY = {"certificate-authority": "ca.crt"}
+
+
+@pytest.mark.parametrize("asks", [True, False])
+async def test_an_exec_plugin_gets_the_cluster_if_it_asks_and_never_a_terminal_if_it_wants_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asks: bool
+):
+    monkeypatch.setattr(exec_plugin, "is_interactive", lambda: True)
+    api = "client.authentication.k8s.io/v1"
+    answer = f'{{"apiVersion": "{api}", "kind": "ExecCredential", "status": {{"token": "mine"}}}}'
+    script = f"printf '%s' \"$KUBERNETES_EXEC_INFO\" > {tmp_path}/info; cat; printf '%s' '{answer}'"
+    user = {"apiVersion": api, "command": "sh", "args": ["-c", script], "interactiveMode": "Never"}
+    user["provideClusterInfo"] = asks
+    extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "web"}}]
+    server = "http://127.0.0.1:1"
+    file = write_kubeconfig(tmp_path / "kubeconfig", server, {"exec": user}, extensions=extensions, **AUTHORITY)
+    trustme.CA().cert_pem.write_to_path(str(tmp_path / "ca.crt"))
+    credentials = await load_credentials(str(file))
+    assert await credentials.authorization() == "Bearer mine"
+    data = b64encode((tmp_path / "ca.crt").read_bytes()).decode()
+    info = {"server": server, "certificate-authority-data": data, "config": {"audience": "web"}}
+    cluster = {"cluster": info} if asks else {}
+    assert json.loads((tmp_path / "info").read_text())["spec"] == {"interactive": False, **cluster}
+
+
+async def test_an_exec_plugin_that_needs_a_terminal_is_an_error_without_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(exec_plugin, "is_interactive", lambda: False)
+    user = {"apiVersion": "client.authentication.k8s.io/v1", "command": "ask", "interactiveMode": "Always"}
+    with pytest.raises(ConfigurationError, match="ask needs a terminal"):
+        await load_credentials(str(write_kubeconfig(tmp_path / "kubeconfig", "http://127.0.0.1:1", {"exec": user})))
 
 
 async def test_a_reload_goes_on_if_the_request_that_began_it_is_cancelled(
