@@ -19,6 +19,7 @@ from controller.leaderelection.lease import (
     decide,
     micro_time,
     observe,
+    release,
 )
 from informers.meta import ObjectMeta
 
@@ -133,6 +134,12 @@ def test_a_takeover_increments_the_transitions():
 
 def test_a_fraction_of_a_second_is_rounded_up_so_that_standbys_wait_longer():
     assert claim(Create(), identity="me", duration_s=2.5, now=NOON).lease_duration_seconds == 3
+
+
+def test_a_released_lease_has_no_holder_and_a_duration_of_one_second():
+    assert release(now=NOON).holder_identity == ""
+    assert release(now=NOON).lease_duration_seconds == 1
+    assert release(now=NOON).lease_transitions is None
 
 
 def test_a_patch_has_the_uid_the_version_and_only_the_fields_that_it_sets():

@@ -84,6 +84,12 @@ async def test_a_probe_answers_with_its_checks(path: str, live: Checks, ready: C
         assert await client.get(path) == expected
 
 
+async def test_each_probe_runs_the_checks():
+    answers = iter([None, "stuck", None])
+    async with probing(live={"loop": lambda: next(answers)}) as client:
+        assert [(await client.get("/livez"))[0] for _ in range(3)] == [200, 500, 200]
+
+
 async def test_checks_may_be_added_while_the_server_runs():
     ready: dict[str, Check] = {}
     async with probing(ready=ready) as client:
