@@ -220,14 +220,16 @@ class Observer:
         self._audit.forget(namespace)
 
     async def _follow(self, watch: _Watch) -> None:
+        is_listed = False
         while True:
             try:
-                if not watch.listed.is_set():
+                if not is_listed:
                     watch.take_list(*await self._list(watch.kind))
+                is_listed = True
                 async for event in self._events(watch):
                     watch.take_event(event)
             except _Expired:
-                await self._list_again(watch)
+                is_listed = False
             except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
                 await asyncio.sleep(RETRY_S)
                 await self._list_if_restored(watch)
@@ -240,13 +242,6 @@ class Observer:
             return
         if revision < watch.revision:
             watch.take_list(items, revision)
-
-    async def _list_again(self, watch: _Watch) -> None:
-        while True:
-            try:
-                return watch.take_list(*await self._list(watch.kind))
-            except (aiohttp.ClientError, TimeoutError, OSError, ValueError):
-                await asyncio.sleep(RETRY_S)
 
     async def _list(self, kind: str, namespace: str = "") -> tuple[list[Object], int]:
         path = path_of(RESOURCE_OF[kind], namespace)

@@ -100,20 +100,10 @@ class Herd:
         """The resources that the controller watches."""
         return {each.request.resource for proxy in self._proxies for each in proxy.log if each.request.watch}
 
-    async def settled(self) -> None:
-        """If a crash has begun, wait until the next controller runs."""
+    async def stop(self) -> None:
+        """Stop the controller as SIGTERM does. If a crash has begun, wait until the next controller runs."""
         if self._restarting is not None:
             await self._restarting
-
-    async def restart(self) -> None:
-        """Crash the controller at this moment, and start the next one."""
-        self.proxy.go_dark()
-        self._crashed()
-        await self.settled()
-
-    async def stop(self) -> None:
-        """Stop the controller as SIGTERM does."""
-        await self.settled()
         if self._stop.is_set():
             return
         self._stop.set()

@@ -25,38 +25,11 @@ START = "revision-start-vm-"
 """The ControllerRevisions with this prefix belong to KubeVirt. Their number depends on the restarts of a VM."""
 
 MASK = "*"
-MASKED = frozenset(
-    [
-        "uid",
-        "resourceVersion",
-        "creationTimestamp",
-        "deletionTimestamp",
-        "managedFields",
-        "lastTransitionTime",
-        "lastProbeTime",
-        "phaseTransitionTimestamp",
-        "phaseTransitionTimestamps",
-        "vmherd.dev/adopted-template",
-        "vmherd.dev/healed",
-        "vmherd.dev/recreated",
-        "vmherd.dev/pool-uid",
-        "vmherd.dev/unready",
-        "vmherd.dev/early-failures",
-        "nodeName",
-        "kubevirt.io/nodeName",
-        "generation",
-        "desiredGeneration",
-        "observedGeneration",
-        "stateChangeRequests",
-        "vmRevisionName",
-        "virtualMachineRevisionName",
-        "namespace",
-        "ipAddress",
-        "ipAddresses",
-        "interfaces",
-        "activePods",
-        "kubevirt.io/vm-generation",
-    ]
+MASKED = re.compile(
+    r"uid|resourceVersion|namespace|managedFields|activePods|interfaces|ipAddress(es)?|stateChangeRequests"
+    r"|generation|(desired|observed)Generation|kubevirt\.io/vm-generation|(kubevirt\.io/)?nodeName"
+    r"|(vm|virtualMachine)RevisionName|last(Transition|Probe)Time|(creation|deletion)Timestamp"
+    r"|phaseTransitionTimestamps?|vmherd\.dev/(adopted-template|healed|recreated|pool-uid|unready|early-failures)"
 )
 """The fields that differ between two runs of the same scenario, such as UIDs, times and node names."""
 
@@ -160,7 +133,7 @@ def _masked_line(plural: str, item: Json) -> str:
 def _masked(value: Any) -> Any:
     match value:
         case dict():
-            return {key: MASK if key in MASKED else _masked(inner) for key, inner in value.items()}
+            return {key: MASK if MASKED.fullmatch(key) else _masked(inner) for key, inner in value.items()}
         case list():
             return [_masked(inner) for inner in value]
         case _:

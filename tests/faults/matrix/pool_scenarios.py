@@ -2,6 +2,8 @@
 
 from typing import Any
 
+from msgspec.structs import replace
+
 from tests.faults.judge.states import MOST_DISRUPTIVE, RECREATE
 from tests.faults.matrix.objects import Json
 from tests.faults.matrix.pool_steps import (
@@ -29,9 +31,9 @@ from tests.faults.matrix.pool_steps import (
     vms,
 )
 from tests.faults.matrix.scenarios import Condition, Step, scenario
-from tests.faults.matrix.steps import both, created
+from tests.faults.matrix.steps import both, created, deletions
 
-at, change, delete = POOL.at, POOL.change, POOL.delete
+at, change = POOL.at, POOL.change
 NEW = "128M"
 WITH_DISK = vm_template(disk="1Gi")
 SHARED_DISK = vm_template(disk="1Gi", mode="ReadWriteMany")
@@ -202,23 +204,11 @@ LIFE = (
         *with_disks(scaleInStrategy=OFFLINE),
         Step(relabel("pool-0"), both(at(2), vms(*THREE), detached("pool-0"))),
     ),
+    *deletions(POOL, "pool-delete-{}", *of(3), 3),
     *(
-        scenario(
-            f"pool-delete-{propagation.lower()}",
-            *of(3),
-            Step(delete(propagation), POOL.gone(3 if propagation == "Orphan" else 0)),
-        )
-        for propagation in ("Foreground", "Background", "Orphan")
-    ),
-    *(
-        scenario(
-            f"pool-delete-{propagation.lower()}-offline",
-            *with_disks(scaleInStrategy=OFFLINE),
-            Step(delete(propagation), POOL.gone(2 if propagation == "Orphan" else 0)),
-            # The garbage collector deletes the disks of a foreground deletion, unless the controller is faster.
-            compared=propagation != "Foreground",
-        )
-        for propagation in ("Foreground", "Background", "Orphan")
+        # The garbage collector deletes the disks of a foreground deletion, unless the controller is faster.
+        replace(each, compared=each.name != "pool-delete-foreground-offline")
+        for each in deletions(POOL, "pool-delete-{}-offline", *with_disks(scaleInStrategy=OFFLINE), 2)
     ),
 )
 POOL_SCENARIOS = (*SCALING, *UPDATES, *LIFE)

@@ -5,12 +5,12 @@ from typing import Any
 from tests.faults.judge.states import references_of
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import QUICK, Condition, Step, scenario
-from tests.faults.matrix.steps import Owner, both, created, memory_of
+from tests.faults.matrix.steps import Owner, both, created, deletions, memory_of
 from tests.faults.matrix.view import User
 from tests.faults.resources import SETS, VMIS
 
 HERD = Owner(SETS, VMIS, "herd")
-at, change, delete = HERD.at, HERD.change, HERD.delete
+at, change = HERD.at, HERD.change
 LABELS = {"app": "herd"}
 ROLLING = "vmherd.dev/rolling-update"
 
@@ -134,13 +134,5 @@ SET_SCENARIOS = (
     scenario(
         "set-detach-and-return", herd(2), at(2), Step(_relabel, detached(2)), Step(_give_back, both(at(2), total(2)))
     ),
-    *(
-        scenario(
-            f"set-delete-{propagation.lower()}",
-            herd(3),
-            at(3),
-            Step(delete(propagation), HERD.gone(3 if propagation == "Orphan" else 0)),
-        )
-        for propagation in ("Foreground", "Background", "Orphan")
-    ),
+    *deletions(HERD, "set-delete-{}", herd(3), at(3), 3),
 )

@@ -1,12 +1,13 @@
 """The steps and the conditions of the scenarios of both kinds."""
 
+from collections.abc import Iterator
 from typing import Any
 
 from msgspec import Struct
 
 from tests.faults.judge.states import FINALIZER, condition, finalizers_of, is_ready, references_of, status_of
 from tests.faults.matrix.objects import Json, Objects
-from tests.faults.matrix.scenarios import Act, Condition
+from tests.faults.matrix.scenarios import Act, Condition, Scenario, Step, scenario
 from tests.faults.matrix.view import User
 from tests.faults.resources import VMIS, VMS
 
@@ -64,6 +65,13 @@ class Owner(Struct, frozen=True):
 
     def delete(self, propagation: str) -> Act:
         return lambda user: user.delete(self.plural, self.name, propagation)
+
+
+def deletions(owner: Owner, name: str, given: tuple[str, Json], ready: Condition, count: int) -> Iterator[Scenario]:
+    """The owner is deleted with each propagation policy."""
+    for propagation in ("Foreground", "Background", "Orphan"):
+        step = Step(owner.delete(propagation), owner.gone(count if propagation == "Orphan" else 0))
+        yield scenario(name.format(propagation.lower()), given, ready, step)
 
 
 def both(*conditions: Condition) -> Condition:

@@ -5,7 +5,8 @@ The random sequences choose their operations from this catalogue.
 
 import random
 from collections.abc import Iterable, Mapping
-from functools import cache
+from functools import cache, reduce
+from operator import or_
 from typing import Any
 
 import msgspec
@@ -19,6 +20,7 @@ from tests.faults.operations.world import KindName
 from tests.faults.resources import REVISIONS, VMIS
 
 WHICH = range(5)
+BOTH = (True, False)
 FAILURES = ("fail", "finish", "unknown", "never-ready", "paused", None)
 
 
@@ -29,47 +31,42 @@ class Group(Struct, frozen=True):
     operations: tuple[Operation, ...]
 
 
-def _all(*operations: Operation) -> tuple[Operation, ...]:
-    return operations
+def _group(weight: int, operations: Iterable[Operation]) -> Group:
+    return Group(weight, tuple(operations))
 
 
 def _common(kind: KindName) -> tuple[Group, ...]:
-    waits = _all(*map(common.Wait, (0.02, 0.1, 0.3, 0.7, 1.5)))
+    waits = map(common.Wait, (0.02, 0.1, 0.3, 0.7, 1.5))
     owners = [common.ChangeOwners(n, how) for n in WHICH for how in ("remove", "foreign", "missing", "second")]
     propagations = ("Background", "Foreground", "Orphan")
     return (
-        Group(20, waits),
-        Group(
-            14,
-            _all(
-                *(common.scale(n, through_scale=through) for n in (0, 1, 2, 3, 4, 6, None) for through in (False, True))
-            ),
-        ),
-        Group(5, _fields("paused", (True, False, None, True))),
-        Group(5, _all(*map(common.Reject, range(len(violations(kind)))))),
-        Group(2, _all(*map(common.label_owner, ("red", "blue", None)))),
-        Group(3, _all(*(common.DeleteOwner(how, again) for how in propagations for again in (True, True, False)))),
-        Group(2, _all(*map(common.HoldOwner, (True, False)))),
-        Group(10, _all(*(common.DeleteChild(n, how) for n in WHICH for how in ("Background", *propagations)))),
-        Group(4, _all(*(common.relabel_child(n, value) for n in WHICH for value in (None, "other", "herd", "herd")))),
-        Group(4, tuple(owners)),
-        Group(4, _all(*(common.HoldChild(n, held) for n in WHICH for held in (True, False)))),
-        Group(5, _all(*(common.FailChild(n, how) for n in WHICH for how in FAILURES))),
-        Group(4, _all(*(common.CreateOther(matching) for matching in (True, False)))),
-        Group(2, _all(*map(common.Quota, (0, 2, 4, None, None)))),
-        Group(3, _all(*map(common.Crash, (0.0, 0.5)))),
-        Group(2, _all(common.Cut())),
-        Group(2, _all(*map(common.Stall, (0.2, 1.0)))),
+        _group(20, waits),
+        _group(14, (common.scale(n, through_scale=how) for n in (0, 1, 2, 3, 4, 6, None) for how in (False, True))),
+        _group(5, _fields("paused", (True, False, None, True))),
+        _group(5, map(common.Reject, range(len(violations(kind))))),
+        _group(2, map(common.label_owner, ("red", "blue", None))),
+        _group(3, (common.DeleteOwner(how, again) for how in propagations for again in (True, True, False))),
+        _group(2, map(common.HoldOwner, (True, False))),
+        _group(10, (common.DeleteChild(n, how) for n in WHICH for how in ("Background", *propagations))),
+        _group(4, (common.relabel_child(n, value) for n in WHICH for value in (None, "other", "herd", "herd"))),
+        _group(4, owners),
+        _group(4, (common.HoldChild(n, held) for n in WHICH for held in (True, False))),
+        _group(5, (common.FailChild(n, how) for n in WHICH for how in FAILURES)),
+        _group(4, (common.CreateOther(matching) for matching in (True, False))),
+        _group(2, map(common.Quota, (0, 2, 4, None, None))),
+        _group(3, map(common.Crash, (0.0, 0.5))),
+        _group(2, [common.Cut()]),
+        _group(2, map(common.Stall, (0.2, 1.0))),
     )
 
 
 def _of_sets() -> tuple[Group, ...]:
     parts = [sets.change_template(part, value) for part, values in sets.PARTS.items() for value in values]
     return (
-        Group(12, tuple(parts)),
-        Group(7, _texts(sets.OWNER_ANNOTATIONS)),
-        Group(7, _marks(sets.CHILD_ANNOTATIONS)),
-        Group(2, _all(*(common.edit_child(n, value) for n in WHICH for value in ("x", None)))),
+        _group(12, parts),
+        _group(7, _texts(sets.OWNER_ANNOTATIONS)),
+        _group(7, _marks(sets.CHILD_ANNOTATIONS)),
+        _group(2, (common.edit_child(n, value) for n in WHICH for value in ("x", None))),
     )
 
 
@@ -78,35 +75,25 @@ def _of_pools() -> tuple[Group, ...]:
     edits = (("strategy", "Halted"), ("strategy", "Always"), ("firmware", "a-b"), ("label", "x"), ("vmi-label", "x"))
     varied = tuple(common.Vary(field, seed) for field in varied_fields("pools") for seed in range(20))
     return (
-        Group(14, tuple(parts)),
-        Group(5, _texts(pools.OWNER_ANNOTATIONS)),
-        Group(2, _texts(pools.NOTES)),
-        Group(5, _marks(pools.CHILD_ANNOTATIONS)),
-        Group(5, _fields("scaleInStrategy", pools.SCALE_IN)),
-        Group(5, _fields("updateStrategy", pools.UPDATE)),
-        Group(3, _fields("autohealing", pools.HEALING)),
-        Group(3, _fields("maxUnavailable", pools.MAX_UNAVAILABLE)),
-        Group(2, _fields("nameGeneration", pools.NAME_GENERATION)),
-        Group(3, varied),
-        Group(4, _all(*(pools.edit_vm(n, part, value) for n in WHICH for part, value in edits))),
-        Group(3, _all(*(pools.DeleteAny(VMIS, n) for n in WHICH))),
-        Group(2, _all(*(pools.DeleteAny(REVISIONS, n) for n in WHICH))),
-        Group(2, _all(*map(pools.RefuseCreates, (True, False, False)))),
-        Group(2, _all(*(pools.lose_revision(n, value) for n in WHICH for value in (None, "herd-1", "nothing")))),
-        Group(2, _all(pools.ForcePool())),
-        Group(2, _all(*map(pools.Attach, WHICH))),
-        Group(
-            3,
-            _all(
-                *(
-                    common.CreateOther(match, n, ours)
-                    for match in (True, False)
-                    for n in (0, 3, 7)
-                    for ours in (True, False)
-                )
-            ),
-        ),
-        Group(2, _all(*(common.HoldChild(n, held, True) for n in WHICH for held in (True, False)))),
+        _group(14, parts),
+        _group(5, _texts(pools.OWNER_ANNOTATIONS)),
+        _group(2, _texts(pools.NOTES)),
+        _group(5, _marks(pools.CHILD_ANNOTATIONS)),
+        _group(5, _fields("scaleInStrategy", pools.SCALE_IN)),
+        _group(5, _fields("updateStrategy", pools.UPDATE)),
+        _group(3, _fields("autohealing", pools.HEALING)),
+        _group(3, _fields("maxUnavailable", pools.MAX_UNAVAILABLE)),
+        _group(2, _fields("nameGeneration", pools.NAME_GENERATION)),
+        _group(3, varied),
+        _group(4, (pools.edit_vm(n, part, value) for n in WHICH for part, value in edits)),
+        _group(3, (pools.DeleteAny(VMIS, n) for n in WHICH)),
+        _group(2, (pools.DeleteAny(REVISIONS, n) for n in WHICH)),
+        _group(2, map(pools.RefuseCreates, (True, False, False))),
+        _group(2, (pools.lose_revision(n, value) for n in WHICH for value in (None, "herd-1", "nothing"))),
+        _group(2, [pools.ForcePool()]),
+        _group(2, map(pools.Attach, WHICH)),
+        _group(3, (common.CreateOther(match, n, ours) for match in BOTH for n in (0, 3, 7) for ours in BOTH)),
+        _group(2, (common.HoldChild(n, held, True) for n in WHICH for held in (True, False))),
     )
 
 
@@ -137,28 +124,7 @@ def random_sequence(kind: KindName, length: int, seed: str) -> tuple[Operation, 
     return tuple(chance.choice(group.operations) for group in drawn)
 
 
-ANY_OPERATION = (
-    common.Wait
-    | common.ChangeOwner
-    | common.ChangeChild
-    | common.Reject
-    | common.Vary
-    | common.DeleteOwner
-    | common.HoldOwner
-    | common.DeleteChild
-    | common.FailChild
-    | common.ChangeOwners
-    | common.HoldChild
-    | common.CreateOther
-    | common.Quota
-    | common.Crash
-    | common.Cut
-    | common.Stall
-    | pools.DeleteAny
-    | pools.ForcePool
-    | pools.RefuseCreates
-    | pools.Attach
-)
+ANY_OPERATION: Any = reduce(or_, Operation.__subclasses__())
 
 
 def to_json(sequence: Iterable[Operation]) -> str:

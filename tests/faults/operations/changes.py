@@ -6,7 +6,7 @@ NoTarget before it changes anything.
 """
 
 import asyncio
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
 
@@ -20,13 +20,15 @@ REJECTED = (400, 422)
 TEMPLATES = ("template", "virtualMachineTemplate")
 
 
-class Operation(Protocol):
-    """One change. `apply` returns a short note for the trace."""
+class Operation(Struct, frozen=True, tag=True):
+    """One change: the base class of all operations."""
 
-    async def apply(self, world: World) -> str: ...
+    async def apply(self, world: World) -> str:
+        """Make the change, and return a short note for the trace."""
+        raise NotImplementedError
 
 
-class Wait(Struct, frozen=True, tag=True):
+class Wait(Operation, frozen=True):
     seconds: float
 
     async def apply(self, world: World) -> str:
@@ -34,7 +36,7 @@ class Wait(Struct, frozen=True, tag=True):
         return ""
 
 
-class ChangeOwner(Struct, frozen=True, tag=True):
+class ChangeOwner(Operation, frozen=True):
     """Apply a merge patch to the owner. A policy of the spec, which is an object, is replaced whole."""
 
     change: dict[str, Any]
@@ -68,7 +70,7 @@ def label_owner(value: str | None) -> ChangeOwner:
     return ChangeOwner({"metadata": {"labels": {"test.vmherd.dev/team": value}}})
 
 
-class ChangeChild(Struct, frozen=True, tag=True):
+class ChangeChild(Operation, frozen=True):
     """Apply a merge patch to a child, as a user does."""
 
     which: int
@@ -92,7 +94,7 @@ def edit_child(which: int, value: str | None) -> ChangeChild:
     return ChangeChild(which, {"metadata": {"labels": {"test.vmherd.dev/edited": value}}})
 
 
-class Reject(Struct, frozen=True, tag=True):
+class Reject(Operation, frozen=True):
     """Send a spec that violates the CRD's schema. The server must refuse it and change nothing."""
 
     which: int
@@ -112,7 +114,7 @@ class Reject(Struct, frozen=True, tag=True):
         return f"{answer.code} {case.path}"
 
 
-class Vary(Struct, frozen=True, tag=True):
+class Vary(Operation, frozen=True):
     """Replace one policy of the spec by a random value of its schema. The server may refuse it."""
 
     field: str
@@ -129,7 +131,7 @@ class Vary(Struct, frozen=True, tag=True):
         return f"{answer.code} {value}"
 
 
-class DeleteOwner(Struct, frozen=True, tag=True):
+class DeleteOwner(Operation, frozen=True):
     """Delete the owner. With `recreate`, create it again with the same name and spec as soon as possible."""
 
     propagation: Propagation
@@ -144,7 +146,7 @@ class DeleteOwner(Struct, frozen=True, tag=True):
         return await world.recreate_owner() if self.recreate else str(answer.code)
 
 
-class HoldOwner(Struct, frozen=True, tag=True):
+class HoldOwner(Operation, frozen=True):
     """Add a foreign finalizer to the owner, or remove it."""
 
     held: bool
@@ -156,7 +158,7 @@ class HoldOwner(Struct, frozen=True, tag=True):
         return str((await world.set_finalizer(world.owner_path, owner, HOLD, present=self.held)).code)
 
 
-class DeleteChild(Struct, frozen=True, tag=True):
+class DeleteChild(Operation, frozen=True):
     which: int
     propagation: Propagation = "Background"
 
@@ -167,7 +169,7 @@ class DeleteChild(Struct, frozen=True, tag=True):
         return f"{child['metadata']['name']} {answer.code}"
 
 
-class FailChild(Struct, frozen=True, tag=True):
+class FailChild(Operation, frozen=True):
     """Make the running VMI of a child misbehave, or behave again."""
 
     which: int
@@ -182,7 +184,7 @@ class FailChild(Struct, frozen=True, tag=True):
         return f"{child['metadata']['name']} {answer.code}"
 
 
-class ChangeOwners(Struct, frozen=True, tag=True):
+class ChangeOwners(Operation, frozen=True):
     """Change the ownerReferences of a child.
 
     `remove` removes all of them. `foreign` replaces them by another controlling owner. `missing` replaces them by a
@@ -211,7 +213,7 @@ class ChangeOwners(Struct, frozen=True, tag=True):
         )
 
 
-class HoldChild(Struct, frozen=True, tag=True):
+class HoldChild(Operation, frozen=True):
     """Add a finalizer to a child, or remove it. `ours` selects the pool finalizer instead of a foreign one."""
 
     which: int
@@ -230,7 +232,7 @@ class HoldChild(Struct, frozen=True, tag=True):
         return f"{child['metadata']['name']} {answer.code}"
 
 
-class CreateOther(Struct, frozen=True, tag=True):
+class CreateOther(Operation, frozen=True):
     """Create a VM or VMI as another client does, with or without the labels of the selector.
 
     With an ordinal, a VM gets the pool's name for this ordinal. Without an ordinal, the object gets another name.
@@ -257,7 +259,7 @@ class CreateOther(Struct, frozen=True, tag=True):
         return f"{name} {answer.code}"
 
 
-class Quota(Struct, frozen=True, tag=True):
+class Quota(Operation, frozen=True):
     """Limit the number of children of the namespace, or lift the limit."""
 
     most: int | None
@@ -274,7 +276,7 @@ class Quota(Struct, frozen=True, tag=True):
         return str(answer.code)
 
 
-class Crash(Struct, frozen=True, tag=True):
+class Crash(Operation, frozen=True):
     """End the controller without warning, and start another one after a while."""
 
     down_s: float = 0.0
@@ -286,7 +288,7 @@ class Crash(Struct, frozen=True, tag=True):
         return ""
 
 
-class Cut(Struct, frozen=True, tag=True):
+class Cut(Operation, frozen=True):
     """Reset all connections of the controller: answers of writes are lost, watches end."""
 
     async def apply(self, world: World) -> str:
@@ -294,7 +296,7 @@ class Cut(Struct, frozen=True, tag=True):
         return ""
 
 
-class Stall(Struct, frozen=True, tag=True):
+class Stall(Operation, frozen=True):
     """Hold back all that the server sends to the controller, while the next operations go on."""
 
     seconds: float

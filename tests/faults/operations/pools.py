@@ -4,10 +4,8 @@ import json
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from msgspec import Struct
-
 from controller.kubevirt import annotations as ours
-from tests.faults.operations.changes import ChangeChild, ChangeOwner, change_this
+from tests.faults.operations.changes import ChangeChild, ChangeOwner, Operation, change_this
 from tests.faults.operations.sets import BROKEN_KEY
 from tests.faults.operations.world import BEHAVIOR, LABELS, NAME, World
 from tests.faults.resources import POOLS, VMIS
@@ -29,7 +27,7 @@ def lose_revision(which: int, value: str | None) -> ChangeChild:
     return ChangeChild(which, {"metadata": {"labels": {ours.REVISION_NAME: value}}})
 
 
-class DeleteAny(Struct, frozen=True, tag=True):
+class DeleteAny(Operation, frozen=True):
     """Delete a VMI or a revision. KubeVirt starts a deleted VMI again if the run strategy says so."""
 
     plural: Literal["virtualmachineinstances", "controllerrevisions"]
@@ -45,7 +43,7 @@ class DeleteAny(Struct, frozen=True, tag=True):
         return f"{item['metadata']['name']} {answer.code}"
 
 
-class ForcePool(Struct, frozen=True, tag=True):
+class ForcePool(Operation, frozen=True):
     """Remove the pool finalizer from the pool. A user does this to make the pool disappear at once."""
 
     async def apply(self, world: World) -> str:
@@ -56,7 +54,7 @@ class ForcePool(Struct, frozen=True, tag=True):
         return str((await world.remove_finalizer(POOLS, owner, ours.POOL_FINALIZER)).code)
 
 
-class RefuseCreates(Struct, frozen=True, tag=True):
+class RefuseCreates(Operation, frozen=True):
     """Let a policy refuse all creates of VMs in the namespace, or let them pass again."""
 
     refused: bool
@@ -65,7 +63,7 @@ class RefuseCreates(Struct, frozen=True, tag=True):
         return str((await world.refuse_creates(refused=self.refused)).code)
 
 
-class Attach(Struct, frozen=True, tag=True):
+class Attach(Operation, frozen=True):
     """Make the pool the controller of a VM, as after the restore of a backup."""
 
     which: int

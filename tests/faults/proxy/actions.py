@@ -7,7 +7,11 @@ from msgspec import Struct
 from tests.faults.judge.states import PROTECT
 
 
-class Refuse(Struct, frozen=True):
+class Action(Struct, frozen=True):
+    """The base class of all actions."""
+
+
+class Refuse(Action, frozen=True):
     """Answer with an error. The request does not reach the server.
 
     `retry_after` is the text of the header: seconds, an HTTP date or nonsense. Without `reason`, the reason is the
@@ -20,15 +24,15 @@ class Refuse(Struct, frozen=True):
     message: str = "refused by the proxy"
 
 
-class Hang(Struct, frozen=True):
+class Hang(Action, frozen=True):
     """Do not forward the request and do not answer. The connection stays open until the client gives up."""
 
 
-class Reset(Struct, frozen=True):
+class Reset(Action, frozen=True):
     """Reset the connection. The request does not reach the server."""
 
 
-class Delay(Struct, frozen=True):
+class Delay(Action, frozen=True):
     """Wait `before_s` seconds and forward the request. After the server's answer, wait `answer_s` seconds and send the
     answer.
 
@@ -39,7 +43,7 @@ class Delay(Struct, frozen=True):
     answer_s: float = 0.0
 
 
-class LoseAnswer(Struct, frozen=True):
+class LoseAnswer(Action, frozen=True):
     """Forward the request, wait for the server's answer and lose the answer.
 
     With `hang`, the connection stays open until the client gives up. Otherwise, the connection is reset.
@@ -48,7 +52,7 @@ class LoseAnswer(Struct, frozen=True):
     hang: bool = False
 
 
-class CutAnswer(Struct, frozen=True):
+class CutAnswer(Action, frozen=True):
     """Reset the connection after `at_byte` bytes of the answer's body, by default in the middle.
 
     With `gzip`, the proxy compresses the body first.
@@ -58,7 +62,7 @@ class CutAnswer(Struct, frozen=True):
     gzip: bool = False
 
 
-class Mark(Struct, frozen=True):
+class Mark(Action, frozen=True):
     """Call `on_mark`, which marks the object of the request or begins its snapshot. Then forward the request."""
 
     annotation: str = PROTECT
@@ -69,7 +73,7 @@ class Mark(Struct, frozen=True):
 Corruption: TypeAlias = Literal["not JSON", "half JSON", "wrong JSON", "content type", "chunk size", "content length"]
 
 
-class Corrupt(Struct, frozen=True):
+class Corrupt(Action, frozen=True):
     """Corrupt the answer of the server, or one event of a watch. The request reaches the server.
 
     "wrong JSON" is valid JSON of another form. "chunk size" and "content length" break the HTTP framing.
@@ -78,27 +82,27 @@ class Corrupt(Struct, frozen=True):
     how: Corruption = "not JSON"
 
 
-class Dribble(Struct, frozen=True):
+class Dribble(Action, frozen=True):
     """Send the answer in pieces. If each piece is one byte long, the stream is split at every offset."""
 
     piece_bytes: int = 1
 
 
-class ReplayWatch(Struct, frozen=True):
+class ReplayWatch(Action, frozen=True):
     """Start a watch at an older resource version."""
 
     resource_version: str = ""
 
 
-class CrashBefore(Struct, frozen=True):
+class CrashBefore(Action, frozen=True):
     """Crash before the request reaches the server: the proxy goes dark and calls `on_crash`."""
 
 
-class CrashAfter(Struct, frozen=True):
+class CrashAfter(Action, frozen=True):
     """Crash after the server's answer and before the client gets that answer."""
 
 
-class FailWatch(Struct, frozen=True):
+class FailWatch(Action, frozen=True):
     """End a watch with an ERROR event. `cause` and `retry_after_seconds` are details of its Status object."""
 
     status: int = 500
@@ -108,74 +112,51 @@ class FailWatch(Struct, frozen=True):
     retry_after_seconds: int = 0
 
 
-class HoldWatch(Struct, frozen=True):
+class HoldWatch(Action, frozen=True):
     """Hold the data of a watch, so that its reader lags behind. Removing the rule releases the data.
 
     Without the removal, the watch stays open and silent, as after a power failure of the server.
     """
 
 
-class LagWatch(Struct, frozen=True):
+class LagWatch(Action, frozen=True):
     """Send each event of a watch `seconds` late, until the rule is removed."""
 
     seconds: float
 
 
-class EndWatch(Struct, frozen=True):
+class EndWatch(Action, frozen=True):
     """End a watch: with a complete answer, or with a reset of the connection if `clean` is False."""
 
     clean: bool = True
 
 
-class CutWatch(Struct, frozen=True):
+class CutWatch(Action, frozen=True):
     """Reset the connection after `at_byte` bytes of the next event, by default in the middle."""
 
     at_byte: int | None = None
 
 
-class EnlargeEvent(Struct, frozen=True):
+class EnlargeEvent(Action, frozen=True):
     """Add an unknown field of 4 MiB to the object of an event."""
 
 
-class RepeatEvent(Struct, frozen=True):
+class RepeatEvent(Action, frozen=True):
     """Send an event twice."""
 
 
-class OmitEvents(Struct, frozen=True):
+class OmitEvents(Action, frozen=True):
     """Drop `count` events. Then end the watch with 410, so that the reader lists again and never sees these events."""
 
     count: int = 1
 
 
-class Coalesce(Struct, frozen=True):
+class Coalesce(Action, frozen=True):
     """At the next event of a watch, send nothing for `seconds`. Then send only the last state of each object."""
 
     seconds: float
 
 
-Action: TypeAlias = (
-    Refuse
-    | Hang
-    | Reset
-    | Delay
-    | LoseAnswer
-    | CutAnswer
-    | Corrupt
-    | Dribble
-    | ReplayWatch
-    | CrashBefore
-    | CrashAfter
-    | FailWatch
-    | HoldWatch
-    | LagWatch
-    | EndWatch
-    | CutWatch
-    | EnlargeEvent
-    | RepeatEvent
-    | OmitEvents
-    | Coalesce
-    | Mark
-)
 ON_STREAM = (FailWatch, HoldWatch, LagWatch, EndWatch, Dribble)
 """The actions on a watch that need no event. They also act on watches that are open already."""
 

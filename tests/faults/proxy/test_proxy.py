@@ -4,7 +4,7 @@ import asyncio
 import gzip
 import json
 import ssl
-from contextlib import AsyncExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from urllib.error import HTTPError
 from urllib.request import urlopen
@@ -29,7 +29,7 @@ from tests.faults.proxy.authority import shared_authority
 from tests.faults.proxy.proxy import fault_proxy
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.threads import fault_proxy_in_thread
-from tests.faults.proxy.tiny_server import connected, plain, proxied, tiny_server
+from tests.faults.proxy.tiny_server import connected, plain, proxied
 from tests.faults.proxy.upstream import open_upstream
 from tests.faults.proxy.wire import chunk
 
@@ -250,12 +250,6 @@ async def test_a_server_that_is_gone_resets_the_connection() -> None:
         client.ask(THINGS)
         with pytest.raises(ConnectionResetError):
             await client.rest()
-
-
-async def test_a_hundred_proxies_run_side_by_side() -> None:
-    async with tiny_server() as server, open_upstream(server.url) as upstream, AsyncExitStack() as stack:
-        proxies = [await stack.enter_async_context(fault_proxy(upstream)) for _ in range(100)]
-        assert len({proxy.url for proxy in proxies}) == 100
 
 
 def test_a_proxy_in_a_thread_takes_rules_from_the_test(tmp_path: Path) -> None:
