@@ -13,8 +13,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.judge.history import Change, History, Request, answered_uid
-from tests.faults.judge.invariants_safety import described
-from tests.faults.judge.judge import Finding, Run, Violation, invariant
+from tests.faults.judge.judge import Finding, Run, Violation, described, found, invariant
 from tests.faults.judge.reasons import reason_of
 from tests.faults.judge.states import (
     POOL,
@@ -48,8 +47,7 @@ _QUOTA: Final = re.compile(r"exceeded quota: .* used: \S+=(\d+), limited: \S+=(\
 def s13_a_vm_is_replaced_only_if_its_successor_is_accepted(history: History, run: Run) -> Iterator[Finding]:
     for step in our_deletes(history):
         if step.timeline.kind == POOL and _is_replaced(history, step, run):
-            problem = _refused(history, run, step.change)
-            yield Violation("S13", problem, described(step.change)) if problem else None
+            yield found("S13", _refused(history, run, step.change), step.change)
 
 
 def _is_replaced(history: History, step: Step, run: Run) -> bool:

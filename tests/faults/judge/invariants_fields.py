@@ -17,8 +17,7 @@ from typing import Any, Final
 
 from tests.faults.judge.history import Change, History, shown
 from tests.faults.judge.invariants_objects import without_nulls
-from tests.faults.judge.invariants_safety import described
-from tests.faults.judge.judge import Finding, Run, Violation, invariant
+from tests.faults.judge.judge import Finding, Run, found, invariant
 from tests.faults.judge.reasons import revision_of
 from tests.faults.judge.states import (
     DATA_VOLUME,
@@ -63,11 +62,9 @@ def s11_only_own_fields_are_written(history: History, run: Run) -> Iterator[Find
         author = change.author
         if not change.ours or author is None or author.verb != "patch" or not change.before or not change.after:
             continue
-        problem = _foreign_fields(history, change)
-        yield Violation("S11", problem, described(change)) if problem else None
+        yield found("S11", _foreign_fields(history, change), change)
     for step in our_creates(history):
-        problem = _wrong_content(history, run, step)
-        yield Violation("S11", problem, described(step.change)) if problem else None
+        yield found("S11", _wrong_content(history, run, step), step.change)
 
 
 def _foreign_fields(history: History, change: Change) -> str:

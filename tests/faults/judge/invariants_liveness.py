@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from tests.faults.judge.history import History, World, shown
-from tests.faults.judge.invariants_safety import described, holder_of
-from tests.faults.judge.judge import Finding, Run, Violation, invariant
+from tests.faults.judge.invariants_safety import holder_of
+from tests.faults.judge.judge import Finding, Run, Violation, found, invariant
 from tests.faults.judge.states import (
     CHILD_OF,
     OWNERS,
@@ -109,7 +109,7 @@ def l2_the_status_equals_a_recount(history: History, run: Run) -> Iterator[Findi
         if change.kind in OWNERS and change.ours and change.before is not None and change.after is not None:
             moved = _moved_times(change.before, change.after)
             message = f"the time of the conditions {moved} of {change.name} changes without a transition"
-            yield Violation("L2", message, described(change)) if moved else None
+            yield found("L2", message if moved else "", change)
     if run.settled_from is None:
         return
     for owner in history.end.all(*OWNERS):
@@ -209,7 +209,7 @@ def l4_failing_members_are_replaced_with_a_back_off(history: History, run: Run) 
             number = sum(start < timeline.points[each].time <= timeline.points[index].time for each in indexes)
             allowed = _replacements(timeline, start, index)
             message = f"{timeline.name} creates {number} VMIs in a minute, {allowed} are allowed"
-            yield Violation("L4", message, (shown(timeline.points[index].owner),)) if number > allowed else None
+            yield found("L4", message if number > allowed else "", timeline.points[index].owner)
 
 
 def _replacements(timeline: Timeline, start: float, index: int) -> int:
@@ -249,7 +249,7 @@ def l5_after_a_fault_the_work_goes_on(history: History, run: Run) -> Iterator[Fi
             tail = [point for point in points if point.time > fault.end] or points[-1:]
             stuck = bool(tail) and all(map(_deviates, tail))
             message = f"{timeline.kind}/{timeline.name} is not repaired {run.reaction_s:g} s after a fault"
-            yield Violation("L5", message, (shown(tail[-1].owner),)) if stuck else None
+            yield found("L5", message if stuck else "", tail[-1].owner)
 
 
 @invariant("L6")

@@ -22,8 +22,7 @@ from typing import Any
 
 from tests.faults.judge.availability import disruptions
 from tests.faults.judge.history import Change, History, Request, World, named_version, shown
-from tests.faults.judge.invariants_safety import described
-from tests.faults.judge.judge import Finding, Run, Violation, invariant
+from tests.faults.judge.judge import Finding, Run, Violation, found, invariant
 from tests.faults.judge.restarts import states_in
 from tests.faults.judge.states import (
     DISKS,
@@ -79,8 +78,7 @@ def s6_finalizers_are_removed_only_when_nothing_is_left_to_do(history: History, 
         after = patched(change)
         if after is None or finalizers_of(after) == finalizers_of(change.before):
             continue
-        problem = _wrong_finalizers(history, run, change, after, world)
-        yield Violation("S6", problem, described(change)) if problem else None
+        yield found("S6", _wrong_finalizers(history, run, change, after, world), change)
     if run.settled_from is not None:
         yield from _left_behind(history.end)
 
@@ -155,12 +153,13 @@ def s9_updates_stay_within_max_unavailable_and_keep_revisions(history: History, 
     for each in disruptions(history, run):
         message = f"{each.change.name} makes {each.unavailable} members unavailable, {each.allowed} are allowed"
         broken = each.unavailable > each.allowed
-        yield Violation("S9", message, described(each.change)) if broken else None
+        yield found("S9", message if broken else "", each.change)
     for change, world in history.replay():
         if change.kind != REVISION or not change.ours:
             continue
-        problem = _lost_revision(change, world) if change.starts_deletion else _wrong_revision(history, change)
-        yield Violation("S9", problem, described(change)) if problem else None
+        yield found(
+            "S9", _lost_revision(change, world) if change.starts_deletion else _wrong_revision(history, change), change
+        )
 
 
 def _lost_revision(change: Change, world: World) -> str:
@@ -206,14 +205,12 @@ def without_nulls(value: Any) -> Any:
 def s10_disks_that_must_be_kept_are_kept(history: History, run: Run) -> Iterator[Finding]:
     for change, world in history.replay():
         if change.kind in DISKS and change.starts_deletion and change.author is not None:
-            problem = _lost_disk(history, run, change)
-            yield Violation("S10", problem, described(change)) if problem else None
+            yield found("S10", _lost_disk(history, run, change), change)
         elif change.kind == VM and change.after is None:
             kept = [name for name in disk_names(change.object) for kind in DISKS if world.get(kind, name)]
             yield from (None for _ in kept)
         elif change.kind == VM and change.before is None and change.ours:
-            problem = _inherits(change, world)
-            yield Violation("S10", problem, described(change)) if problem else None
+            yield found("S10", _inherits(change, world), change)
 
 
 def _lost_disk(history: History, run: Run, change: Change) -> str:
@@ -279,14 +276,12 @@ OWN_CONDITIONS = ("Replica", "VirtualMachineFailure", "Reconciling", "Stalled")
 def s12_no_edit_of_another_writer_is_lost(history: History, run: Run) -> Iterator[Finding]:
     for write in history.ours:
         if write.verb in ("patch", "update") and write.kind and write.subresource in ("", "status"):
-            problem = _blind(write)
-            yield Violation("S12", problem, (shown(write.body),)) if problem else None
+            yield found("S12", _blind(write), write.body)
     for change in history.changes:
         if change.ours and change.before is not None and change.after is not None and change.author is not None:
             if history.is_after_hole(change):
                 continue
-            problem = _overwritten(change)
-            yield Violation("S12", problem, described(change)) if problem else None
+            yield found("S12", _overwritten(change), change)
 
 
 def _blind(write: Request) -> str:

@@ -21,7 +21,7 @@ How the catalogue's invariants are worded for this controller:
 from collections.abc import Iterator
 
 from tests.faults.judge.history import Change, History, Request, own_reference, shown
-from tests.faults.judge.judge import Finding, Run, Violation, invariant
+from tests.faults.judge.judge import Finding, Run, Violation, described, found, invariant
 from tests.faults.judge.reasons import reason_of, replaces_members
 from tests.faults.judge.restarts import in_pause, restarts, states_before, states_in, states_read, unfounded
 from tests.faults.judge.states import (
@@ -64,15 +64,6 @@ old, in seconds.
 """
 
 
-def described(change: Change) -> tuple[str, ...]:
-    """Return the evidence for a change: the request, and the object before and after."""
-    before = "" if change.before is None else shown(change.before)
-    after = "" if change.after is None else shown(change.after)
-    author = "" if change.author is None else f"{change.author} by {change.author.user_agent}"
-    head = f"revision {change.revision}: {change.kind}/{change.name} {author}"
-    return tuple(text for text in (head, before and f"before: {before}", after and f"after: {after}") if text)
-
-
 @invariant("H0")
 def h0_the_history_has_the_effect_of_each_write(history: History, run: Run) -> Iterator[Finding]:
     """The history shows the effect of each successful write in the audit log, or the write changed nothing."""
@@ -95,8 +86,7 @@ def s1_nothing_is_created_or_deleted_without_a_reason(history: History, run: Run
     for timeline in timelines(history).values():
         yield from _constant(timeline)
     for step in our_deletes(history):
-        _, problem = reason_of(history, step, run)
-        yield Violation("S1", problem, described(step.change)) if problem else None
+        yield found("S1", reason_of(history, step, run)[1], step.change)
     for restart in restarts(history, run):
         problem = unfounded(restart)
         yield Violation("S1", problem, (restart.evidence, shown(restart.vmi))) if problem else None
@@ -155,7 +145,7 @@ def s2_creates_and_deletes_stay_within_what_is_missing_or_surplus(history: Histo
         # The smallest possible number of members, over all states of the window.
         reached = min((point.counted + created - point.created for point in window), default=created)
         message = f"{step.change.name} is create {created}: {reached} of {most_wanted(owners)} wanted"
-        yield Violation("S2", message, described(step.change)) if reached > most_wanted(owners) else None
+        yield found("S2", message if reached > most_wanted(owners) else "", step.change)
     surplus = [step for step in our_deletes(history) if reason_of(history, step, run)[0] == "surplus"]
     for timeline in timelines(history).values():
         yield from _surplus_deletes(run, [step for step in surplus if step.timeline is timeline])
@@ -173,7 +163,7 @@ def _surplus_deletes(run: Run, steps: list[Step]) -> Iterator[Finding]:
         )
         fewest = fewest_wanted(step.timeline.owners(run, step.index))
         message = f"the delete of {step.change.name} leaves {left} members, {fewest} are wanted"
-        yield Violation("S2", message, described(step.change)) if left < fewest else None
+        yield found("S2", message if left < fewest else "", step.change)
 
 
 @invariant("S3")
@@ -190,7 +180,7 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
         start, end = run.window(step.point.time), run.aftermath(step.point.time)
         free = [n for n in range(ordinal) if not taken.within(f"{pool}-{n}", start, end)]
         message = f"{pool}-{ordinal} is created, but the ordinals {free} are free"
-        yield Violation("S3", message, described(step.change)) if free else None
+        yield found("S3", message if free else "", step.change)
     for change in history.changes:
         if change.kind != VM or not change.ours or change.before is None or change.after is None:
             continue
@@ -224,14 +214,12 @@ class _Taken:
 def s4_only_members_are_deleted_by_uid(history: History, run: Run) -> Iterator[Finding]:
     for write in history.ours:
         if write.verb in ("delete", "deletecollection") and write.kind:
-            problem = _unconditional(write)
-            yield Violation("S4", problem, (shown(write.body),)) if problem else None
+            yield found("S4", _unconditional(write), write.body)
     for change in history.changes:
         author = change.author
         if change.starts_deletion and author is not None and author.ours and author.verb == "delete":
             is_member = _is_member(history, run, change) or _is_vmi_of_member(history, run, change)
-            problem = "" if is_member else f"{change.kind}/{change.name} belongs to no owner"
-            yield Violation("S4", problem, described(change)) if problem else None
+            yield found("S4", "" if is_member else f"{change.kind}/{change.name} belongs to no owner", change)
 
 
 def _unconditional(write: Request) -> str:
@@ -270,11 +258,9 @@ def s5_adoption_and_release_follow_owner_and_labels(history: History, run: Run) 
             continue
         before, after = ({each["uid"] for each in references_of(item)} for item in (change.before, change.after))
         for uid in after - before:
-            problem = _wrong_adoption(history, change, uid)
-            yield Violation("S5", problem, described(change)) if problem else None
+            yield found("S5", _wrong_adoption(history, change, uid), change)
         for uid in before - after:
-            problem = _wrong_release(history, run, change, uid)
-            yield Violation("S5", problem, described(change)) if problem else None
+            yield found("S5", _wrong_release(history, run, change, uid), change)
 
 
 def _wrong_adoption(history: History, change: Change, uid: str) -> str:
@@ -327,8 +313,7 @@ def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
 @invariant("S7")
 def s7_a_pause_or_a_deletion_stops_writes(history: History, run: Run) -> Iterator[Finding]:
     for step in our_steps(history):
-        problem = _write_in_pause(step, run)
-        yield Violation("S7", problem, described(step.change)) if problem else None
+        yield found("S7", _write_in_pause(step, run), step.change)
     for restart in restarts(history, run):
         problem = in_pause(restart)
         yield Violation("S7", problem, (restart.evidence,)) if problem else None

@@ -26,7 +26,7 @@ from typing import Final, TypeAlias
 
 from msgspec import Struct
 
-from tests.faults.judge.history import History
+from tests.faults.judge.history import Change, History, shown
 
 
 class Violation(Struct, frozen=True):
@@ -115,6 +115,23 @@ class Run(Struct, frozen=True, kw_only=True):
 
 Finding: TypeAlias = Violation | None
 Invariant: TypeAlias = Callable[[History, Run], Iterator[Finding]]
+
+
+def described(change: Change) -> tuple[str, ...]:
+    """Return the evidence for a change: the request, and the object before and after."""
+    before = "" if change.before is None else shown(change.before)
+    after = "" if change.after is None else shown(change.after)
+    author = "" if change.author is None else f"{change.author} by {change.author.user_agent}"
+    head = f"revision {change.revision}: {change.kind}/{change.name} {author}"
+    return tuple(text for text in (head, before and f"before: {before}", after and f"after: {after}") if text)
+
+
+def found(number: str, problem: str, evidence: object) -> Finding:
+    """Return the violation, or None without a problem. The evidence is a change, or an object to show."""
+    if not problem:
+        return None
+    return Violation(number, problem, described(evidence) if isinstance(evidence, Change) else (shown(evidence),))
+
 
 INVARIANTS: Final[dict[str, Invariant]] = {}
 """The invariants by number."""
