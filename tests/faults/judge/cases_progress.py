@@ -150,6 +150,7 @@ L5: Cases = {
     "an owner is repaired after a fault": case(
         reported_set(2), user.delete(VMI, "herd-a"), wait(2), we.member("herd-c"), kept(fault_until(2, ends=100))
     ),
+    "an owner that was created long after a fault": (wait(500), reported_set(2), kept(fault_until(300))),
     "an owner that stays broken after a fault": case(
         reported_set(2),
         user.delete(VMI, "herd-a"),

@@ -249,7 +249,7 @@ def l5_after_a_fault_the_work_goes_on(history: History, run: Run) -> Iterator[Fi
             tail = [point for point in points if point.time > fault.end] or points[-1:]
             stuck = bool(tail) and all(map(_deviates, tail))
             message = f"{timeline.kind}/{timeline.name} is not repaired {run.reaction_s:g} s after a fault"
-            yield found("L5", message if stuck else "", tail[-1].owner)
+            yield found("L5", message if stuck else "", tail and tail[-1].owner)
 
 
 @invariant("L6")

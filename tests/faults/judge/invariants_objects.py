@@ -155,11 +155,10 @@ def s9_updates_stay_within_max_unavailable_and_keep_revisions(history: History, 
         broken = each.unavailable > each.allowed
         yield found("S9", message if broken else "", each.change)
     for change, world in history.replay():
-        if change.kind != REVISION or not change.ours:
-            continue
-        yield found(
-            "S9", _lost_revision(change, world) if change.starts_deletion else _wrong_revision(history, change), change
-        )
+        if change.kind == REVISION and change.ours and change.starts_deletion:
+            yield found("S9", _lost_revision(change, world), change)
+        elif change.kind == REVISION and change.ours:
+            yield found("S9", _wrong_revision(history, change), change)
 
 
 def _lost_revision(change: Change, world: World) -> str:
