@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tests.controlplane.documents import reference_to
 from tests.controlplane.waits import eventually
 from tests.faults.hostile.cluster import (
     KINDS,
@@ -35,19 +36,6 @@ rest, the delay stays below 0.05 s.
 """
 
 OK = 200
-
-
-def reference(item: dict[str, Any], of: str, **changed: Any) -> dict[str, Any]:
-    meta = item["metadata"]
-    version = item["apiVersion"]
-    return {
-        "apiVersion": version,
-        "kind": KINDS[of],
-        "name": meta["name"],
-        "uid": meta["uid"],
-        "controller": True,
-        **changed,
-    }
 
 
 def make_orphans(tenant: Tenant, number: int) -> None:
@@ -129,7 +117,7 @@ def test_references_and_names_of_another_namespace_change_nothing_there(
     calm = neighbour.get(SET, "calm")
     before = {name: item["metadata"]["uid"] for name, item in neighbour.list(VMI).items()}
     since = neighbour.plane.audit_position()
-    stolen = [reference(calm, SET), reference(calm, SET, kind=KINDS[POOL]), reference(calm, SET, apiVersion="v1")]
+    stolen = [{**reference_to(calm), **wrong} for wrong in ({}, {"kind": KINDS[POOL]}, {"apiVersion": "v1"})]
     for number, each in enumerate(stolen):
         meta = {"labels": {"app": "x"}, "ownerReferences": [each]}
         tenant.create(VMI, f"child-{number}", {"domain": {}}, meta=meta)

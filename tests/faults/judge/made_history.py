@@ -11,6 +11,7 @@ The argument `by` is the user agent of the client.
 import copy
 from typing import Any, Final
 
+from tests.controlplane.documents import reference_to
 from tests.fakes.patches import merge_patch
 from tests.faults.judge.history import History, Observation, Request
 from tests.faults.judge.states import FINALIZER, OWNERS, POOL, REVISION, SET, VM, VMI, Object
@@ -189,7 +190,7 @@ def set_revision_of(owner: Object, hashed: str) -> Object:
 
 def disk(kind: str, name: str, *owners: Object) -> Object:
     item = _item(kind, name, {})
-    references = [_reference(owner) for owner in owners]
+    references = [reference_to(owner) for owner in owners]
     item["metadata"] |= {"ownerReferences": references} if references else {}
     return item
 
@@ -208,14 +209,5 @@ def _item(kind: str, name: str, spec: Any, **metadata: Any) -> Object:
 
 def _owned(item: Object, owner: Object | None) -> Object:
     if owner is not None:
-        item["metadata"]["ownerReferences"] = [_reference(owner)]
+        item["metadata"]["ownerReferences"] = [reference_to(owner)]
     return item
-
-
-def _reference(owner: Object) -> Object:
-    return {
-        "kind": owner["kind"],
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-    }

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.controlplane import documents
 from tests.faults.judge.states import (
     BUSY_UNTIL,
     FAR,
@@ -18,7 +19,6 @@ from tests.faults.matrix.steps import Owner, memory_of
 from tests.faults.matrix.view import User
 from tests.faults.resources import CLAIMS, POOLS, VMIS, VMS, VOLUMES
 
-LABELS = {"app": "pool"}
 POOL = Owner(POOLS, VMS, "pool")
 DESCENDING = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}
 OFFLINE = {"proactive": {"statePreservation": "Offline", **DESCENDING}}
@@ -31,49 +31,25 @@ def vm_template(
     *,
     disk: str = "",
     mode: str = "ReadWriteOnce",
-    labels: Json | None = None,
+    labels: dict[str, str] | None = None,
     strategy: str = "Always",
-    **annotations: str,
 ) -> Json:
     """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode."""
-    volumes = [{"name": "root", "dataVolume": {"name": "root"}}] if disk else []
-    vmi: Json = {
-        "metadata": {"labels": LABELS, "annotations": {**QUICK, **annotations}},
-        "spec": {
-            "domain": {
-                "resources": {"requests": {"memory": memory}},
-                "devices": {"disks": [{"name": volume["name"], "disk": {"bus": "virtio"}} for volume in volumes]},
-            },
-            "terminationGracePeriodSeconds": 0,
-            "volumes": volumes,
-        },
-    }
-    spec: Json = {"runStrategy": strategy, "template": vmi}
+    more: Json = {"memory": memory, "vmi_spec": {"terminationGracePeriodSeconds": 0}, "runStrategy": strategy}
+    template = documents.vm_template(labels=labels, vmi_annotations=QUICK, disks=("root",) if disk else (), **more)
     if disk:
-        claim = {"accessModes": [mode], "resources": {"requests": {"storage": disk}}}
-        metadata = {"name": "root", "annotations": QUICK}
-        spec["dataVolumeTemplates"] = [{"metadata": metadata, "spec": {"pvc": claim, "source": {"blank": {}}}}]
-    return {"metadata": {"labels": {**LABELS, **(labels or {})}}, "spec": spec}
+        volume = documents.data_volume_template("root", size=disk, accessModes=[mode])
+        volume["metadata"]["annotations"] = QUICK
+        template["spec"]["dataVolumeTemplates"] = [volume]
+    return template
 
 
 def pool(
     replicas: int, *, template: Json | None = None, annotations: dict[str, str] | None = None, **spec: Any
 ) -> tuple[str, Json]:
-    body = {
-        "apiVersion": "pool.kubevirt.io/v1beta1",
-        "kind": "VirtualMachinePool",
-        "metadata": {"name": "pool", "annotations": annotations or {}},
-        "spec": {
-            "replicas": replicas,
-            "selector": {"matchLabels": LABELS},
-            "virtualMachineTemplate": template or vm_template(),
-            "maxUnavailable": 1,
-            "scaleInStrategy": PROACTIVE,
-            "updateStrategy": ASCENDING_UPDATE,
-            **spec,
-        },
-    }
-    return POOLS, body
+    policies: Json = {"maxUnavailable": 1, "scaleInStrategy": PROACTIVE, "updateStrategy": ASCENDING_UPDATE, **spec}
+    metadata = {"annotations": annotations or {}}
+    return POOLS, documents.pool_document(replicas, template=template or vm_template(), metadata=metadata, **policies)
 
 
 def vms(*names: str) -> Condition:

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from tests.controlplane.documents import SET_LABELS, memory_of_vmis, set_document, vmi_document
 from tests.faults.judge.states import references_of
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import QUICK, Condition, Step, scenario
@@ -11,23 +12,15 @@ from tests.faults.resources import SETS, VMIS
 
 HERD = Owner(SETS, VMIS, "herd")
 at, change = HERD.at, HERD.change
-LABELS = {"app": "herd"}
 ROLLING = "vmherd.dev/rolling-update"
 
 
-def vmi_template(memory: str = "64M", **annotations: str) -> Json:
-    spec = {"domain": {"resources": {"requests": {"memory": memory}}}, "terminationGracePeriodSeconds": 0}
-    return {"metadata": {"labels": LABELS, "annotations": {**QUICK, **annotations}}, "spec": spec}
+VMI_SPEC = {**memory_of_vmis("64M"), "terminationGracePeriodSeconds": 0}
 
 
-def herd(replicas: int, *, annotations: dict[str, str] | None = None, **spec: Any) -> tuple[str, Json]:
-    body = {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "metadata": {"name": "herd", "annotations": annotations or {}},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": vmi_template(), **spec},
-    }
-    return SETS, body
+def herd(replicas: int, *, annotations: dict[str, str] | None = None) -> tuple[str, Json]:
+    notes = {"annotations": annotations or {}}
+    return SETS, set_document(replicas, spec=VMI_SPEC, template_metadata={"annotations": QUICK}, metadata=notes)
 
 
 def begun(memory: str) -> Condition:
@@ -40,7 +33,7 @@ def begun(memory: str) -> Condition:
 
 
 def change_template(memory: str) -> Any:
-    return HERD.change(template={"spec": {"domain": {"resources": {"requests": {"memory": memory}}}}})
+    return HERD.change(template={"spec": memory_of_vmis(memory)})
 
 
 def _first(user: User) -> str:
@@ -53,7 +46,7 @@ async def _relabel(user: User) -> None:
 
 async def _give_back(user: User) -> None:
     [name] = [n for n, vmi in user.objects.alive(VMIS).items() if vmi["metadata"]["labels"]["app"] == "other"]
-    await user.patch(VMIS, name, {"metadata": {"labels": LABELS}})
+    await user.patch(VMIS, name, {"metadata": {"labels": SET_LABELS}})
 
 
 async def _fail_one(user: User) -> None:
@@ -72,12 +65,7 @@ async def _mark_two(user: User) -> None:
     await user.patch(SETS, "herd", {"spec": {"replicas": 2}})
 
 
-STRAY: Json = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "VirtualMachineInstance",
-    **vmi_template(),
-    "metadata": {"name": "stray", **vmi_template()["metadata"]},
-}
+STRAY = vmi_document("stray", spec=VMI_SPEC, annotations=QUICK)
 
 
 def detached(count: int) -> Condition:

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from controller.kubevirt import annotations as ours
+from tests.controlplane.documents import reference_to
 from tests.faults.operations.changes import ChangeChild, ChangeOwner, Operation, change_this
 from tests.faults.operations.sets import BROKEN_KEY
 from tests.faults.operations.world import BEHAVIOR, LABELS, NAME, World
@@ -72,11 +73,8 @@ class Attach(Operation, frozen=True):
         owner, vm = await world.owner(), await world.child(self.which)
         if owner is None:
             return "nothing to attach"
-        meta = owner["metadata"]
-        version, kind = owner["apiVersion"], owner["kind"]
-        reference = {"apiVersion": version, "kind": kind, "name": NAME, "uid": meta["uid"], "controller": True}
-        labels = dict(LABELS)
-        return await change_this(world, vm, {"metadata": {"labels": labels, "ownerReferences": [reference]}})
+        metadata = {"labels": dict(LABELS), "ownerReferences": [reference_to(owner)]}
+        return await change_this(world, vm, {"metadata": metadata})
 
 
 def change_template(part: str, value: str | None) -> ChangeOwner:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from controller.kubevirt import annotations as ours
+from tests.controlplane.documents import set_document
 from tests.faults.operations.changes import ChangeOwner
-from tests.faults.operations.world import BEHAVIOR, LABELS, NAME
+from tests.faults.operations.world import BEHAVIOR, NAME
 
 BROKEN_KEY = "not a valid key!"
 """A key of an annotation that the CRD accepts in a template. The server refuses each object that has it."""
@@ -34,17 +35,8 @@ def _disk(disk: dict[str, Any], volume: dict[str, Any], name: str | None) -> dic
     return {"domain": {"devices": {"disks": disks}}, "volumes": [{"name": name, **volume}]}
 
 
-def manifest(replicas: int = 3) -> dict[str, Any]:
-    template = {
-        "metadata": {"labels": dict(LABELS)},
-        "spec": {"domain": {"resources": {"requests": {"memory": "64M"}}}},
-    }
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "VirtualMachineInstanceReplicaSet",
-        "metadata": {"name": NAME},
-        "spec": {"replicas": replicas, "selector": {"matchLabels": LABELS}, "template": template},
-    }
+def manifest() -> dict[str, Any]:
+    return set_document(name=NAME)
 
 
 PARTS: Mapping[str, tuple[str | None, ...]] = {
