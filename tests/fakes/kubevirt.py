@@ -7,6 +7,7 @@ from typing import Final
 from controller.apimachinery.quantities import parse_quantity
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
 from informers.meta import ObjectKey
+from tests.controlplane.documents import reference_to
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import AnyResource, Document, Request, refusal
 from tests.fakes.rules import finalizers_of
@@ -196,11 +197,4 @@ def is_broken(vmi: Document) -> bool:
 
 def owned_by(owner: Document, kind: str) -> Document:
     """A controller reference to this owner."""
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": kind,
-        "name": owner["metadata"]["name"],
-        "uid": owner["metadata"]["uid"],
-        "controller": True,
-        "blockOwnerDeletion": True,
-    }
+    return reference_to({**owner, "apiVersion": "kubevirt.io/v1", "kind": kind}, block=True)

@@ -15,6 +15,7 @@ from typing import Any
 import trustme
 
 from sandbox.admin import Admin
+from tests.controlplane.documents import vmi_document
 from tests.controlplane.waits import eventually
 from tests.faults.hostile.cluster import Tenant
 
@@ -84,12 +85,7 @@ class Webhook:
 
     @staticmethod
     def _is_called(tenant: Tenant, mode: str) -> bool:
-        probe = {
-            "apiVersion": "kubevirt.io/v1",
-            "kind": "VirtualMachineInstance",
-            "metadata": {"name": "probe", "labels": {"app": "probe"}},
-            "spec": {"domain": {}},
-        }
+        probe = vmi_document("probe", labels={"app": "probe"})
         done = tenant.kubectl("create", "--dry-run=server", "-o", "json", "-f", "-", stdin=probe, check=False)
         return '"injected"' in done.stdout if mode == "mutate" else done.returncode != 0
 

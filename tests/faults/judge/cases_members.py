@@ -4,6 +4,7 @@ from typing import Any, Final
 
 from msgspec.structs import replace
 
+from tests.controlplane.documents import reference_to
 from tests.faults.judge.judge import Interval, Run
 from tests.faults.judge.made_history import Made, pool, ready, replica_set, vm, vmi
 from tests.faults.judge.states import (
@@ -172,8 +173,7 @@ S2: Cases = {
 
 
 def adopted_by_pool(made: Made) -> None:
-    reference = {"kind": POOL, "name": "pool", "uid": made.owner["metadata"]["uid"], "controller": True}
-    we.patch(VM, "pool-0", {"metadata": {"ownerReferences": [reference]}})(made)
+    we.patch(VM, "pool-0", {"metadata": {"ownerReferences": [reference_to(made.owner)]}})(made)
 
 
 S3: Cases = {
@@ -233,11 +233,9 @@ def adoption(*, confirm: bool = True, **more: Any) -> Step:
     """The set reads itself and adopts the VMI `orphan`."""
 
     def step(made: Made) -> None:
-        name, uid = (made.owner["metadata"][key] for key in ("name", "uid"))
         if confirm:
-            made.read(SET, name)
-        reference = {"kind": SET, "name": name, "uid": uid, "controller": True}
-        we.patch(VMI, "orphan", {"metadata": {"ownerReferences": [reference]}}, **more)(made)
+            made.read(SET, made.owner["metadata"]["name"])
+        we.patch(VMI, "orphan", {"metadata": {"ownerReferences": [reference_to(made.owner)]}}, **more)(made)
 
     return step
 
