@@ -1,9 +1,12 @@
 import asyncio
+import json
 from pathlib import Path
 
 import pytest
 
+from informers.http.client import load_credentials, open_client
 from informers.http.warnings import LONGEST, MOST, collected_warnings
+from sandbox.controlplane import ControlPlane
 from tests.informers.faultserver import FaultServer, answer, client_of
 from tests.informers.subjects import CONFIGMAPS
 
@@ -33,3 +36,14 @@ async def test_the_warnings_of_an_answer_are_collected(tmp_path: Path, header: s
                 group.create_task(client.create(CONFIGMAPS, "ns", b"{}"))
         await client.create(CONFIGMAPS, "ns", b"{}")
     assert found == texts
+
+
+@pytest.mark.cluster
+@pytest.mark.newest
+async def test_the_real_server_warns_about_an_unknown_field(control_plane: ControlPlane, namespace: str):
+    body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "dta": {}}
+    credentials = await load_credentials(str(control_plane.kubeconfig))
+    async with open_client(credentials, user_agent="tests/1") as client:
+        with collected_warnings() as found:
+            await client.create(CONFIGMAPS, namespace, json.dumps(body).encode())
+    assert found == ['unknown field "dta"']
