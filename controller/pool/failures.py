@@ -154,7 +154,7 @@ def _cause(action: Action, *, is_update: bool) -> tuple[str, str] | None:
     match action:
         case Create():
             return FAILED_SCALE_OUT, "during scale out"
-        case Delete(cause=Cause.HEALING):
+        case Delete(cause=Cause.HEALING | Cause.FINISHED):
             return FAILED_HEALING, "during healing"
         case Delete(cause=Cause.UPDATE):
             return FAILED_UPDATE, "during VM update"

@@ -37,6 +37,7 @@ from controller.replicas.conditions import (
 from controller.replicas.kstatus import invalid, with_health
 from controller.runtime.actions import (
     AlreadyThere,
+    Cause,
     Create,
     Delete,
     Done,
@@ -137,8 +138,8 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     match outcome:
         case Done() | AlreadyThere():
             why = f": {action.why}" if isinstance(action, Delete | Restart) else ""
-            # A delete in the foreground also deletes the disks of the VM.
-            warning = isinstance(action, Delete) and action.foreground
+            # A delete in the foreground also deletes the disks of the VM. One-shot pools do so all day.
+            warning = isinstance(action, Delete) and action.foreground and action.cause is not Cause.FINISHED
             return Notice(reason=success, message=f"{done} {subject}{why}", warning=warning)
         case SuccessorRefused(action=Delete(cause=cause, uid=uid)):
             message = f"{action.key.name} is not replaced: {outcome.message}"

@@ -57,7 +57,7 @@ def pause_notices(old: Any, new: Any, *, paused: Notice, resumed: Notice) -> tup
 
 def held_reason(cause: Cause) -> str:
     """Return the reason of the Event about a delete with this cause that waits."""
-    return "HealingHeld" if cause is Cause.HEALING else "UpdateHeld"
+    return "HealingHeld" if cause in (Cause.HEALING, Cause.FINISHED) else "UpdateHeld"
 
 
 def without_failure(status: Any) -> object:

@@ -33,6 +33,9 @@ class Cause(StrEnum):
     HEALING = "healing"
     """The VM is deleted because it is failing (P15)."""
 
+    FINISHED = "finished"
+    """The guest of the VM has ended, and the pool wants a new VM (P25)."""
+
     PRUNING = "pruning"
     """An unused revision is deleted (P11, R17)."""
 

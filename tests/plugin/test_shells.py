@@ -82,4 +82,4 @@ def test_a_shell_offers_commands_flags_values_and_types(complete: Complete):
     assert sorted(complete("kubectl vmherd rollout re")) == ["restart", "resume"]
     assert complete("kubectl vmherd rollout status --w") == ["--watch"]
     assert sorted(complete("kubectl vmherd scale --dry-run=")) == ["client", "none", "server"]
-    assert sorted(complete("kubectl vmherd tree vm")) == ["vmirs/", "vmpool/"]
+    assert sorted(complete("kubectl vmherd tree vm")) == ["vm/", "vmirs/", "vmpool/"]

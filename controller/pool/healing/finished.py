@@ -64,7 +64,7 @@ def plan_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
             if ordinal is not None and not is_noted and _failed_early(machine):
                 failed[ordinal] = vm
             why, successor = f"it has finished: {_ended(machine)}", successor_of(situation, vm)
-            deletes.append(replacement_of(vm, why, cause=Cause.HEALING, successor=successor))
+            deletes.append(replacement_of(vm, why, cause=Cause.FINISHED, successor=successor))
     pattern = Notice(reason="HealingHeld", message="has finished, but is not replaced", once="finished held")
     stages = (
         *((Stage((record_patch(snapshot, records, failed),)),) if failed else ()),

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from controller.kubevirt.annotations import BUSY_UNTIL, HEALED, PROTECT, REPLACE_FINISHED, SCALE_IN
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.runtime.actions import Cause, Create, Delete
+from controller.pool.status import outcome_notices
+from controller.runtime.actions import Cause, Create, Delete, Done
 from tests.builders import NOW
 from tests.pool_builders import Json, pool, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import entry
@@ -45,7 +46,9 @@ def test_p25_a_finished_vm_is_deleted_with_its_disks_if_its_successor_would_be_a
     todo = planned(one_shot(), finished=1, running=2, phase=phase, ran_s=900)
     [delete] = todo.actions
     assert (delete.key.name, delete.why) == ("web-0", f"it has finished: {phase}")
-    assert (delete.foreground, delete.cause, bool(delete.successor)) == (True, Cause.HEALING, True)
+    assert (delete.foreground, delete.cause, bool(delete.successor)) == (True, Cause.FINISHED, True)
+    [notice] = outcome_notices([Done(delete)])
+    assert not notice.warning, "it is the everyday work of the pool"
     assert deleted(planned(one_shot({REPLACE_FINISHED: "false"}), finished=1, running=2)) == []
 
 
