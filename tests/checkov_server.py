@@ -5,8 +5,6 @@ a fork of this process runs checkov with new arguments, in another working direc
 exit code.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import sys

@@ -1,7 +1,5 @@
 """Installs releases of the chart in a cluster and uninstalls them."""
 
-from __future__ import annotations
-
 import json
 import time
 import uuid
@@ -44,7 +42,7 @@ class Site(Struct, frozen=True):
     namespace: str
 
     @classmethod
-    def opened(cls, plane: ControlPlane, major: int, home: Path) -> Site:
+    def opened(cls, plane: ControlPlane, major: int, home: Path) -> "Site":
         """Create a namespace with the Pod security level "restricted"."""
         namespace = f"release-{uuid.uuid4().hex[:8]}"
         kubectl = Kubectl(plane.kubeconfig, namespace)

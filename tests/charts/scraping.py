@@ -4,8 +4,6 @@ as processes.
 In place of Kubernetes, the test creates the Pod object and the files of its mounted Secrets.
 """
 
-from __future__ import annotations
-
 import base64
 import json
 import shutil
@@ -112,7 +110,7 @@ class Monitoring(Struct, frozen=True):
     files: Files
 
     @classmethod
-    def opened(cls, site: Site, root: Path) -> Monitoring:
+    def opened(cls, site: Site, root: Path) -> "Monitoring":
         namespace = f"monitoring-of-{site.namespace}"
         kubectl = Kubectl(site.plane.kubeconfig, namespace)
         kubectl("create", "namespace", namespace)

@@ -3,8 +3,6 @@
 `SetNamespace` and `PoolNamespace` have the same methods for their kind. Both have the VMs, VMIs and disks around it.
 """
 
-from __future__ import annotations
-
 import uuid
 from abc import ABC, abstractmethod
 from collections import Counter
@@ -312,7 +310,7 @@ class SetNamespace(Namespace):
     revision_selector = "vmherd.dev/template-hash"
 
     @property
-    def pools(self) -> PoolNamespace:
+    def pools(self) -> "PoolNamespace":
         """The pools of the same namespace."""
         return self._as(PoolNamespace(self.plane, self.namespace, self.controller))
 

@@ -5,8 +5,6 @@ run as they are written, with two exceptions. The ports 8080 and 8081 of the con
 the test, so the controller gets other ports, and the commands that name these two ports get the other ports as well.
 """
 
-from __future__ import annotations
-
 import os
 import signal
 import subprocess
@@ -103,7 +101,7 @@ class Ports(Struct, frozen=True):
     health: int
 
     @classmethod
-    def free(cls) -> Ports:
+    def free(cls) -> "Ports":
         return cls(*free_ports(2))
 
 

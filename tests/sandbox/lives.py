@@ -1,11 +1,9 @@
 """A simulated VMI on the fake API server. The simulator sends one patch after the other, in virtual time."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Self
 
 import msgspec
 
@@ -57,13 +55,13 @@ class Life:
     def phases(self) -> list[str]:
         return [look.phase for _, look in self.seen]
 
-    def live(self, seconds: float, *, vm_exists: bool = False) -> Life:
+    def live(self, seconds: float, *, vm_exists: bool = False) -> Self:
         """Advance the time. The simulator acts without a delay."""
         self._machines.vm_exists = vm_exists
         self._machines.live(seconds)
         return self
 
-    def sleep(self, seconds: float) -> Life:
+    def sleep(self, seconds: float) -> Self:
         """Advance the time without a simulator. Then start a new simulator."""
         self._machines.sleep(seconds)
         return self
@@ -72,20 +70,20 @@ class Life:
         """Send the simulator's patch to the server."""
         self._machines.take(VMIS, NAME, patch)
 
-    def change(self, patch: dict[str, Any]) -> Life:
+    def change(self, patch: dict[str, Any]) -> Self:
         """Apply a merge patch to the VMI, as another client."""
         self._machines.patch(VMIS, NAME, patch)
         self.document = self._machines.get(VMIS, NAME)
         return self
 
-    def set_finalizers(self, *finalizers: str) -> Life:
+    def set_finalizers(self, *finalizers: str) -> Self:
         return self.change({"metadata": {"finalizers": list(finalizers)}})
 
-    def annotate(self, **annotations: str | None) -> Life:
+    def annotate(self, **annotations: str | None) -> Self:
         names = {"ready_after": READY_AFTER, "behavior": BEHAVIOR, "shutdown_after": SHUTDOWN_AFTER}
         return self.change({"metadata": {"annotations": {names[name]: text for name, text in annotations.items()}}})
 
-    def delete(self) -> Life:
+    def delete(self) -> Self:
         self._machines.delete(VMIS, NAME)
         self._look()
         return self

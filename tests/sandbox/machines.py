@@ -2,8 +2,6 @@
 virtual time.
 """
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
@@ -91,7 +89,7 @@ class Machines:
     def delete(self, resource: Resource[Any], name: str, *, propagation: str = "") -> None:
         self.server.remove(resource, key(name), propagation=propagation)
 
-    def live(self, seconds: float) -> Machines:
+    def live(self, seconds: float) -> "Machines":
         """Advance the time. The simulator acts without a delay."""
         until = self.now + timedelta(seconds=seconds)
         turns = 0

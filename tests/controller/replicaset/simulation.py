@@ -1,7 +1,5 @@
 """A replica set on the fake API server. The real reconciler works on the set, with caches that may be stale."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
@@ -116,7 +114,7 @@ class ReplicaSetSimulation:
     @classmethod
     def of(
         cls, owner: ReplicaSet, vmis: Iterable[VirtualMachineInstance] = (), *, burst: int = 250
-    ) -> ReplicaSetSimulation:
+    ) -> "ReplicaSetSimulation":
         """A simulation of these objects without delays, for synchronous tests."""
         made = cls(key=owner.metadata.key, burst=burst, finalizers=True, instant=True, latency_s=0)
         made.server.put(REPLICASETS, _document_of(owner))

@@ -1,7 +1,5 @@
 """The cluster for hostile input. All its tests share one control plane and one controller."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 
 import pytest

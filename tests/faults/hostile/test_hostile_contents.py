@@ -4,8 +4,6 @@ The controller runs with debug logs. Its objects contain a marker in each place 
 server answers with errors of each kind. One webhook even puts the whole object into its message.
 """
 
-from __future__ import annotations
-
 import json
 import re
 from typing import Any

@@ -1,7 +1,5 @@
 """Hostile specs, stored without validation: never a crash, never a hot loop, one clear Event, and recovery."""
 
-from __future__ import annotations
-
 import copy
 import json
 from collections.abc import Iterator

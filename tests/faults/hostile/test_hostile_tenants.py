@@ -1,7 +1,5 @@
 """A hostile tenant may edit everything in one namespace. Other namespaces are not harmed."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import time

@@ -1,7 +1,5 @@
 """A webhook that denies with the whole object in its message, hangs, or changes the object."""
 
-from __future__ import annotations
-
 import base64
 import json
 import ssl

@@ -11,8 +11,6 @@ the write happened (5xx).
 If the observer missed states, `completion` adds them from the answers to the writes. What is still missing is a `Hole`.
 """
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -210,7 +208,7 @@ class History(Struct, frozen=True, dict=True):
     requests: tuple[Request, ...] = ()
     holes: tuple[Hole, ...] = field(default=())
 
-    def derive(self, make: Callable[[History], T]) -> T:
+    def derive(self, make: Callable[["History"], T]) -> T:
         """Return `make(history)`. The value is computed once."""
         derived: dict[Any, Any] = self.__dict__.setdefault("_derived", {})
         if make not in derived:

@@ -12,8 +12,6 @@ The history of the observer is complete, or its holes are known:
 - `caught_up` lists the namespace again and waits until the observer has seen each listed state and each removal.
 """
 
-from __future__ import annotations
-
 import asyncio
 import json
 import time
@@ -52,7 +50,7 @@ class _Expired(Exception):
 class _Watch:
     """The watch of one kind. `live` has the current objects by UID. `revision` is the last resourceVersion."""
 
-    def __init__(self, kind: str, record: Recorder) -> None:
+    def __init__(self, kind: str, record: "Recorder") -> None:
         self.kind = kind
         self.revision = 0
         self.live: dict[str, Object] = {}

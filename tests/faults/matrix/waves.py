@@ -4,8 +4,6 @@ In a wave, the scenarios wait for each other: all are prepared, then all users a
 controllers are processes with the chart's account, as in a cluster.
 """
 
-from __future__ import annotations
-
 import asyncio
 import os
 import signal
@@ -129,7 +127,7 @@ PROCESS_FAULTS: Mapping[str, ProcessFault] = {
 class NoHerd(Herd):
     """Takes the place of a run's own controller in a wave. The controllers of a wave are processes."""
 
-    def __init__(self, bench: Bench, namespace: str, wave: Wave) -> None:
+    def __init__(self, bench: Bench, namespace: str, wave: "Wave") -> None:
         super().__init__(bench, namespace)
         self._wave = wave
 

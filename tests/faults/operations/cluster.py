@@ -4,8 +4,6 @@ A controller talks to the API server through a fault proxy. A crash first ends i
 passes, and then cancels the controller's task.
 """
 
-from __future__ import annotations
-
 import asyncio
 import contextvars
 import uuid
@@ -38,7 +36,7 @@ _log: contextvars.ContextVar[list[dict[str, Any]] | None] = contextvars.ContextV
 class Controller:
     """A controller in this process, for one namespace, with its own proxy and log."""
 
-    def __init__(self, cluster: Cluster, namespace: str) -> None:
+    def __init__(self, cluster: "Cluster", namespace: str) -> None:
         self._cluster = cluster
         self._namespace = namespace
         self.lines: list[dict[str, Any]] = []

@@ -12,8 +12,6 @@ The end has up to three stages, each with its own checks:
 In the whole run, no operation found a violation, no log line has the level error, and the controller did not end.
 """
 
-from __future__ import annotations
-
 import asyncio
 import time
 import traceback
@@ -113,7 +111,7 @@ async def run_sequence(cluster: Cluster, kind: KindName, sequence: Sequence[Oper
     )
 
 
-async def _run(world: World, fresh: Fresh, sequence: Sequence[Operation]) -> list[str]:
+async def _run(world: World, fresh: "Fresh", sequence: Sequence[Operation]) -> list[str]:
     await world.create_owner()
     await world.note_manifest()
     await world.controller.start()
@@ -132,7 +130,7 @@ async def apply(world: World, operation: Operation) -> None:
     world.trace.append(f"{at - world.began:7.2f} {operation}: {note}")
 
 
-async def judge_end(world: World, fresh: Fresh) -> list[str]:
+async def judge_end(world: World, fresh: "Fresh") -> list[str]:
     """Do the checks of all stages, and return the violations."""
     await world.join()
     violations = list(world.problems)
@@ -224,7 +222,7 @@ async def _restart(world: World, when: str) -> list[str]:
     return [f"{when} a restarted controller writes: {_last_writes(world, before)}"]
 
 
-async def _equals_fresh(world: World, fresh: Fresh) -> list[str]:
+async def _equals_fresh(world: World, fresh: "Fresh") -> list[str]:
     """Repair what operations broke. Then wait until the state is the same as in a fresh namespace. Return the
     differences.
     """

@@ -3,8 +3,6 @@
 The proxy writes its answers itself, because no HTTP server sends a broken answer on request.
 """
 
-from __future__ import annotations
-
 import asyncio
 import socket
 import ssl
@@ -54,7 +52,7 @@ class Head(Struct, frozen=True):
         text = self.header("content-length")
         return int(text) if text else None
 
-    def with_header(self, name: str, text: str) -> Head:
+    def with_header(self, name: str, text: str) -> "Head":
         kept = tuple(pair for pair in self.headers if pair[0].lower() != name.lower())
         return Head(self.status, self.reason, (*kept, (name, text)) if text else kept)
 
@@ -120,7 +118,7 @@ class Wire:
         """Set when the connection is closed, by either side."""
 
     @classmethod
-    async def accept(cls, sock: socket.socket, tls: ssl.SSLContext | None, passing: asyncio.Event) -> Wire:
+    async def accept(cls, sock: socket.socket, tls: ssl.SSLContext | None, passing: asyncio.Event) -> "Wire":
         """Take a new connection. If `tls` is given, do the TLS handshake. Raises OSError.
 
         Answers wait until `passing` is set.
