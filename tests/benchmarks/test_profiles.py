@@ -22,8 +22,7 @@ def test_the_sampler_finds_the_function_that_uses_the_cpu():
     sampler.start()
     spin(0.3)
     sampler.stop()
-    share = flame.shares(sampler.folded(), own=False)["benchmarks/test_profiles.py:spin"]
-    assert share > 0.5
+    assert flame.shares(sampler.folded(), own=False)["benchmarks/test_profiles.py:spin"] > 0.5
 
 
 def test_a_stopped_sampler_takes_no_samples():

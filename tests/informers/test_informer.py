@@ -212,8 +212,7 @@ async def test_a_resync_sends_the_current_state_of_every_object_again():
 
 
 async def test_silent_s_is_the_time_since_data_arrived():
-    client = ScriptedClient(page(version=5), stream(50.0, bookmark(6)))
-    informer = make_informer(client)
+    informer = make_informer(ScriptedClient(page(version=5), stream(50.0, bookmark(6))))
     async with following(informer):
         assert informer.silent_s(asyncio.get_running_loop().time()) == 0
         await asyncio.sleep(40)

@@ -115,7 +115,6 @@ def test_max_of_without_limiters_is_rejected():
 
 def test_the_default_limiter_is_that_of_client_go():
     limiter = default_rate_limiter()
-    first_hundred = [limiter.delay(number, now=0.0) for number in range(100)]
-    assert first_hundred == [0.005] * 100
+    assert [limiter.delay(number, now=0.0) for number in range(100)] == [0.005] * 100
     assert limiter.delay("one more", now=0.0) == pytest.approx(0.1)
     assert limiter.delay("and one", now=0.0) == pytest.approx(0.2)

@@ -34,8 +34,7 @@ def pauses(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[tuple[floa
 def test_remove_with_scale_in_also_makes_the_pool_smaller(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster, 3)
     _, out, _ = shell("remove web-0 web-1 --scale-in")
-    lines = out.splitlines()
-    assert lines[-1] == "virtualmachinepool.pool.kubevirt.io/web scaled to 1"
+    assert out.splitlines()[-1] == "virtualmachinepool.pool.kubevirt.io/web scaled to 1"
     assert cluster.writes[-1][3]["spec"] == {"replicas": 1}
     assert cluster.document(POOL, "web")["spec"]["replicas"] == 1
 

@@ -14,8 +14,7 @@ from tests.plugin.cluster import Cluster, Shell
 
 def test_on_a_terminal_long_lines_of_the_history_end_at_the_edge(cluster: Cluster, shell: Shell, terminal: None):
     herds.pool_at_rest(cluster)
-    lines = shell.output("rollout history vmpool/web").splitlines()
-    assert max(map(len, lines)) <= 80
+    assert max(map(len, shell.output("rollout history vmpool/web").splitlines())) <= 80
 
 
 def test_a_restart_changes_the_digest_that_makes_a_pool_restart_its_vmis():

@@ -122,8 +122,7 @@ async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
             text = await page.text(place)
             assert "alert(1)" in text
             assert not re.search(r"<script>|<img|\u202e|data: x\n", text)
-    pool = pool_builders.pool()
-    situation = situation_from_status(POOLS, POOL.group, pool)
+    situation = situation_from_status(POOLS, POOL.group, pool_builders.pool())
     happened = dict.fromkeys(("type", "reason", "message", "lastTimestamp"), HOSTILE)
     main = object_page(situation, [Reason(topic=HOSTILE, text=HOSTILE)], [happened], [HOSTILE])
     assert not re.search(r"<script>|<img|\u202e|\n", main)

@@ -20,5 +20,4 @@ def test_the_detail_full_writes_no_derived_uid_for_a_vmi_with_a_pod() -> None:
     scheduling = Life({READY_AFTER: "4s"}, has_pod=True).live(1.5)
     assert scheduling.seen[-1][1].phase == "Scheduling"
     assert detail_patch(scheduling.vmi) is None
-    without = msgspec.structs.replace(scheduling.vmi, has_pod=False)
-    assert detail_patch(without) is not None
+    assert detail_patch(msgspec.structs.replace(scheduling.vmi, has_pod=False)) is not None

@@ -103,8 +103,7 @@ def test_the_history_has_all_phases_including_skipped_phases(ready_after: str) -
 
 
 def test_the_history_names_each_phase_once() -> None:
-    life = behaving("finish").sleep(60).live(1)
-    history = life.document["status"]["phaseTransitionTimestamps"]
+    history = behaving("finish").sleep(60).live(1).document["status"]["phaseTransitionTimestamps"]
     assert [entry["phase"] for entry in history] == [*WAY_UP[1:], "Succeeded"]
 
 
@@ -121,8 +120,7 @@ def test_a_vmi_that_boots_keeps_its_times_over_a_restart_of_the_simulator() -> N
 
 
 def test_after_a_restart_a_new_vmi_becomes_ready_at_most_a_second_late() -> None:
-    life = behaving("normal", "900ms").sleep(0.2).live(3600)
-    [(at, look)] = life.seen
+    [(at, look)] = behaving("normal", "900ms").sleep(0.2).live(3600).seen
     assert look == READY
     assert 0.9 <= at <= 1.9
 
@@ -262,8 +260,7 @@ def test_a_value_that_cannot_be_read_is_named_and_counts_as_the_default(annotati
 
 
 def test_conditions_have_the_shape_of_kubevirts() -> None:
-    life = Life().live(1)
-    ready, migratable, storage = life.document["status"]["conditions"]
+    ready, migratable, storage = Life().live(1).document["status"]["conditions"]
     scheduled = "2026-08-01T12:00:00.550000Z"
     assert ready == {"type": "Ready", "status": "True", "lastTransitionTime": scheduled}
     assert (migratable["type"], migratable["status"]) == ("LiveMigratable", "False"), "the default network is a bridge"

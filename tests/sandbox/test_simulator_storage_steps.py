@@ -229,8 +229,7 @@ def test_a_file_system_has_room_for_the_disk_that_the_data_volume_requests(
 def test_a_larger_disk_in_a_vm_changes_neither_its_data_volume_nor_the_running_vmi() -> None:
     machines = Machines(vm_document(disks=("disk",))).live(5)
     before = [machines.get(resource, "disk") for resource in (DATA_VOLUMES, CLAIMS)]
-    spec = machines.get(VMS)["spec"]
-    [template] = spec["dataVolumeTemplates"]
+    [template] = machines.get(VMS)["spec"]["dataVolumeTemplates"]
     larger = template | {"spec": {"storage": {"resources": {"requests": {"storage": "9Gi"}}}}}
     machines.patch(VMS, "vm", {"spec": {"dataVolumeTemplates": [larger]}})
     machines.live(5)

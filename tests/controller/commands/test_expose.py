@@ -220,8 +220,7 @@ def test_a_kind_has_the_names_that_kubectl_accepts(words, subject):
 @given(st.lists(st.text(max_size=5) | st.sampled_from(["vmirs", "vmpool/", "vmpool/a", "/", "a/b/c"]), max_size=3))
 def test_any_arguments_give_a_subject_or_an_error(words):
     with contextlib.suppress(ValueError):
-        subject = read_subject(words)
-        assert subject.name == words[-1].rpartition("/")[2]
+        assert read_subject(words).name == words[-1].rpartition("/")[2]
         assert words[0].partition("/")[0].lower().partition(".")[0] in TYPES
 
 

@@ -296,5 +296,4 @@ def test_help_has_every_flag_with_its_variable_and_default_under_a_heading():
         assert f"{option.help}[envvar:{option.variable};default:".replace(" ", "") in plain
         assert (option.unset or option.default).replace(" ", "") in plain
         assert not isinstance(option, Switch) or f"{option.flag} / --no-{option.flag[2:]}" in text
-    headings = re.findall(r"^(\S.*):$", text, re.MULTILINE)
-    assert headings == [*command.groups, "Other"]
+    assert re.findall(r"^(\S.*):$", text, re.MULTILINE) == [*command.groups, "Other"]

@@ -121,8 +121,7 @@ def test_event_names_are_unique_and_consist_of_the_object_name_and_a_time(correl
     names = [record(correlator, "a", reason=f"Reason{n}").name for n in range(100)]
     assert len(set(names)) == 100
     assert all(name.startswith("web.") for name in names)
-    stamp = int(names[0].removeprefix("web."), 16)
-    assert datetime.fromtimestamp(stamp / 1e9, UTC) == START
+    assert datetime.fromtimestamp(int(names[0].removeprefix("web."), 16) / 1e9, UTC) == START
 
 
 def test_the_event_name_for_a_long_object_name_is_cut_and_stays_a_dns_name():

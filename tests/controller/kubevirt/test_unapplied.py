@@ -62,8 +62,7 @@ async def test_p13_a_judged_patch_is_sent_only_if_the_vmi_has_the_template(numbe
     setup.executor = setup.new_executor(JUDGE)
     setup.server.put(VMS, {**document("vm"), "spec": {"template": {"spec": sockets(2)}}})
     setup.server.put(VMIS, {**document("vm"), "spec": sockets(number)})
-    judged = replace(patch(labels={"revision": "2"}), judged=True)
-    result = await setup.outcome_of(judged)
+    result = await setup.outcome_of(replace(patch(labels={"revision": "2"}), judged=True))
     assert type(result) is outcome
     labels = setup.server.documents(VMIS)["vm"]["metadata"].get("labels", {})
     assert (labels.get("revision") == "2") is (outcome is Done)

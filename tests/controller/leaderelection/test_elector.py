@@ -60,8 +60,7 @@ async def test_a_leader_stays_leader_and_renews_every_retry_period():
 
 
 async def test_a_candidate_waits_for_an_unreachable_server():
-    server = LeaseServer()
-    process = Process(server, "a")
+    process = Process(LeaseServer(), "a")
     process.connection.trouble = "refused"
     task = process.start()
     await asyncio.sleep(60)

@@ -76,8 +76,7 @@ async def test_one_lost_answer_does_not_end_the_leadership():
 
 
 async def test_an_outage_shorter_than_the_renew_deadline_does_not_end_the_leadership():
-    server = LeaseServer()
-    leader = Process(server, "a")
+    leader = Process(LeaseServer(), "a")
     task = leader.start()
     await asyncio.sleep(21)
     leader.connection.error = ServerError("etcdserver: no leader", code=500)

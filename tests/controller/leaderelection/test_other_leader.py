@@ -87,8 +87,7 @@ async def test_a_live_holder_of_another_lease_is_found_at_its_next_renewal():
 
 
 async def test_a_lease_that_is_not_renewed_for_its_duration_has_no_live_holder():
-    cluster = Cluster(vmherd_system="crashed")
-    assert await found(cluster) is None
+    assert await found(Cluster(vmherd_system="crashed")) is None
     assert LEASE_S < elapsed_s() <= LEASE_S + MARGIN_S + 1
 
 

@@ -269,5 +269,4 @@ def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool
 @pytest.mark.parametrize(("status", "waits"), [("True", True), ("False", False)])
 def test_r4a_a_set_in_back_off_has_a_series(status: str, waits: bool):
     page = shown(make(conditions=(Condition(type="ReplicaBackOff", status=status),)))
-    series = [name for name in page if name.startswith("vmherd_back_off")]
-    assert len(series) == int(waits)
+    assert len([name for name in page if name.startswith("vmherd_back_off")]) == int(waits)

@@ -30,8 +30,7 @@ UNMATCHED = {"no labels": ({}, "app=web"), "another value": ({"app": "db"}, "app
 
 @pytest.mark.parametrize(("labels", "missing"), UNMATCHED.values(), ids=UNMATCHED)
 def test_p17_a_selector_that_matches_no_pod_gives_an_event_with_the_missing_label(labels, missing):
-    owner = pool(spec=vm_spec(labels=labels))
-    [notice] = notices_of(owner)
+    [notice] = notices_of(pool(spec=vm_spec(labels=labels)))
     assert (notice.reason, notice.warning) == ("SelectorMatchesNoPod", True)
     assert f"finds no Pod: {missing} of spec.selector" in notice.message
     assert notices_of(pool(spec=vm_spec(labels=labels), generation=2, replicas=3))[0].once == notice.once

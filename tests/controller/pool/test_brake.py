@@ -77,8 +77,7 @@ def test_a_held_update_stays_held_without_another_write_or_event():
 def test_the_restart_of_an_outdated_vmi_is_held_too():
     owner = outdated()
     machines = vms(owner, 0, 1, 2, revision="web-2")
-    started = [vmi(each, revision="web-1") for each in machines]
-    found = seen(owner, machines, vmis=started)
+    found = seen(owner, machines, vmis=[vmi(each, revision="web-1") for each in machines])
     found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
     todo = plan(found)
     assert changes(todo) == []
@@ -134,8 +133,7 @@ def test_the_next_change_of_the_template_allows_the_update():
 
 
 def test_a_pool_without_vms_is_marked_as_taken_over_before_its_first_vm():
-    owner = outdated(finalizers=())
-    todo = plan(seen(owner, ()))
+    todo = plan(seen(outdated(finalizers=()), ()))
     names = [type(each).__name__ for each in todo.actions]
     assert marks(todo) == ["done"]
     assert names.index("Create") > max(i for i, each in enumerate(todo.actions) if isinstance(each, Patch))
@@ -164,8 +162,7 @@ def test_a_held_update_may_patch_the_label_of_a_vmi():
     """A new label does not restart a VMI."""
     owner = outdated(spec=OLD, labels={**LABELS, "new": "label"})
     machines = vms(owner, 0, 1, 2, revision="web-2")
-    started = [vmi(each, revision="web-1") for each in machines]
-    found = seen(owner, machines, vmis=started)
+    found = seen(owner, machines, vmis=[vmi(each, revision="web-1") for each in machines])
     found = replace(found, revisions=(*found.revisions, revision(owner, "web-2", number=2)))
     todo = plan(found)
     assert marks(todo) == ["done"]

@@ -60,8 +60,7 @@ def test_p15_a_vm_that_fails_before_it_runs_is_healed_after_the_minimum_failing_
     """KubeVirt resets the time of the VM's condition Ready at each start. The pool must still count the whole failing
     time.
     """
-    replay = Replay(single(autohealing=PATIENT))
-    moment, delete = healings(replay, "vm-fail-start")[0]
+    moment, delete = healings(Replay(single(autohealing=PATIENT)), "vm-fail-start")[0]
     assert 63 <= moment.seconds < 66
     assert delete.why == (
         "healing: CrashLoopBackOff, and it has not been ready for 64 s, the limit is 60 s; "

@@ -168,8 +168,7 @@ def test_p11_with_cascade_orphan_only_revisions_of_the_pool_are_deleted():
 
 def test_p10_with_cascade_orphan_the_revisions_stay_while_they_name_disks_that_must_be_kept():
     owner = leaving("orphan", scaleInStrategy=OFFLINE)
-    todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True))))
-    assert pruned(todo) == []
+    assert pruned(plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True))))) == []
     assert pruned(plan(snapshot(owner, vms(owner, 0)))) == ["web-1"]
 
 
@@ -208,8 +207,7 @@ def test_p6_p10_a_vm_is_deleted_with_its_pool_only_if_the_server_confirms_the_ow
     before = simulation.snapshot()
     simulation.collect_garbage()
     assert simulation.pool["metadata"]["finalizers"] == [POOL_FINALIZER]
-    stale = replace(simulation.snapshot(), members=before.members, strays=())
-    todo = plan(stale)
+    todo = plan(replace(simulation.snapshot(), members=before.members, strays=()))
     assert [each for each in todo.actions if isinstance(each, Delete)]
     simulation.carry_out(todo.stages)
     assert not [name for name, each in simulation.vms.items() if "deletionTimestamp" in each["metadata"]]

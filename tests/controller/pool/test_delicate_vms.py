@@ -44,8 +44,7 @@ def test_p15_a_delicate_vm_does_not_delay_the_healing_of_other_vms():
 
 def test_p8_a_vm_with_a_snapshot_in_progress_comes_last_in_a_scale_in():
     owner = pool(replicas=1, scaleInStrategy=DESCENDING)
-    machines = (*vms(owner, 0, 1), *vms(owner, 2, snapshot="monday"))
-    todo = plan(snapshot(owner, machines))
+    todo = plan(snapshot(owner, (*vms(owner, 0, 1), *vms(owner, 2, snapshot="monday"))))
     assert (deleted(todo), todo.held, todo.notices) == (["web-1", "web-0"], "", ())
 
 

@@ -28,8 +28,7 @@ def periods(machines, seconds):
 
 
 def note_plan(owner, machines, before) -> Plan:
-    seen = snapshot(owner, machines, unready_before=before)
-    return plan_unready_note(situation_of(seen))
+    return plan_unready_note(situation_of(snapshot(owner, machines, unready_before=before)))
 
 
 def written(todo: Plan):

@@ -197,8 +197,7 @@ OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skippe
 def test_the_same_outcomes_after_a_written_status_give_no_further_patch(outcomes, before, paused):
     owner = pool(paused=paused, status={"conditions": [before] if before else None})
     machines = vms(owner, 0, 1, annotations={PROTECT: "true"})
-    first = status_of(owner, *machines, outcomes=outcomes)
-    written = replace(owner, status=first)
+    written = replace(owner, status=status_of(owner, *machines, outcomes=outcomes))
     assert status_patch(written, status_of(written, *machines, outcomes=outcomes)) is None
 
 

@@ -160,8 +160,7 @@ def test_p15_the_next_healing_of_an_ordinal_increments_its_count_and_keeps_other
 
 def test_p15_a_healing_after_a_crash_is_repeated_at_once_and_counted_once():
     owner = healing_pool(healed={0: entry("uid-web-0", 3, 20)})
-    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2))
-    [stage] = todo.stages
+    [stage] = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2)).stages
     assert [(type(each), each.key.name) for each in stage.actions] == [(Delete, "web-0")]
 
 

@@ -29,8 +29,7 @@ def test_p15_a_vm_is_deleted_in_the_foreground_only_if_its_disks_are_not_kept(st
 
 def test_p15_a_vm_without_our_finalizer_gets_it_before_it_is_healed():
     owner = pool_that_preserves()
-    todo = heal(owner, *vms(owner, 0, **FAILING, finalizers=()), *vms(owner, 1, 2))
-    [patch] = todo.actions
+    [patch] = heal(owner, *vms(owner, 0, **FAILING, finalizers=()), *vms(owner, 1, 2)).actions
     assert isinstance(patch, Patch)
     assert POOL_FINALIZER in json.loads(patch.body)["metadata"]["finalizers"]
 

@@ -75,8 +75,7 @@ def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_kee
     waiting = status_of(owner, *vms(owner, 0, 1), *vms(owner, 2, finalizers=()))
     assert [(each.type, each.reason) for each in waiting.conditions] == [("Reconciling", "Updating")]
     assert seen(owner, waiting).status == "InProgress"
-    done = status_of(owner, *vms(owner, 0, 1, 2))
-    assert seen(owner, done).status == "Current"
+    assert seen(owner, status_of(owner, *vms(owner, 0, 1, 2))).status == "Current"
     unprotected = pool()
     assert (
         seen(unprotected, status_of(unprotected, *vms(unprotected, 0, 1, 2, finalizers=(POOL_FINALIZER,)))).status
@@ -236,8 +235,7 @@ def test_p17_an_invalid_pool_is_stalled():
 def test_p17_a_pool_that_wants_more_vms_than_the_limit_is_stalled():
     owner = pool(replicas=3)
     limited = replace(snapshot(owner, vms(owner, 0, 1)), limits=Limits(max_replicas=2))
-    status = next_status(limited, ())
-    assert find_true(status.conditions, "Stalled").reason == "ReplicasLimited"
+    assert find_true(next_status(limited, ()).conditions, "Stalled").reason == "ReplicasLimited"
     assert find_true(next_status(replace(limited, limits=Limits()), ()).conditions, "Stalled") is None
 
 

@@ -43,8 +43,7 @@ def deleted(todo: Any) -> list[str]:
 
 @pytest.mark.parametrize("phase", ["Succeeded", "Failed"])
 def test_p25_a_finished_vm_is_deleted_with_its_disks_if_its_successor_would_be_accepted(phase: str):
-    todo = planned(one_shot(), finished=1, running=2, phase=phase, ran_s=900)
-    [delete] = todo.actions
+    [delete] = planned(one_shot(), finished=1, running=2, phase=phase, ran_s=900).actions
     assert (delete.key.name, delete.why) == ("web-0", f"it has finished: {phase}")
     assert (delete.foreground, delete.cause, bool(delete.successor)) == (True, Cause.FINISHED, True)
     [notice] = outcome_notices([Done(delete)])

@@ -19,8 +19,7 @@ def plan_without_pool(*machines, burst=250):
 
 
 def test_p6_a_terminating_vm_keeps_its_disks_and_loses_the_finalizer():
-    orphaned = vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"]))
-    todo = plan_without_pool(orphaned)
+    todo = plan_without_pool(vm("web-0", owner=GONE, deleting=True, spec=vm_spec(disks=["data"])))
     keep_disks, removals = todo.stages
     assert all(isinstance(each, RemoveOwnerReference) for each in keep_disks.actions)
     assert {(each.resource, each.key.name) for each in keep_disks.actions} == {(DATA_VOLUMES, "data"), (PVCS, "data")}
@@ -59,8 +58,7 @@ def test_p6_strays_lose_the_finalizer_alone(machines, patched):
 
 
 def revisions_deleted(*revisions, living=None, burst=250):
-    caches = stores(living, revisions=revisions)
-    todo = rules_of(caches, Limits(burst)).plan_absent(KEY)
+    todo = rules_of(stores(living, revisions=revisions), Limits(burst)).plan_absent(KEY)
     assert all(isinstance(action, Delete) and action.uid and action.version for action in todo.actions)
     return [action.key.name for action in todo.actions]
 

@@ -57,8 +57,7 @@ def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
 
 
 def test_p4_a_create_names_its_owner_and_the_current_revision():
-    owner = pool(replicas=1)
-    [create] = plan(snapshot(owner)).actions
+    [create] = plan(snapshot(pool(replicas=1))).actions
     body = json.loads(create.body)
     assert create.owner_uid == "uid-of-the-pool"
     assert create.key == (body["metadata"]["namespace"], body["metadata"]["name"]) == ("default", "web-0")
@@ -75,8 +74,7 @@ def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():
 
 
 def test_p4_the_revision_is_created_before_the_first_vm():
-    owner = pool(replicas=2)
-    first, second = plan(snapshot(owner, revisions=())).stages
+    first, second = plan(snapshot(pool(replicas=2), revisions=())).stages
     assert [each.resource for each in first.actions] == [CONTROLLER_REVISIONS]
     assert first.essential
     assert [each.key.name for each in second.actions] == ["web-0", "web-1"]

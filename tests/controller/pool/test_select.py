@@ -147,8 +147,7 @@ def test_selectors_are_compared_with_the_vmi_template_and_not_with_the_vm():
 
 
 def test_annotations_do_not_change_the_order_of_an_update():
-    machines = three(annotations=[None, {REMOVE: "true"}, {DELETION_COST: "-9"}])
-    seen = snapshot(OWNER, machines)
+    seen = snapshot(OWNER, three(annotations=[None, {REMOVE: "true"}, {DELETION_COST: "-9"}]))
     assert [each.metadata.name for each in in_order(seen, Selection(Sort.ASCENDING), seen.members)] == [
         "web-0",
         "web-1",

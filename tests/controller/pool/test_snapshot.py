@@ -52,8 +52,7 @@ def test_p2_members_are_the_vms_whose_controller_has_the_pools_uid():
 
 def test_p2_a_vm_in_another_namespace_is_not_a_member():
     owner = pool()
-    elsewhere = vm("web-0", owner=owner, namespace="elsewhere")
-    assert not snapshot(owner, (elsewhere,)).members
+    assert not snapshot(owner, (vm("web-0", owner=owner, namespace="elsewhere"),)).members
 
 
 def test_p2_a_revision_in_another_namespace_does_not_belong_to_the_pool():

@@ -84,8 +84,7 @@ def test_p12_the_spelling_of_two_templates_does_not_change_the_plan(data, old, n
 @pytest.mark.parametrize("name", RECORDED)
 def test_p12_a_pool_with_a_revision_by_kubevirt_plans_nothing(name, number):
     recorded = json.loads((RECORDINGS / f"{name}.json").read_text())
-    written = recorded["revision"]
-    assert plan(taken_over(recorded["pool"], written, number=number)).actions == ()
+    assert plan(taken_over(recorded["pool"], recorded["revision"], number=number)).actions == ()
 
 
 def test_p12_a_revision_as_kubevirt_1_7_writes_it_is_current():

@@ -170,14 +170,12 @@ def test_p15_a_time_in_the_future_counts_as_now():
 
 @given(st.dictionaries(st.integers(-3, 3).map(str), json_values | st.tuples(st.just("uid-web-0"), json_values)))
 def test_p15_every_value_of_the_note_gives_an_age(value):
-    history = History(annotated(OWNER, UNREADY, value))
-    assert history.see(0, ready=False) >= 0
+    assert History(annotated(OWNER, UNREADY, value)).see(0, ready=False) >= 0
 
 
 @pytest.mark.parametrize("text", ["", "no JSON", "[]", '{"0": ["uid-web-0", "2026-08-01T11:00:00"]}', "[" * 100_000])
 def test_p15_a_note_that_cannot_be_parsed_is_ignored(text):
-    history = History(pool(annotations={UNREADY: text}))
-    assert history.see(0, ready=False) == 0
+    assert History(pool(annotations={UNREADY: text})).see(0, ready=False) == 0
 
 
 def test_p15_the_rosters_keep_the_periods_of_a_pool_until_the_pool_is_deleted():

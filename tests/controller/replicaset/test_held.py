@@ -179,8 +179,7 @@ HELD = {"UpdateHeld": {}, "HealingHeld": {"labels": LABELS, **UNREADY}}
 @pytest.mark.parametrize(("reason", "changes"), HELD.items(), ids=HELD)
 def test_p20_while_creates_are_refused_no_vmi_is_replaced_and_the_set_says_so(reason, changes):
     simulation = outdated_set(**changes)
-    denied = refusal(422, "Invalid", "denied by the policy")
-    simulation.fail(denied, verb="create")
+    simulation.fail(refusal(422, "Invalid", "denied by the policy"), verb="create")
     for _ in range(5):
         simulation.run_pass()
         simulation.advance(400)

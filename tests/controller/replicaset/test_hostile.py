@@ -59,8 +59,7 @@ def test_r2_no_vmi_is_deleted_while_orphans_wait_for_their_adoption() -> None:
 
 def test_r4_a_set_gets_at_most_the_largest_number_of_replicas() -> None:
     owner = replicaset(replicas=2**31 - 1)
-    limited = structs.replace(snapshot(owner), max_replicas=5)
-    first = plan(limited)
+    first = plan(structs.replace(snapshot(owner), max_replicas=5))
     assert len([action for action in first.actions if isinstance(action, Create)]) == 5
     assert [notice.reason for notice in first.notices] == ["ReplicasLimited"]
     members = [vmi(f"member-{number}", owner=owner) for number in range(8)]

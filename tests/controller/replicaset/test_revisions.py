@@ -72,8 +72,7 @@ def names(actions: Iterable[Action]) -> list[str]:
 
 def test_r17_the_revision_is_created_before_the_first_vmis_and_a_failure_does_not_stop_them():
     owner = template(4)
-    todo = plan(snapshot(owner, history=history(since_s=0)))
-    first, *others = todo.stages
+    first, *others = plan(snapshot(owner, history=history(since_s=0))).stages
     [create] = first.actions
     assert isinstance(create, Create)
     assert not first.essential

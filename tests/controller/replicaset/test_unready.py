@@ -128,8 +128,7 @@ def test_r4a_surplus_vmis_are_not_created_again():
 
 @pytest.mark.parametrize("after", ["", "0", "-5", "soon", "1.5"])
 def test_r4a_a_malformed_time_replaces_nothing(after):
-    todo = planned(unready(), after=after)
-    assert todo.actions == ()
+    assert planned(unready(), after=after).actions == ()
 
 
 def set_in_time(replicas: int, fate) -> Launcher:

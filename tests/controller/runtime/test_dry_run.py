@@ -87,8 +87,7 @@ async def test_a_plan_that_returns_is_logged_again(lookout):
     lookout.show(owner)
     await lookout.look()
     child = vmi("testreplicaset-a", owners=(reference_to(owner),))
-    quiet = replace(owner, status=next_status(snapshot(owner, [child]), ()))
-    lookout.show(quiet, child)
+    lookout.show(replace(owner, status=next_status(snapshot(owner, [child]), ())), child)
     assert await lookout.look() == Report(AwaitChange(), {})
     lookout.show(owner)
     assert (await lookout.look()).facts["create_would"] == 1
@@ -133,8 +132,7 @@ async def test_a_deleted_set_is_not_reported(lookout):
 
 
 async def test_a_status_write_alone_is_reported_without_an_action(lookout):
-    owner = replicaset(replicas=0, status=convert({"replicas": 4}, ReplicaSetStatus))
-    lookout.show(owner)
+    lookout.show(replicaset(replicas=0, status=convert({"replicas": 4}, ReplicaSetStatus)))
     assert (await lookout.look()).facts == {"would_write_status": True}
 
 

@@ -65,8 +65,7 @@ async def test_r9_a_lost_create_that_the_cache_has_shown_is_not_asked_about():
 
 @pytest.mark.parametrize("finalizers", [[], ["some/finalizer"]], ids=["at once", "later"])
 async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(setup, finalizers: list[str]):
-    uid = setup.add("vm", finalizers=finalizers)
-    await lost(delete("vm", uid), happened=True, setup=setup)
+    await lost(delete("vm", setup.add("vm", finalizers=finalizers)), happened=True, setup=setup)
     assert await setup.resolve() is None
     assert setup.unresolved == ()
     assert not setup.settled
@@ -75,15 +74,13 @@ async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(setup, finaliz
 
 
 async def test_r9_a_lost_delete_that_did_not_happen_is_settled(setup):
-    uid = setup.add("vm")
-    await lost(delete("vm", uid), happened=False, setup=setup)
+    await lost(delete("vm", setup.add("vm")), happened=False, setup=setup)
     assert await setup.resolve() is None
     assert setup.settled
 
 
 async def test_r9_a_lost_delete_whose_name_has_a_new_object_waits_for_the_cache(setup):
-    uid = setup.add("vm")
-    await lost(delete("vm", uid), happened=True, setup=setup)
+    await lost(delete("vm", setup.add("vm")), happened=True, setup=setup)
     setup.server.put(VMIS, document("vm"))
     assert await setup.resolve() is None
     assert not setup.settled

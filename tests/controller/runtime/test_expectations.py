@@ -119,8 +119,7 @@ def test_a_store_whose_versions_are_not_numbers_is_not_awaited(setup):
 @pytest.mark.parametrize("outcome", [Done(deleted()), Missing(deleted())])
 @pytest.mark.parametrize("shown_as", ["gone", "being deleted", "another"])
 def test_r9_a_deletion_is_awaited_until_the_store_shows_it(setup, outcome: Outcome, shown_as: str):
-    held = an_object("vm", version="11")
-    setup.store.apply(held, scope="a")
+    setup.store.apply(an_object("vm", version="11"), scope="a")
     setup.record(outcome)
     setup.store.advance("20", scope="a")
     assert not setup.settled(), "a deletion has no version to wait for"

@@ -72,8 +72,7 @@ async def test_a_loop_with_a_long_block_is_unhealthy_until_a_measurement_without
 
 
 async def test_a_monitor_that_does_not_run_reports_nothing():
-    loop = SimulatedLoop()
-    assert loop.monitor.check() is None
+    assert SimulatedLoop().monitor.check() is None
     async with monitored() as stopped:
         pass
     stopped.block(60)

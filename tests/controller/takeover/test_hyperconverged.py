@@ -100,13 +100,11 @@ def test_an_undo_removes_the_annotation_if_nothing_else_is_in_it() -> None:
 
 def test_an_undo_keeps_the_list_that_later_steps_append_to() -> None:
     taken = manager([json.loads(step_to_add()), APPENDED])
-    left = steps_after(taken, undo_takeover(taken))
-    assert component_patches(operated(left)) == [OTHER]
+    assert component_patches(operated(steps_after(taken, undo_takeover(taken)))) == [OTHER]
 
 
 def test_an_undo_keeps_the_other_patches_in_the_same_list() -> None:
-    ours = json.loads(step_to_add())["value"][0]
-    taken = manager([{**LIST, "value": [OTHER, ours]}])
+    taken = manager([{**LIST, "value": [OTHER, json.loads(step_to_add())["value"][0]]}])
     assert steps_after(taken, undo_takeover(taken)) == [LIST]
 
 

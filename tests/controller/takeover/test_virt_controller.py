@@ -130,8 +130,7 @@ def test_an_undo_removes_exactly_our_patch(spec):
 
 
 def test_our_patch_is_recognized_in_another_spelling_and_position():
-    ours = stop_patch()
-    spelled = json.dumps(json.loads(ours.patch), indent=2)
+    spelled = json.dumps(json.loads(stop_patch().patch), indent=2)
     respelled = {"resourceType": "deployment", "resourceName": "virt-controller", "patch": spelled, "type": "json"}
     before = kubevirt({"customizeComponents": {"patches": [respelled, *OTHERS, respelled]}})
     assert take_over(read(before)) is None

@@ -265,8 +265,7 @@ async def test_only_the_lost_page_is_requested_again():
 
 
 async def test_an_answer_that_is_not_a_list_is_a_failure():
-    client = ScriptedClient(b"<html>hello</html>", page(A1, version=5))
-    informer = make_informer(client)
+    informer = make_informer(ScriptedClient(b"<html>hello</html>", page(A1, version=5)))
     async with following(informer):
         await asyncio.sleep(0.1)
         assert "the list cannot be decoded" in informer.waiting_for

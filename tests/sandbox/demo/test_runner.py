@@ -51,8 +51,7 @@ def test_a_failure_is_one_line_and_ends_the_experiment(tmp_path: Path) -> None:
         runner.press(
             experiment("1", "echo usage >&2; echo 'Error: no such pool' >&2; exit 1", f"touch {tmp_path}/later")
         )
-        report = finished(runner, "1 1 failed")
-        assert report.error == "Error: no such pool"
+        assert finished(runner, "1 1 failed").error == "Error: no such pool"
         runner.press(experiment("2", "exit 3"))
         assert finished(runner, "2 2 failed").error == "exit 3 exited with code 3"
     assert not (tmp_path / "later").exists()

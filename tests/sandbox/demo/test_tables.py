@@ -142,8 +142,7 @@ def test_the_output_fits_the_terminal(number: int, height: int, width: int) -> N
 
 def test_the_examples_fit_a_small_terminal_whole() -> None:
     view = of_everything(4)
-    vmis = view.vmis[:7]
-    shown = View(owners=view.owners, vms=view.vms, vmis=vmis, events=view.events)
+    shown = View(owners=view.owners, vms=view.vms, vmis=view.vmis[:7], events=view.events)
     lines = picture(shown, width=80, height=18)
     assert len(lines) == 18
     assert not [line for line in lines if "more" in line]

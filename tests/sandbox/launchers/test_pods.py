@@ -227,8 +227,7 @@ def test_a_migration_creates_a_pod_on_another_node() -> None:
 
 def test_a_migration_begins_when_the_target_pod_runs() -> None:
     target = pod("target", node="node02", phase="Running", migrationJobUID="m1")
-    step = migrate(vmi(), pod(phase="Running"), target, phase="Scheduling")
-    [change] = step.effects
+    [change] = migrate(vmi(), pod(phase="Running"), target, phase="Scheduling").effects
     assert isinstance(change, Change)
     state = body(change.patch)["status"]["migrationState"]
     assert (state["sourceNode"], state["targetNode"], state["endTimestamp"]) == ("node01", "node02", None)
