@@ -53,12 +53,11 @@ EVERYTHING = {
         "service": {"ipFamilies": ["IPv4"], "ipFamilyPolicy": "SingleStack"},
     },
 }
-NEEDS_KUBEVIRT = ("takeover", "alongside")
 
 
 def at(mode: str, site: Site) -> dict[str, Any]:
     """The chart's values for this mode. If the mode needs the kind KubeVirt, install the definition of this kind."""
-    if mode in NEEDS_KUBEVIRT:
+    if mode in ("takeover", "alongside"):
         site.kubectl.apply(kubevirt_definition())
         wait_until(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     return {"mode": mode}

@@ -12,8 +12,7 @@ from conformance.catalogue import CASES, select
 from conformance.report import catalogue
 from tests.test_rules import RULES
 
-ROOT = Path(__file__).parents[2]
-MANUAL = (ROOT / "docs" / "conformance.md").read_text()
+MANUAL = (Path(__file__).parents[2] / "docs" / "conformance.md").read_text()
 
 
 def test_each_id_is_unique_and_begins_with_its_kind():

@@ -18,7 +18,6 @@ pytestmark = pytest.mark.looptime
 
 BY_VMHERD = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "vmherd"})
 BY_KUBEVIRT = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: "virt-controller"})
-WITHOUT_CONTROLLER = Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""})
 POOLS = "/apis/pool.kubevirt.io/v1beta1/namespaces/{}/virtualmachinepools/pool"
 VMS = "/apis/kubevirt.io/v1/namespaces/{}/virtualmachines/pool-0"
 
@@ -90,7 +89,7 @@ async def test_a_case_that_does_not_pass_has_a_reason_and_leaves_no_namespace(
         (BY_KUBEVIRT, Origin.VMHERD, Status.DIFFERS),
         (BY_KUBEVIRT, Origin.KUBEVIRT, Status.FAILED),
         (BY_VMHERD, Origin.VMHERD, Status.FAILED),
-        (WITHOUT_CONTROLLER, Origin.VMHERD, Status.FAILED),
+        (Cluster(subjects={Kind.SETS: SUBJECT}, reconcilers={Kind.SETS: ""}), Origin.VMHERD, Status.FAILED),
     ],
 )
 async def test_only_a_failure_of_another_controller_in_a_case_of_vmherd_is_a_difference(

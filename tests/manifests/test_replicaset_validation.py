@@ -15,7 +15,6 @@ pytestmark = pytest.mark.cluster
 
 SPEC = "spec.template.spec"
 DISKS = f"{SPEC}.domain.devices.disks"
-LABELS = "spec.template.metadata.labels"
 ACCEPTED: dict[str, Mapping[str, Any]] = {
     "a volume named by volumeName": {DISKS: [{"name": "x", "volumeName": "root", "disk": None}]},
     "a volumeName that is null": {DISKS: [{"name": "root", "volumeName": None}]},
@@ -56,7 +55,7 @@ GROUP = "older.vmherd.dev"
 OLDER_THAN_ITS_RULES: dict[str, Mapping[str, Any]] = {
     "empty selector": {"spec.selector": {}},
     "selector of other labels": {"spec.selector.matchLabels": {"app": "db"}},
-    "no labels": {LABELS: ABSENT},
+    "no labels": {"spec.template.metadata.labels": ABSENT},
     "no selector": {"spec.selector": ABSENT},
     "no template": {"spec.template": ABSENT},
     "no domain": {f"{SPEC}.domain": ABSENT},

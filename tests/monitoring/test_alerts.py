@@ -13,8 +13,7 @@ from tests.metrics_page import exported
 from tests.monitoring.queries import metrics_in
 from tests.promtool import find_or_skip
 
-ROOT = Path(__file__).resolve().parents[2]
-ALERTS = ROOT / "charts/vmherd/files/alerts.yaml"
+ALERTS = Path(__file__).resolve().parents[2] / "charts/vmherd/files/alerts.yaml"
 ABOUT_OBJECTS = {
     "VmherdReplicasMismatch",
     "VmherdUnavailableOverBudget",

@@ -39,7 +39,6 @@ MOVE, OPENSHIFT = HOW_TO / "move-from-kubevirt.md", HOW_TO / "openshift.md"
 PAGES = {TUTORIAL, AUTOSCALE, SCALING, MOVE, OPENSHIFT, *ON_A_LAB}
 """The pages whose commands these tests run."""
 
-OBJECTS = "vmpool,vmirs,hpa,vm,vmi,dv"
 OPERATED_EVERY_S = 0.5
 
 
@@ -86,7 +85,7 @@ def lab(control_plane_binaries: object, tmp_path_factory: pytest.TempPathFactory
 @pytest.fixture
 def clean(lab: Lab) -> Iterator[Lab]:
     yield lab
-    lab.kubectl("delete", OBJECTS, "--all")
+    lab.kubectl("delete", "vmpool,vmirs,hpa,vm,vmi,dv", "--all")
 
 
 @pytest.fixture

@@ -26,7 +26,6 @@ from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster
 
-WEB = ObjectKey("default", "web")
 OF_WEB = f"default/{POOL.plural}.{POOL.group}/web"
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(1)>\u202e\n\ndata: x"
 
@@ -115,7 +114,7 @@ async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
     herds.pool_in_update(cluster)
     hostile = {"type": "ReplicaFailure", "status": "True", "message": HOSTILE}
     status = {"conditions": [hostile], "printableStatus": HOSTILE, "updatedReplicas": 1}
-    cluster.server.change(POOL, WEB, {"status": status})
+    cluster.server.change(POOL, ObjectKey("default", "web"), {"status": status})
     cluster.server.change(VMS, ObjectKey("default", "web-1"), {"status": {"printableStatus": HOSTILE}})
     async with site() as page:
         for place in ("", OF_WEB):

@@ -319,11 +319,10 @@ def test_nodes_are_spread_evenly_and_addresses_are_addresses() -> None:
 
 
 durations = st.sampled_from([None, "0s", "100ms", "1s", "3s", "1m", "nonsense"])
-behaviors = st.sampled_from([None, "nonsense", *BEHAVIORS])
 events = st.one_of(
     st.tuples(st.just("live"), st.floats(0, 20)),
     st.tuples(st.just("sleep"), st.floats(0, 20)),
-    st.tuples(st.just("behavior"), behaviors),
+    st.tuples(st.just("behavior"), st.sampled_from([None, "nonsense", *BEHAVIORS])),
     st.tuples(st.just("ready_after"), durations),
     st.tuples(st.just("shutdown_after"), durations),
 )

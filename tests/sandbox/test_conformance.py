@@ -8,11 +8,9 @@ import yaml
 from controller.kinds import POOLS
 from sandbox.conformance import under_own_group, with_status
 
-ROOT = Path(__file__).parents[2]
-
 
 def definition() -> dict[str, Any]:
-    path = ROOT / "manifests" / "crds" / "pool.kubevirt.io_virtualmachinepools.yaml"
+    path = Path(__file__).parents[2] / "manifests" / "crds" / "pool.kubevirt.io_virtualmachinepools.yaml"
     found: dict[str, Any] = yaml.safe_load(path.read_text())
     return found
 

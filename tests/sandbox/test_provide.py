@@ -9,7 +9,6 @@ import pytest
 
 from sandbox.provide import provide
 
-ROOT = Path(__file__).resolve().parents[2]
 PROCESSES = 4
 MAKER = """
 import sys, time
@@ -39,7 +38,7 @@ def told(code: str, *arguments: Path, **environment: str) -> tuple[set[str], str
     running = [
         subprocess.Popen(
             [sys.executable, "-c", code, *map(str, arguments)],
-            env={**os.environ, **environment, "PYTHONPATH": str(ROOT)},
+            env={**os.environ, **environment, "PYTHONPATH": str(Path(__file__).resolve().parents[2])},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,

@@ -14,9 +14,6 @@ from sandbox.vms import FINALIZER, VMS
 from tests.fakes.requests import Document
 from tests.sandbox.machines import Machines, vm_document
 
-STRATEGIES = ("Always", "RerunOnFailure", "Once", "Manual", "Halted")
-REVISION = "kubevirt.io/vm-pool-revision-name"
-
 
 def asking(behavior: str, strategy: str = "Always", **more: object) -> Machines:
     return Machines(vm_document(strategy=strategy, annotations={BEHAVIOR: behavior, READY_AFTER: "200ms"}, **more))
@@ -36,7 +33,7 @@ def test_a_vm_that_should_run_comes_up_with_six_writes() -> None:
 
 
 def test_a_vmi_has_the_contents_of_the_template_and_belongs_to_its_vm() -> None:
-    labels = {"app": "herd", REVISION: "pool-1"}
+    labels = {"app": "herd", "kubevirt.io/vm-pool-revision-name": "pool-1"}
     machines = Machines(vm_document(labels=labels, annotations={"a": "b"}, volumes=[{"name": "x", "unknown": 1}]))
     vmi = machines.live(1).get(VMIS)
     assert vmi["metadata"]["labels"] == labels | {"kubevirt.io/nodeName": vmi["status"]["nodeName"]}
@@ -293,7 +290,7 @@ def test_a_vm_without_data_volumes_does_not_wait_for_their_kind() -> None:
 
 events = st.one_of(
     st.tuples(st.just("live"), st.floats(0, 10)),
-    st.tuples(st.just("strategy"), st.sampled_from(STRATEGIES)),
+    st.tuples(st.just("strategy"), st.sampled_from(("Always", "RerunOnFailure", "Once", "Manual", "Halted"))),
     st.tuples(st.just("behavior"), st.sampled_from([None, *BEHAVIORS])),
     st.tuples(st.just("delete"), st.sampled_from(["VirtualMachineInstance", "DataVolume"])),
     st.tuples(st.just("request"), st.sampled_from(["Start", "Stop"])),

@@ -40,7 +40,6 @@ PATIENCE_S = 60.0
 WATCHED_S = 3
 """A watch that begins with all events sends them at once, also on a busy machine."""
 
-KINDS = (VMS, VMIS, DATA_VOLUMES, CLAIMS)
 OWN_CRDS = crds.CRD_DIRECTORIES[-1]
 
 
@@ -52,7 +51,7 @@ class Scene:
         self._namespace = namespace
         self._changed = asyncio.Event()
         self.informers: dict[Resource[Any], SharedInformer[Any]] = {}
-        for resource in KINDS:
+        for resource in (VMS, VMIS, DATA_VOLUMES, CLAIMS):
             informer: SharedInformer[Any] = SharedInformer(
                 resource, client, namespaces=(namespace,), chance=lambda: 0.0
             )

@@ -5,11 +5,9 @@ import pytest
 
 from controller.apimachinery.three_way_merge import PLAIN, MergeRules, NamedList
 
-TIE = {"uid": "uid-1", "resourceVersion": "7"}
-
 
 def patch_of(current: object, old: object, new: object, rules: MergeRules = PLAIN) -> object:
-    live = {"metadata": TIE, "spec": current}
+    live = {"metadata": {"uid": "uid-1", "resourceVersion": "7"}, "spec": current}
     documents = (msgspec.json.encode(each) for each in (live, {"spec": old}, {"spec": new}))
     body = rules.merge(*documents)
     return None if body is None else msgspec.json.decode(body)["spec"]

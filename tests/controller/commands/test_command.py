@@ -13,7 +13,6 @@ from tests.fakes.answers import Answering, Call
 
 pytestmark = pytest.mark.looptime
 
-ANYWHERE = "/apis/coordination.k8s.io/v1/leases"
 THERE = "/apis/coordination.k8s.io/v1/namespaces/there/leases"
 
 
@@ -68,7 +67,7 @@ async def test_one_active_lease_of_several_is_enough():
     assert await active_holder(server, name="vmherd") == "vm-2 holds the lease there/vmherd"
 
 
-@pytest.mark.parametrize(("namespace", "path"), [("", ANYWHERE), ("there", THERE)])
+@pytest.mark.parametrize(("namespace", "path"), [("", "/apis/coordination.k8s.io/v1/leases"), ("there", THERE)])
 async def test_only_leases_of_the_given_name_are_listed(namespace, path):
     server = Leases(lambda second: [])
     await active_holder(server, name="blue", namespace=namespace)

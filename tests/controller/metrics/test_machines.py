@@ -29,7 +29,6 @@ KEY = ObjectKey("shop", "web")
 SET = "VirtualMachineInstanceReplicaSet"
 TALLY = (POOL, *KEY)
 NO = Forbidden("no", code=403)
-LOST = TransportError("lost", sent=True)
 
 
 def create(resource: Any = VMS) -> Create:
@@ -67,7 +66,7 @@ class MetricsSetup:
         (Done(create()), "created", "VirtualMachine", "success"),
         (AlreadyThere(create()), "created", "VirtualMachine", "success"),
         (Rejected(create(), NO), "created", "VirtualMachine", "error"),
-        (Unknown(create(), LOST), "created", "VirtualMachine", "unknown"),
+        (Unknown(create(), TransportError("lost", sent=True)), "created", "VirtualMachine", "unknown"),
         (Done(create(VMIS)), "created", "VirtualMachineInstance", "success"),
         (Done(delete()), "deleted", "VirtualMachine", "success"),
         (Rejected(delete(VMIS), NO), "deleted", "VirtualMachineInstance", "error"),

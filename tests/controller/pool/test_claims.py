@@ -161,11 +161,9 @@ def test_p10_a_disk_with_a_name_from_an_earlier_template_is_kept_too():
     assert [name for resource, name, _ in owner_removals(todo) if resource is PVCS] == ["new-1", "old-1"]
 
 
-INVALID = {"proactive": {}, "unmanaged": {}}
-
 TERMINATING = {
     "disks are not kept": (DISABLED, [{"deleting": True}], []),
-    "an invalid strategy keeps disks": (INVALID, [{"deleting": True}], ["web-0"]),
+    "an invalid strategy keeps disks": ({"proactive": {}, "unmanaged": {}}, [{"deleting": True}], ["web-0"]),
     "a foreground deletion": (OFFLINE, [{"foreground": True}], []),
     "at most burst": (OFFLINE, [{"deleting": True}] * 9, ["web-0", "web-1", "web-2", "web-3"]),
 }

@@ -75,10 +75,7 @@ def test_p17_a_patch_names_the_pools_uid_and_all_fields():
     }
 
 
-STATUS_FIELDS = msgspec.structs.fields(PoolStatus)
-
-
-@pytest.mark.parametrize("field", STATUS_FIELDS, ids=lambda field: field.name)
+@pytest.mark.parametrize("field", msgspec.structs.fields(PoolStatus), ids=lambda field: field.name)
 def test_p17_a_change_of_any_field_is_written(field):
     value = (condition(FOREIGN),) if field.name == "conditions" else 7 if "int" in str(field.type) else "else"
     status = replace(PoolStatus(), **{field.name: value})

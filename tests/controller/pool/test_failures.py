@@ -67,9 +67,8 @@ def test_p17_a_vm_that_needs_manual_recovery_cannot_start():
     )
 
 
-HALTED = vm_spec(run_strategy="Halted")
 SILENT = {
-    "its user stopped it": {**NOT_STARTED, "spec": HALTED},
+    "its user stopped it": {**NOT_STARTED, "spec": vm_spec(run_strategy="Halted")},
     "it is being deleted": {**NOT_STARTED, "deleting": True},
     "the failure is over": {**NOT_STARTED, "conditions": [failing(status="False")]},
     "it has no failure": {**NOT_STARTED, "conditions": []},

@@ -13,7 +13,6 @@ from tests.pool_builders import intent_of, pool, revision, snapshot, vm, vm_spec
 from tests.pool_simulation import PoolSimulation
 
 SMALL, LARGE = vm_spec(disks=["data"]), vm_spec(disks=["data"], size="2Gi")
-OFFLINE = {"proactive": {"statePreservation": "Offline"}}
 
 
 def template(**fields):
@@ -46,7 +45,7 @@ def test_p21_one_smaller_disk_outweighs_a_larger_one():
     assert larger_disks(template(), mixed) == {"a": "2Gi"}
 
 
-@pytest.mark.parametrize("strategy", [None, OFFLINE])
+@pytest.mark.parametrize("strategy", [None, {"proactive": {"statePreservation": "Offline"}}])
 @pytest.mark.parametrize("ready", [True, False])
 def test_p21_the_claim_is_expanded_before_the_vm_gets_the_new_template(strategy, ready):
     before = pool(replicas=1, spec=SMALL, scaleInStrategy=strategy)

@@ -19,7 +19,6 @@ from tests.kstatus import kstatus_of
 from tests.pool_builders import pool, revision, snapshot, stores, vm_spec, vmi, vms
 from tests.pool_outcomes import CREATE, QUOTA, status_of
 
-PULL = "Back-off pulling image"
 BROKEN = {"ready": False, "printable": "ImagePullBackOff", "ready_for_s": 60}
 STARTING = {"ready": False, "printable": "Starting", "ready_for_s": 60}
 BOOTING = {"ready": False, "printable": "Running", "ready_for_s": 60}
@@ -35,7 +34,7 @@ def seen(owner, status) -> tuple[str, str]:
     return kstatus_of(item)
 
 
-def with_obstacle(of, message=PULL, reason="ImagePullBackOff"):
+def with_obstacle(of, message="Back-off pulling image", reason="ImagePullBackOff"):
     """The VMI of this VM, which cannot start."""
     built = vmi(of, ready=False, phase="Scheduling", ready_for_s=60, age_s=60)
     condition = msgspec.convert(

@@ -50,7 +50,6 @@ def test_p15_a_ready_vm_has_no_period():
 
 UNREADY_VM = {"ready": False}
 STOPPED = {"ready": False, "spec": vm_spec(run_strategy="Halted")}
-RESTARTS = {"running": {"deleting": True}}
 CRASHES = {"running": {"deleting": True, "phase": "Failed"}}
 
 HISTORIES = {
@@ -61,7 +60,7 @@ HISTORIES = {
     "recreated": [(0, UNREADY_VM, 0), (60, {"ready": False, "uid": "another"}, 0)],
     "stopped by its user": [(0, UNREADY_VM, 0), (10, STOPPED, None), (100, UNREADY_VM, 0)],
     "terminating": [(0, UNREADY_VM, 0), (10, {"ready": False, "deleting": True}, None)],
-    "a restart of a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, RESTARTS, 0)],
+    "a restart of a ready VM": [(0, UNREADY_VM, 0), (20, {}, None), (25, {"running": {"deleting": True}}, 0)],
     "a guest that ends while its VMI is deleted": [(0, UNREADY_VM, 0), (20, {}, None), (25, CRASHES, 25)],
     "a finished VMI with a ready condition": [(0, {"running": {"phase": "Failed"}}, 0)],
 }

@@ -35,10 +35,8 @@ from tests.controller.takeover.answers import (
 pytestmark = pytest.mark.looptime
 
 NAMES_TAKEN = {"type": "NamesAccepted", "status": "False", "message": '"vmirs" is already in use'}
-NO_LEADER = ServerError("etcdserver: no leader", code=500)
 NOT_ALLOWED = Forbidden("no", code=403)
 REJECTED = Unauthorized("Unauthorized", code=401)
-OLD_POOLS = {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]}
 MISSING = f"the cluster has no {SETS}.kubevirt.io in version v1: run 'kubectl apply -f manifests/crds/'"
 
 CASES: dict[str, tuple[dict[str, Any], Config | None, list[str], tuple[float, float]]] = {
@@ -77,7 +75,7 @@ CASES: dict[str, tuple[dict[str, Any], Config | None, list[str], tuple[float, fl
     ),
     "a cluster that forbids the permission check": ({ACCESS_REVIEWS: [NOT_ALLOWED]}, None, [], (0, 1)),
     "a server that fails during the checks": (
-        {ACCESS_REVIEWS: [NO_LEADER]},
+        {ACCESS_REVIEWS: [ServerError("etcdserver: no leader", code=500)]},
         None,
         ["the API server does not answer: etcdserver: no leader"],
         (0, 1),
@@ -114,7 +112,7 @@ CASES: dict[str, tuple[dict[str, Any], Config | None, list[str], tuple[float, fl
         (0, 1),
     ),
     "a version that appears after the choice": (
-        OLD_POOLS,
+        {POOL_DISCOVERY: [not_found()], OLD_POOL_DISCOVERY: [{"resources": [{"name": POOLS}]}]},
         None,
         [
             f"the cluster does not serve {POOLS}.pool.kubevirt.io in version v1beta1 "

@@ -65,10 +65,9 @@ DELETIONS: dict[str, tuple[int, dict[str, Any]]] = {
     "clean-up of an unknown VMI": (0, {"phase": "Unknown"}),
     "clean-up of a finished VMI": (0, {"phase": "Failed", "ready_for_s": 9000}),
 }
-EVERY_WAY = pytest.mark.parametrize(("replicas", "changes"), DELETIONS.values(), ids=DELETIONS)
 
 
-@EVERY_WAY
+@pytest.mark.parametrize(("replicas", "changes"), DELETIONS.values(), ids=DELETIONS)
 @pytest.mark.parametrize("mark", ["true", "True", ""])
 def test_p20_a_protected_vmi_is_deleted_by_no_part_of_a_plan(replicas, changes, mark):
     assert deleted(planned(vmi("a", **changes), replicas=replicas)) == ["a"]

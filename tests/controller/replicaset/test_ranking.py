@@ -14,12 +14,10 @@ def order(*vmis) -> list[str]:
     return [vmi.metadata.name for vmi in rank_for_removal(group_vmis(vmis), NOW)]
 
 
-MARKED = {REMOVE: "true"}
-
 # Each row has two VMIs. The criterion puts the first VMI first. All lesser criteria would put the second VMI first.
 CRITERIA = {
     "marked for removal, in any state": (
-        vmi("z", annotations=MARKED, ready_for_s=9000, age_s=9000),
+        vmi("z", annotations={REMOVE: "true"}, ready_for_s=9000, age_s=9000),
         vmi("a", node=None, phase="Pending", ready=None),
     ),
     "no node yet": (

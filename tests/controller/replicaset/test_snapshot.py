@@ -9,8 +9,6 @@ from informers.store import Store
 from tests.builders import NOW, REPLICASETS, replicaset, vmi
 from tests.fakes import stores
 
-KEY = ObjectKey("default", "testreplicaset")
-
 
 def taken_from(*objects: ReplicaSet | VirtualMachineInstance) -> Snapshot | None:
     replicasets: Store[ReplicaSet] = Store(indexes=REPLICASET_INDEXES)
@@ -18,7 +16,7 @@ def taken_from(*objects: ReplicaSet | VirtualMachineInstance) -> Snapshot | None
     stores.replace(replicasets, [obj for obj in objects if isinstance(obj, ReplicaSet)], "7")
     stores.replace(vmis, [obj for obj in objects if isinstance(obj, VirtualMachineInstance)], "7")
     rules = ReplicaSetRules(replicasets, vmis, REPLICASETS, VMIS, VMIRosters(vmis), burst=250)
-    seen = rules.take_snapshot(KEY, now=NOW, settled=True)
+    seen = rules.take_snapshot(ObjectKey("default", "testreplicaset"), now=NOW, settled=True)
     vmis.apply(vmi("later", owner=replicaset(), version="9"))  # A snapshot does not change with the cache.
     return seen
 

@@ -78,11 +78,10 @@ def unready_vmi(name: str, *, obstacle: str | None, **facts: Any) -> VirtualMach
 CREATED: dict[str, Any] = {**{fact: values[0] for fact, values in FACTS.items()}, "reason": None, "entered_s": {}}
 SCHEDULED: dict[str, Any] = {**CREATED, "phase": "Scheduled", "node": "node-1", "age_s": 650}
 RUNNING: dict[str, Any] = {**SCHEDULED, "phase": "Running", "ready": False, "entered_s": {"Running": 45}}
-CLOCK_AHEAD: dict[str, Any] = {**RUNNING, "ready_for_s": 3500}
 REPLACEMENT: dict[str, Any] = {**RUNNING, "annotations": replacement(2, seconds=900)}
 UNTIMED: dict[str, Any] = {**RUNNING, "entered_s": None}
 FAILED: dict[str, Any] = {**RUNNING, "phase": "Failed"}
-USUAL = [CREATED, SCHEDULED, RUNNING, UNTIMED, CLOCK_AHEAD, REPLACEMENT, FAILED]
+USUAL = [CREATED, SCHEDULED, RUNNING, UNTIMED, {**RUNNING, "ready_for_s": 3500}, REPLACEMENT, FAILED]
 """The facts about a VMI at some moments of its start."""
 
 

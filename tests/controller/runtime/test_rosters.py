@@ -26,7 +26,6 @@ OWNERS = (replicaset("one", uid="uid-1"), replicaset("two", uid="uid-2"))
 SUCCESSOR = replicaset("one", uid="uid-3")
 """A set with the name of the first set."""
 
-OWNER_OR_NONE = st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], SUCCESSOR, None])
 MORE_LABELS = st.sampled_from([{}, {}, {"extra": "yes"}, {"kubevirt.io/nodeName": "node-1"}])
 
 
@@ -52,7 +51,7 @@ def contents(found: VMIs) -> dict[Hashable, set[tuple[str, str]]]:
 
 def draw_vmi(draw: st.DrawFn, version: int) -> VirtualMachineInstance:
     """A VMI of any owner or none, with any state and labels."""
-    owner = draw(OWNER_OR_NONE)
+    owner = draw(st.sampled_from([*OWNERS, OWNERS[0], OWNERS[0], SUCCESSOR, None]))
     if owner is OWNERS[0] and not draw(st.integers(0, 5)):
         # A wrong name in an owner reference does not matter, because Kubernetes goes by the UID.
         owner = replicaset("wrong-name", uid=owner.metadata.uid)

@@ -27,7 +27,6 @@ LIST = {"op": "add", "path": PATCHES, "value": [OTHER]}
 WHOLE = {"op": "add", "path": "/spec/customizeComponents", "value": {"patches": [OTHER]}}
 FLAGS = {"op": "replace", "path": "/spec/customizeComponents", "value": {"flags": {"api": {"v": "5"}}}}
 APPENDED = {"op": "add", "path": f"{PATCHES}/-", "value": OTHER}
-GONE = {"op": "remove", "path": PATCHES}
 
 ANNOTATIONS: list[list[dict[str, Any]]] = [
     [],
@@ -36,7 +35,7 @@ ANNOTATIONS: list[list[dict[str, Any]]] = [
     [GATE, LIST, APPENDED],
     [WHOLE],
     [FLAGS],
-    [LIST, GONE],
+    [LIST, {"op": "remove", "path": PATCHES}],
     [FLAGS, LIST, GATE],
 ]
 

@@ -26,7 +26,6 @@ RESTING = ("--rs-controller-threads=0", "--pool-controller-threads=0")
 
 DENIED = Forbidden("you may not", code=403)
 NONE = NotFound("not found", code=404)
-ONE = {"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}
 EMPTY: dict[str, Any] = {"items": []}
 
 
@@ -35,7 +34,7 @@ class Cluster(AnswersByPath):
         super().__init__(
             {
                 GROUP: [{"resources": [{"name": "kubevirts"}]}],
-                KUBEVIRTS: [ONE],
+                KUBEVIRTS: [{"items": [{"metadata": {"namespace": "kubevirt", "name": "kubevirt"}}]}],
                 DEPLOYMENT: [deployment()],
                 SETS: [EMPTY],
                 POOLS: [EMPTY],

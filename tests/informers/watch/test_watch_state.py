@@ -69,7 +69,6 @@ DOWN = ServerError("down", code=503, retry_after_s=3)
 CRASHED = ServerError("crashed", code=500)
 BAD_REQUEST = StatusError("bad request", code=400)
 TOO_NEW = ServerTimeout("too large", code=504, retry_after_s=2, causes=("ResourceVersionTooLarge",))
-TOO_NEW_WITHOUT_HINT = ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))
 SLOW = ServerTimeout("slow", code=504)
 NOT_SUPPORTED = Invalid("sendInitialEvents is forbidden", code=422)
 LONG_RETRY_AFTER = ServerError("tomorrow", code=503, retry_after_s=86_400)
@@ -254,7 +253,7 @@ ROWS = {
     ),
     "version too large, without a hint": Row(
         Watching("8"),
-        Failed(TOO_NEW_WITHOUT_HINT),
+        Failed(ServerTimeout("too large", code=504, causes=("ResourceVersionTooLarge",))),
         Waiting(Checking("8"), why="too large", at_least_s=1, backoff=False),
     ),
     "connection lost": Row(Watching("8"), Failed(LOST), cheap_after(LOST, Watching("8"))),

@@ -16,7 +16,6 @@ SLOW, BAD, HANGS = (
     {"sim.vmherd.dev/behavior": "image-error"},
     {"sim.vmherd.dev/behavior": "never-ready"},
 )
-HEALS = {REPLACE_UNREADY_AFTER: "5"}
 
 
 def pool(
@@ -26,7 +25,7 @@ def pool(
     built = owner(POOL_NAME, "u-pool", desired=size, **revisions)
     metadata = {} if template is None else {"metadata": {"annotations": dict(template)}}
     built["spec"]["virtualMachineTemplate"] = {"spec": {"template": metadata}}
-    built["metadata"]["annotations"] = HEALS if heals else {}
+    built["metadata"]["annotations"] = {REPLACE_UNREADY_AFTER: "5"} if heals else {}
     return built
 
 
@@ -54,13 +53,12 @@ def words(commands: tuple[Command, ...]) -> list[str]:
 
 
 SCALE_POOL = ("kubectl", "scale", "vmpool", POOL_NAME, "--replicas", "6")
-SCALE_SET = ("kubectl", "scale", "vmirs", SET_NAME, "--replicas", "5")
 
 
 @pytest.mark.parametrize(
     ("key", "now", "commands"),
     [
-        ("1", view(), (SCALE_SET, SCALE_POOL)),
+        ("1", view(), (("kubectl", "scale", "vmirs", SET_NAME, "--replicas", "5"), SCALE_POOL)),
         ("1", view(size=5), (SCALE_POOL,)),
         ("6", view(), (("kubectl", "vmherd", "detach", f"vm/{POOL_NAME}-2"),)),
         ("6", view(member(0), member(4)), (("kubectl", "vmherd", "detach", f"vm/{POOL_NAME}-4"),)),

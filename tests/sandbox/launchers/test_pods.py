@@ -18,7 +18,6 @@ UID = "0b5f6d1e"
 LAUNCHER = "virt-launcher-web"
 UNPAUSED = "kubevirt.io/virtual-machine-unpaused"
 READY = {"type": "Ready", "status": "True"}
-LIVE_MIGRATABLE = {"type": "LiveMigratable", "status": "True"}
 OWNER = {
     "apiVersion": "kubevirt.io/v1",
     "kind": "VirtualMachineInstance",
@@ -45,7 +44,7 @@ def vmi(
     }
     if deleted:
         meta["deletionTimestamp"] = NOW
-    conditions = [READY, LIVE_MIGRATABLE] if phase == "Running" else []
+    conditions = [READY, {"type": "LiveMigratable", "status": "True"}] if phase == "Running" else []
     interfaces = [{"name": "default", "ipAddress": "10.0.0.7"}]
     known = {"phase": phase, "nodeName": node or None, "conditions": conditions, "interfaces": interfaces}
     document = {"metadata": meta, "spec": {"domain": domain or {}}, "status": {**known, **status}}
@@ -133,7 +132,6 @@ def test_a_pod_that_waits_for_a_node_is_bound_to_the_node_of_its_vmi() -> None:
     assert (binding["kind"], binding["target"]["name"]) == ("Binding", "node01")
 
 
-UNREADY = {"type": "Ready", "status": "False"}
 PAUSED = {"type": "Paused", "status": "True"}
 MOVED = vmi(node="node02", migrationState={"migrationUid": "m1", "completed": True, "targetPod": "target"})
 
@@ -145,7 +143,7 @@ MOVED = vmi(node="node02", migrationState={"migrationUid": "m1", "completed": Tr
         ("Pending", vmi("Scheduled"), "Running", {"Ready": "False"}),
         (
             "Pending",
-            vmi(conditions=[UNREADY, PAUSED]),
+            vmi(conditions=[{"type": "Ready", "status": "False"}, PAUSED]),
             "Running",
             {"Ready": "False", "ContainersReady": "True", UNPAUSED: "False"},
         ),

@@ -10,7 +10,6 @@ import pytest
 from sandbox.virt_api.defaults import canonical, default_vm, default_vmi
 
 RECORDINGS = Path(__file__).resolve().parents[2] / "recordings"
-SERVER_FIELDS = ("creationTimestamp", "generation", "resourceVersion", "uid")
 NOW = "2026-11-21T20:04:02Z"
 
 
@@ -20,7 +19,7 @@ def recording(name: str) -> tuple[dict[str, Any], dict[str, Any]]:
     """
     recorded = json.loads((RECORDINGS / f"{name}.json").read_text())
     stored = recorded["stored"]
-    for field in SERVER_FIELDS:
+    for field in ("creationTimestamp", "generation", "resourceVersion", "uid"):
         del stored["metadata"][field]
     return recorded["sent"], stored
 
