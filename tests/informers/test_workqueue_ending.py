@@ -92,18 +92,12 @@ async def test_after_shut_down_the_queue_keeps_no_reference_to_a_key():
     assert len(alive) == 0
 
 
-async def test_without_drain_waiting_keys_are_dropped_and_the_current_run_is_finished():
+@pytest.mark.parametrize(("drain", "worked"), [(False, ["a"]), (True, ["a", "b", "c"])], ids=["no drain", "drain"])
+async def test_the_current_run_is_finished_and_with_drain_waiting_keys_still_come_out(drain, worked):
     async with worked_on("abc") as (queue, worker):
-        queue.shut_down()
-    assert now() == 10
-    assert worker.result() == ["a"]
-
-
-async def test_with_drain_waiting_keys_still_come_out():
-    async with worked_on("abc") as (queue, worker):
-        queue.shut_down(drain=True)
-    assert now() == 30
-    assert worker.result() == ["a", "b", "c"]
+        queue.shut_down(drain=drain)
+    assert now() == 10 * len(worked)
+    assert worker.result() == worked
 
 
 @pytest.mark.parametrize(("drain", "runs"), [(True, ["a", "a"]), (False, ["a"])])

@@ -70,10 +70,6 @@ def complaint(*argv: str, **env: str) -> str:
     return ""
 
 
-def test_without_flags_all_fields_have_their_defaults():
-    assert parse([], {}) == Config()
-
-
 def test_every_field_has_its_option_and_every_option_its_field():
     found_in_the_cluster = {"versions", "in_pod"}
     fields = {field.name for field in structs.fields(Config)}
@@ -100,20 +96,14 @@ def test_a_default_is_shown_as_a_user_can_type_it(option):
     assert option.unset or option.type.convert(option.default, option, None) == default
 
 
-def test_a_flag_wins_over_its_variable():
-    assert parse(["--workers", "3"], {"VMHERD_WORKERS": "4"}).workers == 3
+@pytest.mark.parametrize("env", [{}, {"VMHERD_WORKERS": "", "VMHERD_WATCH_NAMESPACES": ""}], ids=["none", "empty"])
+def test_without_flags_and_values_of_variables_all_fields_have_their_defaults(env):
+    assert parse([], env) == Config()
 
 
-def test_a_variable_that_a_flag_overrides_may_be_wrong():
-    assert parse(["--workers", "3"], {"VMHERD_WORKERS": "many"}).workers == 3
-
-
-def test_an_empty_variable_counts_as_not_set():
-    assert parse([], {"VMHERD_WORKERS": "", "VMHERD_WATCH_NAMESPACES": ""}) == Config()
-
-
-def test_if_a_flag_is_given_twice_the_last_value_counts():
-    assert parse(["--workers", "3", "--workers", "4"], {}).workers == 4
+@pytest.mark.parametrize(("argv", "variable"), [([], "4"), ([], "many"), (["--workers", "4"], "5")])
+def test_the_last_flag_wins_over_earlier_ones_and_over_a_variable_even_a_wrong_one(argv, variable):
+    assert parse([*argv, "--workers", "3"], {"VMHERD_WORKERS": variable}).workers == 3
 
 
 @pytest.mark.parametrize("text", ["blue,green", "blue, green", "blue green", ",blue,,green,"])

@@ -57,16 +57,6 @@ def test_p12_a_firmware_that_the_template_drops_keeps_the_identity():
     assert rebased_spec(current, old, machine(domain={})) == machine(domain={"firmware": {"uuid": "u", "serial": "s"}})
 
 
-def test_p12_a_mac_address_stays_if_the_interface_changes():
-    mac = {"macAddress": "02:00:00:00:00:01"}
-    after = rebased_spec(
-        devices(interfaces=[{"name": "default", "masquerade": {}, **mac}]),
-        devices(interfaces=[{"name": "default", "masquerade": {}}]),
-        devices(interfaces=[{"name": "default", "masquerade": {}, "model": "e1000"}]),
-    )
-    assert after == devices(interfaces=[{"name": "default", "masquerade": {}, **mac, "model": "e1000"}])
-
-
 def test_p12_a_restored_volume_stays_while_other_things_change():
     restored = {"name": "root", "dataVolume": {"name": "restore-71-root"}}
     old, new = (
@@ -82,33 +72,6 @@ def test_p12_a_restored_volume_stays_while_other_things_change():
     assert after["template"]["spec"]["volumes"] == [restored, {"name": "tools", "containerDisk": {"image": "v2"}}]
 
 
-def test_p12_a_volume_has_only_the_new_source_after_the_template_changed_it():
-    after = rebased_spec(
-        machine(volumes=[{"name": "root", "persistentVolumeClaim": {"claimName": "restored"}}]),
-        machine(volumes=[{"name": "root", "dataVolume": {"name": "root-0"}}]),
-        machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}]),
-    )
-    assert after == machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}])
-
-
-def test_p12_a_disk_that_becomes_a_cdrom_loses_its_disk_field():
-    after = rebased_spec(
-        devices(disks=[{"name": "x", "disk": {"bus": "virtio", "readonly": True}, "cache": "none"}]),
-        devices(disks=[{"name": "x", "disk": {"bus": "virtio"}}]),
-        devices(disks=[{"name": "x", "cdrom": {"bus": "sata"}}]),
-    )
-    assert after == devices(disks=[{"name": "x", "cache": "none", "cdrom": {"bus": "sata"}}])
-
-
-def test_p12_an_interface_has_only_the_new_binding_after_the_template_changed_it():
-    after = rebased_spec(
-        devices(interfaces=[{"name": "x", "sriov": {}, "macAddress": "02:00:00:00:00:01"}]),
-        devices(interfaces=[{"name": "x", "masquerade": {}}]),
-        devices(interfaces=[{"name": "x", "bridge": {}}]),
-    )
-    assert after == devices(interfaces=[{"name": "x", "macAddress": "02:00:00:00:00:01", "bridge": {}}])
-
-
 @pytest.mark.parametrize("field", ["disks", "interfaces", "filesystems", "gpus", "hostDevices"])
 def test_p12_devices_that_a_user_added_stay(field: str):
     old, new = (devices(**{field: [{"name": "x", "tag": tag}]}) for tag in ("1", "2"))
@@ -116,13 +79,44 @@ def test_p12_devices_that_a_user_added_stay(field: str):
     assert rebased_spec(current, old, new) == devices(**{field: [{"name": "own"}, {"name": "x", "tag": "2"}]})
 
 
-def test_p12_a_disk_that_the_template_drops_is_removed_completely():
-    after = rebased_spec(
+MAC = {"macAddress": "02:00:00:00:00:01"}
+TEMPLATE_CHANGES = {
+    "a MAC address stays if the interface changes": (
+        devices(interfaces=[{"name": "x", "masquerade": {}, **MAC}]),
+        devices(interfaces=[{"name": "x", "masquerade": {}}]),
+        devices(interfaces=[{"name": "x", "masquerade": {}, "model": "e1000"}]),
+        devices(interfaces=[{"name": "x", "masquerade": {}, **MAC, "model": "e1000"}]),
+    ),
+    "an interface has only the new binding": (
+        devices(interfaces=[{"name": "x", "sriov": {}, **MAC}]),
+        devices(interfaces=[{"name": "x", "masquerade": {}}]),
+        devices(interfaces=[{"name": "x", "bridge": {}}]),
+        devices(interfaces=[{"name": "x", **MAC, "bridge": {}}]),
+    ),
+    "a volume has only the new source": (
+        machine(volumes=[{"name": "root", "persistentVolumeClaim": {"claimName": "restored"}}]),
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "root-0"}}]),
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}]),
+        machine(volumes=[{"name": "root", "dataVolume": {"name": "system-0"}}]),
+    ),
+    "a disk that becomes a CD-ROM loses its disk field": (
+        devices(disks=[{"name": "x", "disk": {"bus": "virtio", "readonly": True}, "cache": "none"}]),
+        devices(disks=[{"name": "x", "disk": {"bus": "virtio"}}]),
+        devices(disks=[{"name": "x", "cdrom": {"bus": "sata"}}]),
+        devices(disks=[{"name": "x", "cache": "none", "cdrom": {"bus": "sata"}}]),
+    ),
+    "a disk that the template drops is removed completely": (
         devices(disks=[{"name": "x", "disk": {}, "cache": "none"}, {"name": "hot", "disk": {}}]),
         devices(disks=[{"name": "x", "disk": {}}]),
         devices(),
-    )
-    assert after == devices(disks=[{"name": "hot", "disk": {}}])
+        devices(disks=[{"name": "hot", "disk": {}}]),
+    ),
+}
+
+
+@pytest.mark.parametrize(("current", "old", "new", "merged"), TEMPLATE_CHANGES.values(), ids=TEMPLATE_CHANGES)
+def test_p12_a_change_of_the_template_is_merged_into_the_spec(current, old, new, merged):
+    assert rebased_spec(current, old, new) == merged
 
 
 def test_p12_a_list_that_the_template_drops_is_removed_if_it_is_empty_then():

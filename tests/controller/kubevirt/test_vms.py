@@ -69,22 +69,20 @@ def test_p7_a_vm_is_ready_when_its_condition_says_so(status: str, is_ready: bool
     assert vms.is_ready(vm(status=ready(status))) is is_ready
 
 
-def test_p15_a_vm_is_unready_since_its_condition_changed():
-    assert vms.unready_since(vm(status=ready("False"))) == NOW - timedelta(minutes=30)
-
-
-@pytest.mark.parametrize("status", ["True", "Unknown"])
-def test_p15_a_vm_without_ready_false_is_not_unready(status: str):
-    assert vms.unready_since(vm(status=ready(status))) is None
-
-
-def test_p15_without_a_transition_time_a_vm_is_unready_since_its_creation():
-    one = vm(status=ready("False", None), creationTimestamp="2026-08-01T11:00:00Z")
-    assert vms.unready_since(one) == NOW - timedelta(hours=1)
-
-
-def test_p15_a_time_without_a_zone_is_utc():
-    assert vms.unready_since(vm(status=ready("False", SINCE.rstrip("Z")))) == NOW - timedelta(minutes=30)
+@pytest.mark.parametrize(
+    ("condition", "minutes"),
+    [
+        (ready("False"), 30),
+        (ready("True"), None),
+        (ready("Unknown"), None),
+        (ready("False", None), 60),
+        (ready("False", SINCE.rstrip("Z")), 30),
+    ],
+    ids=["not ready", "ready", "unknown", "without a time since the creation", "a time without a zone is UTC"],
+)
+def test_p15_how_long_a_vm_is_unready(condition: Any, minutes: int | None):
+    one = vm(status=condition, creationTimestamp="2026-08-01T11:00:00Z")
+    assert vms.unready_since(one) == (None if minutes is None else NOW - timedelta(minutes=minutes))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """P25: pools whose VMs run once. Finished VMs are replaced, and a scale-in may leave running VMs alone."""
 
+import json
 from typing import Any
 
 import pytest
@@ -58,10 +59,11 @@ def test_p25_surplus_finished_vms_leave_and_have_no_successor():
 
 @pytest.mark.parametrize(
     ("changes", "problem"),
-    {
-        "disks": ({"scaleInStrategy": OFFLINE}, "statePreservation keeps the disks"),
-        "strategy": ({"spec": vm_spec()}, 'the run strategy of the template is "Always"'),
-    }.values(),
+    [
+        ({"scaleInStrategy": OFFLINE}, "statePreservation keeps the disks"),
+        ({"spec": vm_spec()}, 'the run strategy of the template is "Always"'),
+    ],
+    ids=["disks", "strategy"],
 )
 def test_p25_a_pool_that_cannot_replace_finished_vms_says_why(changes: Json, problem: str):
     owner = one_shot(**changes)
@@ -93,7 +95,7 @@ def test_p25_the_mark_of_a_busy_vm_ends_with_its_work():
 def test_p25_an_early_failure_is_noted_before_the_delete_and_the_next_one_waits(phase: str, ran_s: float, early: bool):
     todo = planned(one_shot(), finished=1, running=2, phase=phase, ran_s=ran_s)
     assert [type(each).__name__ for each in todo.actions] == [*(["Patch"] if early else []), "Delete"]
-    again = one_shot({HEALED: f'{{"0": {_json(entry(count=3, seconds=15))}}}'})
+    again = one_shot({HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
     later = planned(again, finished=1, running=2, phase=phase, ran_s=ran_s)
     assert deleted(later) == ([] if early else ["web-0"])
     assert (later.requeue_after_s or 0) == (25 if early else 0)
@@ -101,7 +103,7 @@ def test_p25_an_early_failure_is_noted_before_the_delete_and_the_next_one_waits(
 
 @pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
 def test_p25_a_vm_that_ended_without_a_run_failed_early(phase: str):
-    owner = one_shot({HEALED: f'{{"0": {_json(entry(count=3, seconds=15))}}}'})
+    owner = one_shot({HEALED: json.dumps({"0": entry(count=3, seconds=15)})})
     machines = vms(owner, 0, 1, 2, spec=ONCE, ready=False, printable="Stopped")
     ended = vmi(machines[0], phase=phase, ready=False, entered_s={phase: 5})
     assert deleted(plan(snapshot(owner, machines, vmis=[ended]))) == []
@@ -122,18 +124,9 @@ def test_p25_finished_vms_that_stay_do_not_keep_others_from_their_turn():
     assert deleted(plan(snapshot(owner, (*kept, *others), vmis=ended, burst=2))) == ["web-2", "web-3"]
 
 
-def _json(value: object) -> str:
-    import json  # noqa: PLC0415
-
-    return json.dumps(value)
-
-
 def end(simulation: PoolSimulation, name: str, phase: str) -> None:
-    now = simulation.now.isoformat()
-    times = [
-        {"phase": "Running", "phaseTransitionTimestamp": NOW.isoformat()},
-        {"phase": phase, "phaseTransitionTimestamp": now},
-    ]
+    entered = {"Running": NOW, phase: simulation.now}
+    times = [{"phase": each, "phaseTransitionTimestamp": at.isoformat()} for each, at in entered.items()]
     status = {"phase": phase, "phaseTransitionTimestamps": times, "conditions": []}
     simulation.server.change(VMIS, simulation.key(name), {"status": status})
     simulation.server.change(VMS, simulation.key(name), {"status": {"printableStatus": "Stopped", "conditions": []}})

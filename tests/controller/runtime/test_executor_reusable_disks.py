@@ -53,13 +53,9 @@ async def test_p3_a_create_waits_for_a_claim_that_an_earlier_vm_owns_without_a_d
     assert isinstance(await setup.outcome_of(action), Done)
 
 
-async def test_p10_a_preserved_disk_is_reused(setup):
-    put_disk(setup)
-    assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
-
-
-async def test_p3_a_create_does_not_wait_for_a_disk_of_an_owner_of_another_kind(setup):
-    put_disk(setup, {**OLD_VM, "kind": "Other"})
+@pytest.mark.parametrize("owners", [(), ({**OLD_VM, "kind": "Other"},)], ids=["preserved", "owner of another kind"])
+async def test_p3_p10_a_create_does_not_wait_for_a_disk_that_no_vm_owns(setup, owners):
+    put_disk(setup, *owners)
     assert isinstance(await setup.outcome_of(create("vm-0", "disk")), Done)
 
 

@@ -73,15 +73,10 @@ async def test_a_failing_server_gets_no_more_requests_for_a_thousand_keys_than_f
 
 
 @pytest.mark.no_cover  # hours of the same few lines
-async def test_the_first_success_ends_the_outage_for_all_keys():
-    script = gone_until(60)
-    async with working_on_many(script):
-        await asyncio.sleep(60 + LONGEST_S)
-        assert tried_since(60, script) == set(MANY)
-
-
-async def test_a_failure_of_a_key_itself_ends_the_outage_for_all_keys():
-    script = gone_until(60, then=QUOTA_FULL)
+@pytest.mark.parametrize(
+    "script", [gone_until(60), gone_until(60, then=QUOTA_FULL)], ids=["success", "failure of a key"]
+)
+async def test_the_first_answer_ends_the_outage_for_all_keys(script):
     async with working_on_many(script):
         await asyncio.sleep(60 + LONGEST_S)
         assert tried_since(60, script) == set(MANY)

@@ -59,6 +59,7 @@ async def probing(**settings: Any) -> AsyncIterator[ProbeClient]:
 
 
 NOT_YET = failing("not yet")
+OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
 @pytest.mark.parametrize(
@@ -124,20 +125,20 @@ def test_excluding_an_unknown_check_only_adds_a_warning():
     )
 
 
-async def test_the_metrics_page_is_prometheus_text():
+@pytest.mark.parametrize(
+    ("headers", "media_type", "parse"),
+    [
+        ({}, "text/plain; version=", parse_text),
+        ({"Accept": f"{OPENMETRICS}, text/plain;q=0.5"}, OPENMETRICS, parse_openmetrics),
+    ],
+    ids=["by default", "OpenMetrics if the scraper asks for it"],
+)
+async def test_the_metrics_page_is_text_of_prometheus(headers: dict[str, str], media_type: str, parse: Any):
     async with probing() as client:
-        answer = await client.answer("/metrics")
+        answer = await client.answer("/metrics", **headers)
         body = (await answer.read()).decode()
-    assert answer.headers["Content-Type"].startswith("text/plain; version=")
-    assert "vmherd_build_info" in {family.name for family in parse_text(body)}
-
-
-async def test_a_scraper_that_asks_for_openmetrics_gets_it():
-    async with probing() as client:
-        answer = await client.answer("/metrics", Accept="application/openmetrics-text; version=1.0.0, text/plain;q=0.5")
-        body = (await answer.read()).decode()
-    assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
-    assert "vmherd_build_info" in {family.name for family in parse_openmetrics(body)}
+    assert answer.headers["Content-Type"].startswith(media_type)
+    assert "vmherd_build_info" in {family.name for family in parse(body)}
 
 
 @pytest.mark.parametrize(

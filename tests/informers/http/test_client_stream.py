@@ -35,16 +35,13 @@ async def test_a_rejected_watch_raises_the_exception_of_its_code(tmp_path: Path)
             await read(client)
 
 
-async def test_a_lost_connection_raises_and_is_not_a_clean_end(tmp_path: Path):
-    async with client_of(FaultServer(chunked(b"{}\n", then=cut)), tmp_path) as client:
-        with pytest.raises(TransportError):
-            await read(client)
-
-
-async def test_a_silent_watch_times_out(tmp_path: Path):
-    async with client_of(FaultServer(chunked(b"{}\n", then=hang)), tmp_path) as client:
-        with pytest.raises(TimeoutError):
-            await read(client, idle_timeout_s=0.05)
+@pytest.mark.parametrize(
+    ("then", "idle_s", "error"), [(cut, 60, TransportError), (hang, 0.05, TimeoutError)], ids=["lost", "silent"]
+)
+async def test_a_lost_or_silent_watch_raises_and_is_not_a_clean_end(tmp_path: Path, then, idle_s, error):
+    async with client_of(FaultServer(chunked(b"{}\n", then=then)), tmp_path) as client:
+        with pytest.raises(error):
+            await read(client, idle_timeout_s=idle_s)
 
 
 @pytest.mark.parametrize("bad", [b"not a size\r\n", b"-1\r\n", b"3\r\n{}\nno end of the chunk"])
