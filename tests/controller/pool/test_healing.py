@@ -152,12 +152,6 @@ def test_p15_the_record_is_written_three_seconds_before_the_vms_are_deleted():
     assert (second.held, second.requeue_after_s) == ("", None)
 
 
-def test_p15_the_next_healing_of_an_ordinal_increments_its_count_and_keeps_other_records():
-    owner = healing_pool(healed={0: entry(count=2), 5: entry("five", 4, 120)})
-    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
-    assert record_of(todo) == {"0": ["uid-web-0", 3, at(0)], "5": ["five", 4, at(120)]}
-
-
 def test_p15_a_healing_after_a_crash_is_repeated_at_once_and_counted_once():
     owner = healing_pool(healed={0: entry("uid-web-0", 3, 20)})
     [stage] = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, 1, 2)).stages
@@ -196,13 +190,6 @@ def test_p15_announced_vms_come_before_other_vms():
     assert (healed(todo), todo.held) == (["web-1"], "healing: 1 virtual machine waits until others are available")
 
 
-def test_p15_old_records_are_removed_when_a_new_record_is_written():
-    """A record is kept for half an hour plus twice the minimum failing time."""
-    owner = healing_pool(healed={0: entry(count=9, seconds=2400), 5: entry(seconds=2400), 6: entry(seconds=2399)})
-    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
-    assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)], "6": ["another", 1, at(2399)]}
-
-
 @pytest.mark.parametrize(("count", "pause"), [*enumerate([10, 20, 40, 80, 160, 300, 300, 300], start=1)])
 def test_p15_the_pause_before_the_next_healing_of_an_ordinal_doubles(count, pause):
     for lasting, expected in ((pause - 1, []), (pause, ["web-0"])):
@@ -231,11 +218,26 @@ UNREADABLE = {
 }
 
 
-@pytest.mark.parametrize("text", UNREADABLE.values(), ids=UNREADABLE)
-def test_an_annotation_that_cannot_be_parsed_contains_no_records(text):
-    owner = healing_pool(annotations={HEALED: text})
-    todo = announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))
-    assert record_of(todo) == {"0": ["uid-web-0", 1, at(0)]}
+RECORDS = {
+    "the count increments and other records stay": (
+        healing_pool(healed={0: entry(count=2), 5: entry("five", 4, 120)}),
+        {"0": ["uid-web-0", 3, at(0)], "5": ["five", 4, at(120)]},
+    ),
+    # A record is kept for half an hour plus twice the minimum failing time.
+    "old records are removed": (
+        healing_pool(healed={0: entry(count=9, seconds=2400), 5: entry(seconds=2400), 6: entry(seconds=2399)}),
+        {"0": ["uid-web-0", 1, at(0)], "6": ["another", 1, at(2399)]},
+    ),
+    **{
+        name: (healing_pool(annotations={HEALED: text}), {"0": ["uid-web-0", 1, at(0)]})
+        for name, text in UNREADABLE.items()
+    },
+}
+
+
+@pytest.mark.parametrize(("owner", "records"), RECORDS.values(), ids=RECORDS)
+def test_p15_the_records_that_a_healing_writes(owner, records):
+    assert record_of(announce(owner, *vms(owner, 0, **FAILING), *vms(owner, *range(1, 10)))) == records
 
 
 def test_an_annotation_with_a_lone_surrogate_contains_no_record():
