@@ -1,6 +1,5 @@
 """How a conformance case waits: the time limits, and the message if an expectation is not met."""
 
-import asyncio
 from typing import Any
 
 import pytest
@@ -9,12 +8,9 @@ from conformance.case import Unmet
 from conformance.expectations import SHOWN, describe
 from informers.errors import StatusError
 from tests.conformance.stored_objects import StoredObjects, case_namespace
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def seconds() -> float:

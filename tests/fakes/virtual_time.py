@@ -25,3 +25,18 @@ def loop() -> asyncio.AbstractEventLoop:
     made = looptime.new_event_loop(noop_cycles=1)
     atexit.register(made.close)
     return made
+
+
+def now() -> float:
+    """The time of the running loop, in seconds."""
+    return asyncio.get_running_loop().time()
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now

@@ -25,10 +25,6 @@ def collect_loop_errors() -> list[dict[str, Any]]:
     return errors
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 def make_queue(**kwargs: Any) -> WorkQueue[str]:
     return WorkQueue("test", **{"limiter": ItemBackoff(), **kwargs})
 

@@ -4,7 +4,8 @@ import pytest
 
 from informers.ratelimit import ItemBackoff
 from informers.workqueue import WorkQueue
-from tests.informers.queues import loop_errors, make_queue, now, take_all
+from tests.fakes.virtual_time import now
+from tests.informers.queues import loop_errors, make_queue, take_all
 
 pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
 

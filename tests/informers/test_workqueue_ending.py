@@ -7,7 +7,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from informers.workqueue import QueueShutDown, WorkQueue
-from tests.informers.queues import loop_errors, make_queue, now, run_ready_tasks, take_all
+from tests.fakes.virtual_time import now
+from tests.informers.queues import loop_errors, make_queue, run_ready_tasks, take_all
 
 pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
 

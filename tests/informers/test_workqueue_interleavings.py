@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from informers.ratelimit import ItemBackoff
 from informers.workqueue import WorkQueue
-from tests.informers.queues import in_virtual_time, make_queue, now
+from tests.fakes.virtual_time import now
+from tests.informers.queues import in_virtual_time, make_queue
 
 KEYS = st.sampled_from("abc")
 DELAYS = st.sampled_from([0.0, 0.5, 1.0, 2.0, 7.0])

@@ -14,7 +14,6 @@ from controller.events.event import EVENTS
 from controller.kubevirt.annotations import POOL_FINALIZER, ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
-from controller.replicaset.intent import Intent, parse_intent
 from controller.runtime.reconciler import WARNED
 from controller.takeover.virt_controller import DEPLOYMENTS, VIRT_CONTROLLER
 from informers.errors import StatusError
@@ -25,6 +24,7 @@ from tests.builders import NOW
 from tests.fakes.rules import wire
 from tests.plugin import herds, states
 from tests.plugin.cluster import POOL, SET, Cluster
+from tests.strategies import template_hash_of
 
 HERD = ObjectKey("default", "testreplicaset")
 
@@ -98,12 +98,6 @@ def template(number: int, **fields: Any) -> ReplicaSet:
     return builders.replicaset(generation=number, spec=spec, **fields)
 
 
-def hash_of(owner: ReplicaSet) -> str:
-    intent = parse_intent(owner)
-    assert isinstance(intent, Intent)
-    return intent.template.hash
-
-
 def put_set(cluster: Cluster, *, rolls: bool = False, vmis: Sequence[int] = (2, 2), **fields: Any) -> None:
     """A set with the templates 1, 2 and 3. Template 2 is the present one. `vmis` has the template of each VMI."""
     annotations = {ROLLING_UPDATE: "maxUnavailable=1"} if rolls else None
@@ -111,7 +105,7 @@ def put_set(cluster: Cluster, *, rolls: bool = False, vmis: Sequence[int] = (2, 
     cluster.put(SET, owner)
     cluster.put(CONTROLLER_REVISIONS, *(builders.revision(template(number)) for number in (1, 2, 3)))
     for number, made_from in enumerate(vmis):
-        labels = {**builders.LABELS, TEMPLATE_HASH: hash_of(template(made_from))}
+        labels = {**builders.LABELS, TEMPLATE_HASH: template_hash_of(template(made_from))}
         cluster.put(VMIS, builders.vmi(f"test{number}", owner=owner, labels=labels))
 
 

@@ -1,6 +1,5 @@
 """How a command finds out whether a controller renews its lease. The tests run on virtual time."""
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +9,7 @@ import pytest
 from controller.commands.command import CommandFailed, active_holder, refuse_if_controller_runs
 from informers.errors import Forbidden
 from tests.fakes.answers import Answering, Call
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 
@@ -31,10 +31,6 @@ class Leases(Answering):
     async def answer(self, call: Call) -> bytes:
         self.asked.append((call.path, call.params["fieldSelector"]))
         return json.dumps({"items": self.leases_at(int(now()))}).encode()
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 async def test_a_lease_that_is_renewed_has_an_active_holder():

@@ -12,12 +12,9 @@ from informers.meta import ObjectKey
 from tests.fakes.answers import Answering, Call
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.requests import Document
+from tests.fakes.virtual_time import now
 
 LEASE = ObjectKey("here", "vmherd")
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 class LeaseServer(FakeApiServer):

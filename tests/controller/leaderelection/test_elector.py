@@ -7,7 +7,8 @@ from structlog.testing import capture_logs
 from controller.leaderelection.elector import ElectionImpossible, new_identity
 from controller.running import leaf_errors
 from informers.errors import Forbidden, Invalid, NotFound
-from tests.controller.leaderelection.electorate import LeaseServer, Process, leader_and_standby, now, one_leader, settle
+from tests.controller.leaderelection.electorate import LeaseServer, Process, leader_and_standby, one_leader, settle
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 

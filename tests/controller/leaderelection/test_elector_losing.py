@@ -1,5 +1,4 @@
 import asyncio
-from collections.abc import Callable, Coroutine
 from typing import Any
 
 import looptime
@@ -16,11 +15,11 @@ from tests.controller.leaderelection.electorate import (
     LeaseServer,
     Process,
     leader_and_standby,
-    now,
     one_leader,
     settle,
 )
 from tests.fakes.requests import Request
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 
@@ -304,11 +303,6 @@ class Fleet:
             assert isinstance(outcome, bool | LeaseLost | asyncio.CancelledError), outcome
 
 
-def in_virtual_time(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
-        runner.run(main())
-
-
 @pytest.mark.long
 @settings(deadline=None, max_examples=60)
 @given(faults=FAULTS)
@@ -324,4 +318,5 @@ def test_there_are_never_two_leaders_and_after_the_faults_there_is_one(faults):
         assert sum(process.elector.is_leader for process in fleet.processes) == 1
         await fleet.end()
 
-    in_virtual_time(main)
+    with asyncio.Runner(loop_factory=lambda: looptime.new_event_loop(noop_cycles=1)) as runner:
+        runner.run(main())

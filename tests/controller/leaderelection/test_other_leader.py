@@ -19,6 +19,7 @@ from tests.command_line import parse
 from tests.controller.takeover.answers import Answers, wall_clock
 from tests.fakes.answers import Answering, Call
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 
@@ -75,31 +76,27 @@ async def found(cluster: Cluster, *argv: str, **more: Any) -> OtherLeader | None
     return await find_other_leader(cluster, parse(chosen, {}, **more))
 
 
-def elapsed_s() -> float:
-    return asyncio.get_running_loop().time()
-
-
 async def test_a_live_holder_of_another_lease_is_found_at_its_next_renewal():
     cluster = Cluster(vmherd_system="pod-1")
     async with live(cluster, THERE):
         assert await found(cluster) == OtherLeader("pod-1", THERE, "vmherd")
-    assert elapsed_s() <= 2 * RENEWS_EVERY_S
+    assert now() <= 2 * RENEWS_EVERY_S
 
 
 async def test_a_lease_that_is_not_renewed_for_its_duration_has_no_live_holder():
     assert await found(Cluster(vmherd_system="crashed")) is None
-    assert LEASE_S < elapsed_s() <= LEASE_S + MARGIN_S + 1
+    assert LEASE_S < now() <= LEASE_S + MARGIN_S + 1
 
 
 async def test_a_released_lease_has_no_holder_and_needs_no_wait():
     assert await found(Cluster(vmherd_system="")) is None
-    assert elapsed_s() == 0
+    assert now() == 0
 
 
 async def test_without_another_lease_there_is_no_wait():
     assert await found(Cluster(mine="standby")) is None
     assert await found(Cluster()) is None
-    assert elapsed_s() == 0
+    assert now() == 0
 
 
 async def test_a_process_that_waits_for_a_live_holder_of_its_own_lease_may_start():
@@ -130,7 +127,7 @@ async def test_a_lease_of_another_name_is_not_of_interest():
     cluster = Cluster(vmherd_system="pod-1")
     async with live(cluster, THERE):
         assert await found(cluster, "--leader-election-namespace", HERE, "--leader-election-id", "mine") is None
-    assert elapsed_s() == 0
+    assert now() == 0
 
 
 async def test_without_the_permission_to_list_leases_a_warning_says_that_nothing_was_looked_for():

@@ -10,16 +10,9 @@ from controller.events.recorder import DROP_REASONS
 from controller.kinds import KINDS
 from controller.metrics.registry import ACTION_OUTCOMES, RESULTS, Metrics, SetFigures
 from controller.runtime.actions import Action, Outcome, label_of
+from tests.fakes.virtual_time import Clock
 from tests.metrics_page import VMIS, HangingQueue, exercise, talkative
 from tests.promtool import find_or_skip
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class RegistrySetup:

@@ -28,9 +28,9 @@ from tests.controller.takeover.answers import (
     Answers,
     beside_a_kubevirt,
     not_found,
-    now,
     problems,
 )
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 

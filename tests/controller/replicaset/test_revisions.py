@@ -13,7 +13,6 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.revisions import kept_revision
-from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import SPREAD_S, spread_s
 from controller.replicaset.status import next_status, outcome_notices
@@ -35,14 +34,9 @@ from tests.builders import (
 )
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.requests import Lost, refusal
+from tests.strategies import template_hash_of
 
 FORBIDDEN = refusal(403, "Forbidden", "exceeded quota: revisions")
-
-
-def hash_of(owner: ReplicaSet) -> str:
-    intent = parse_intent(owner)
-    assert isinstance(intent, Intent)
-    return intent.template.hash
 
 
 def template(number: int, **fields: Any) -> ReplicaSet:
@@ -59,7 +53,7 @@ def members(owner: ReplicaSet, *hashes: str) -> list[VirtualMachineInstance]:
 
 def at_rest(number: int, **fields: Any) -> tuple[ReplicaSet, list[VirtualMachineInstance]]:
     owner = template(number, **fields)
-    return owner, members(owner, *[hash_of(owner)] * 3)
+    return owner, members(owner, *[template_hash_of(owner)] * 3)
 
 
 def of_revisions(todo: Plan) -> list[Action]:
@@ -77,7 +71,7 @@ def test_r17_the_revision_is_created_before_the_first_vmis_and_a_failure_does_no
     assert isinstance(create, Create)
     assert not first.essential
     assert [action.resource for stage in others for action in stage.actions] == [VMIS] * 3
-    assert create.key == ObjectKey("default", f"testreplicaset-{hash_of(owner)}")
+    assert create.key == ObjectKey("default", f"testreplicaset-{template_hash_of(owner)}")
     assert create.owner_uid == owner.metadata.uid
     assert json.loads(create.body) == {
         "apiVersion": "apps/v1",
@@ -85,7 +79,7 @@ def test_r17_the_revision_is_created_before_the_first_vmis_and_a_failure_does_no
         "metadata": {
             "name": create.key.name,
             "namespace": "default",
-            "labels": {TEMPLATE_HASH: hash_of(owner)},
+            "labels": {TEMPLATE_HASH: template_hash_of(owner)},
             "ownerReferences": [OWNER_REFERENCE],
         },
         "revision": 4,
@@ -115,7 +109,7 @@ def test_r17_an_existing_set_writes_its_first_revision_in_its_turn_after_the_sta
     early = plan(snapshot(owner, vmis, history=history(since_s=turn_s - 5)))
     assert (early.actions, early.requeue_after_s) == ((), 5)
     due = plan(snapshot(owner, vmis, history=history(since_s=turn_s)))
-    assert names(due.actions) == [f"testreplicaset-{hash_of(owner)}"]
+    assert names(due.actions) == [f"testreplicaset-{template_hash_of(owner)}"]
     assert due.requeue_after_s is None
 
 
@@ -137,7 +131,7 @@ def test_r17_a_new_template_is_stored_at_once_even_if_no_vmi_changes():
     old, vmis = at_rest(1)
     new = template(2)
     todo = plan(snapshot(new, vmis, history=history(revision(old), since_s=0)))
-    assert names(todo.actions) == [f"testreplicaset-{hash_of(new)}"]
+    assert names(todo.actions) == [f"testreplicaset-{template_hash_of(new)}"]
 
 
 def test_r17_a_new_template_is_stored_in_the_pass_that_begins_its_rolling_update():
@@ -150,7 +144,7 @@ def test_r17_a_new_template_is_stored_in_the_pass_that_begins_its_rolling_update
 def test_r17_scaling_and_an_earlier_template_create_no_revision():
     known = history(revision(template(1)), revision(template(2)))
     bigger = template(1, replicas=5)
-    scaling = plan(snapshot(bigger, members(bigger, *[hash_of(bigger)] * 3), history=known))
+    scaling = plan(snapshot(bigger, members(bigger, *[template_hash_of(bigger)] * 3), history=known))
     assert [action.resource for action in scaling.actions] == [VMIS] * 2
     owner, vmis = at_rest(1)
     assert plan(snapshot(owner, vmis, history=known)).actions == ()
@@ -172,7 +166,7 @@ def test_r17_without_history_no_revision_is_written_and_none_is_deleted():
 
 def test_r17_while_another_object_has_the_name_the_set_waits():
     owner, vmis = at_rest(1)
-    taken = f"testreplicaset-{hash_of(owner)}"
+    taken = f"testreplicaset-{template_hash_of(owner)}"
     assert plan(snapshot(owner, vmis, history=history(names=[taken]))).actions == ()
     terminating = history(revision(owner, deleting=True), keep=0)
     assert plan(snapshot(owner, vmis, history=terminating)).actions == ()
@@ -187,7 +181,7 @@ def test_r17_a_set_whose_revisions_would_have_too_long_names_keeps_no_history():
 
 def test_r17_the_newest_unused_revisions_stay_and_those_that_vmis_use():
     owner = template(9)
-    vmis = members(owner, *[hash_of(owner)] * 2, hash_of(template(1)))
+    vmis = members(owner, *[template_hash_of(owner)] * 2, template_hash_of(template(1)))
     kept = [revision(template(number)) for number in (1, 2, 3, 4, 9)]
     todo = plan(snapshot(owner, vmis, history=history(*kept, keep=1)))
     assert names(todo.actions) == [revision(template(number)).metadata.name for number in (3, 2)]

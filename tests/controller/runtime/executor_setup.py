@@ -1,6 +1,5 @@
 """An executor on the fake API server, and builders of its actions."""
 
-import asyncio
 from collections import Counter
 from collections.abc import Iterable
 
@@ -18,13 +17,10 @@ from informers.objects import PatchType
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import Fault, Request
+from tests.fakes.virtual_time import now
 
 OWNER = ObjectKey("default", "web")
 OWNER_UID = "uid-of-the-set"
-
-
-def loop_time() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def key(name: str) -> ObjectKey:
@@ -77,7 +73,7 @@ class ExecutorSetup:
         self.cache = LaggingCache(self.server, VMIS)
         self.check = CacheCheck(self.server)
         self.expectations = Expectations(
-            {VMIS: self.cache.store}, now=loop_time, gave_up=lambda: None, doubt=self.check.doubt
+            {VMIS: self.cache.store}, now=now, gave_up=lambda: None, doubt=self.check.doubt
         )
         self.tally = Counts()
         self.executor = self.new_executor()

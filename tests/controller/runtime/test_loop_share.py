@@ -13,14 +13,7 @@ from controller.runtime.workers.loop_share import ALLOWANCE_S, MAX_NAMESPACES, S
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.controller.runtime.workers import Tally
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.fakes.virtual_time import Clock
 
 
 def test_a_namespace_waits_after_it_has_used_its_allowance_and_until_its_share_allows_more() -> None:

@@ -15,6 +15,7 @@ from informers.errors import ServerError, TooManyRequests, TransportError
 from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 from tests.controller.runtime.workers import A, B, Script, pauses, reports, worked_on, working
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime(noop_cycles=1)  # no socket and no thread: the clock need not wait for either
 
@@ -23,10 +24,6 @@ REFUSED = TransportError("connection refused", sent=False)
 OVERLOADED = ServerError("try again later", code=503)
 WELL = Report(AwaitChange(), {"create_done": 1})
 QUOTA_FULL = Report(Retry("exceeded quota"))
-
-
-def now() -> float:
-    return asyncio.get_running_loop().time()
 
 
 def gone_until(back_at: float, *, error: Exception = REFUSED, then: Report = WELL) -> Script:

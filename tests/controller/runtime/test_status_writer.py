@@ -11,10 +11,10 @@ from controller.runtime.settle.status_writer import ABSENT_S, SHORTEST_CONFLICT_
 from informers.errors import ApiError, TransportError
 from informers.meta import ObjectKey
 from tests.builders import REPLICASETS
-from tests.controller.runtime.executor_setup import loop_time
 from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.requests import Fault, Garbled, Lost, refusal
+from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 
@@ -25,7 +25,7 @@ class StatusWriterSetup:
     def __init__(self) -> None:
         self.server = FakeApiServer(has_status=(REPLICASETS,))
         self.cache = LaggingCache(self.server, REPLICASETS)
-        expectations = Expectations({REPLICASETS: self.cache.store}, now=loop_time, gave_up=lambda: None)
+        expectations = Expectations({REPLICASETS: self.cache.store}, now=now, gave_up=lambda: None)
         self.writer = StatusWriter(self.server, REPLICASETS, expectations)
         self.add()
 

@@ -20,6 +20,7 @@ from controller.server.authorization import (
 )
 from informers.errors import Forbidden, TransportError
 from tests.fakes.answers import Answering, Call
+from tests.fakes.virtual_time import Clock
 
 PROMETHEUS = {
     "username": "system:serviceaccount:monitoring:prometheus",
@@ -63,14 +64,6 @@ class Api(Answering):
         assert call.path == "/apis/authorization.k8s.io/v1/subjectaccessreviews"
         self.access_reviews.append(review["spec"])
         return json.dumps({"status": {"allowed": review["spec"]["user"] in self.allowed}}).encode()
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 class ReviewerSetup:

@@ -73,10 +73,6 @@ def wall_clock() -> datetime:
     return datetime.now(UTC)
 
 
-def now() -> float:
-    return asyncio.get_running_loop().time()
-
-
 KUBEVIRTS = "/apis/kubevirt.io/v1/kubevirts"
 VIRT_CONTROLLER = "/apis/apps/v1/namespaces/kubevirt/deployments/virt-controller"
 
