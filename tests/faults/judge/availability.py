@@ -9,25 +9,11 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from tests.faults.judge import states
 from tests.faults.judge.history import Change, History, World
 from tests.faults.judge.judge import Run
 from tests.faults.judge.reasons import reason_of
-from tests.faults.judge.states import (
-    CHILD_OF,
-    POOL,
-    VM,
-    VMI,
-    Object,
-    controller_uid,
-    counts,
-    is_deleting,
-    is_ready,
-    is_spent,
-    most_unavailable,
-    should_run,
-    uid_of,
-    wanted,
-)
+from tests.faults.judge.states import CHILD_OF, POOL, VM, VMI, Object
 from tests.faults.judge.timelines import our_deletes
 
 
@@ -71,7 +57,7 @@ def disruptions(history: History, run: Run) -> Iterator[Disruption]:
         world.apply(change)
         owner = world.by_uid(uid)
         if owner is not None:
-            own.append(_Sample(change.time, _unavailable(world, owner), most_unavailable(owner), disrupted))
+            own.append(_Sample(change.time, _unavailable(world, owner), states.most_unavailable(owner), disrupted))
 
 
 def _owner_of(change: Change, world: World) -> str:
@@ -80,21 +66,21 @@ def _owner_of(change: Change, world: World) -> str:
         return change.uid
     if change.kind not in (VM, VMI):
         return ""
-    owner = world.by_uid(controller_uid(change.object))
+    owner = world.by_uid(states.controller_uid(change.object))
     if owner is not None and owner["kind"] == VM:
-        owner = world.by_uid(controller_uid(owner))
-    return uid_of(owner) if owner is not None and owner["kind"] in CHILD_OF else ""
+        owner = world.by_uid(states.controller_uid(owner))
+    return states.uid_of(owner) if owner is not None and owner["kind"] in CHILD_OF else ""
 
 
 def _disrupts(change: Change, world: World, updates: set[int]) -> bool:
     if not change.ours or not change.starts_deletion or change.before is None:
         return False
     if change.kind == VMI:
-        owner = world.by_uid(controller_uid(change.before))
+        owner = world.by_uid(states.controller_uid(change.before))
         of_pool = owner is not None and owner["kind"] == VM
-        return is_ready(change.before) and (of_pool or change.number in updates)
+        return states.is_ready(change.before) and (of_pool or change.number in updates)
     if change.kind == VM and change.number in updates:
-        return should_run(change.before) and not _is_unavailable(change.before, world)
+        return states.should_run(change.before) and not _is_unavailable(change.before, world)
     return False
 
 
@@ -107,12 +93,14 @@ def _judged(change: Change, samples: list[_Sample], disrupted: int, run: Run) ->
 
 def _unavailable(world: World, owner: Object) -> int:
     """Return the number of unavailable members that should run."""
-    members = world.children(uid_of(owner), CHILD_OF[owner["kind"]])
+    members = world.children(states.uid_of(owner), CHILD_OF[owner["kind"]])
     if owner["kind"] == POOL:
-        return sum(_is_unavailable(vm, world) for vm in members if should_run(vm))
-    return max(wanted(owner) - sum(is_ready(vmi) for vmi in members if counts(owner, vmi)), 0)
+        return sum(_is_unavailable(vm, world) for vm in members if states.should_run(vm))
+    return max(states.wanted(owner) - sum(states.is_ready(vmi) for vmi in members if states.counts(owner, vmi)), 0)
 
 
 def _is_unavailable(vm: Object, world: World) -> bool:
-    vmis = world.children(uid_of(vm), VMI)
-    return is_deleting(vm) or not any(is_ready(vmi) and not is_deleting(vmi) and not is_spent(vmi) for vmi in vmis)
+    vmis = world.children(states.uid_of(vm), VMI)
+    return states.is_deleting(vm) or not any(
+        states.is_ready(vmi) and not states.is_deleting(vmi) and not states.is_spent(vmi) for vmi in vmis
+    )

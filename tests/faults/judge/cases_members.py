@@ -5,19 +5,10 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from tests.controlplane.documents import reference_to
+from tests.faults.judge import states
 from tests.faults.judge.judge import Interval, Run
 from tests.faults.judge.made_history import Made, pool, ready, replica_set, vm, vmi
-from tests.faults.judge.states import (
-    MOST_DISRUPTIVE,
-    POOL,
-    REPLACE_UNREADY,
-    REVISION,
-    REVISION_LABEL,
-    SET,
-    VM,
-    VMI,
-    Object,
-)
+from tests.faults.judge.states import POOL, REVISION, SET, VM, VMI, Object
 from tests.faults.judge.steps import (
     DETACHED,
     FAILED,
@@ -55,7 +46,7 @@ SHARED, LARGER, SMALLER = disk_template(mode="ReadWriteMany"), disk_template("2G
 
 
 def pool_with_disk(leave: str | None = None, **spec: Any) -> Step:
-    annotations = {MOST_DISRUPTIVE: leave} if leave else None
+    annotations = {states.MOST_DISRUPTIVE: leave} if leave else None
     return steps(a_pool(1, virtualMachineTemplate=disk_template(), annotations=annotations, **spec), wait(60))
 
 
@@ -96,13 +87,13 @@ S1: Cases = {
         a_set(1), simulator.patch(VMI, "herd-a", FAILED), we.member("herd-b"), we.delete(VMI, "herd-a"), KEPT
     ),
     "the replacement of an unready VMI, if the set asks for it": case(
-        a_set(1, annotations={REPLACE_UNREADY: "5"}),
+        a_set(1, annotations={states.REPLACE_UNREADY: "5"}),
         simulator.patch(VMI, "herd-a", ready(False)),
         we.delete(VMI, "herd-a"),
         KEPT,
     ),
     "the replacement of a VMI that became ready a moment ago": case(
-        a_set(1, annotations={REPLACE_UNREADY: "5"}),
+        a_set(1, annotations={states.REPLACE_UNREADY: "5"}),
         wait(60),
         *(simulator.patch(VMI, "herd-a", ready(is_ready)) for is_ready in (False, True)),
         we.delete(VMI, "herd-a"),
@@ -120,7 +111,7 @@ S1: Cases = {
     "the restart of an outdated VMI": (restarting_pool(), we.delete(VMI, "pool-0"), KEPT),
     "a restart without a reason": case(
         restarting_pool(),
-        user.patch(VMI, "pool-0", {"metadata": {"labels": {REVISION_LABEL: "pool-1"}}}),
+        user.patch(VMI, "pool-0", {"metadata": {"labels": {states.REVISION_LABEL: "pool-1"}}}),
         we.delete(VMI, "pool-0"),
         broken("its VMI has the revision of the VM"),
     ),

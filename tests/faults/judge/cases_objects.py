@@ -3,19 +3,9 @@
 import copy
 from typing import Any, Final
 
+from tests.faults.judge import states
 from tests.faults.judge.made_history import Made, disk, pool, ready, replica_set, vm
-from tests.faults.judge.states import (
-    DATA_VOLUME,
-    FINALIZER,
-    POOL,
-    PVC,
-    REVISION,
-    REVISION_LABEL,
-    ROLLING_UPDATE,
-    SET,
-    VM,
-    VMI,
-)
+from tests.faults.judge.states import DATA_VOLUME, POOL, PVC, REVISION, SET, VM, VMI
 from tests.faults.judge.steps import (
     DETACHED,
     KEEP,
@@ -49,7 +39,7 @@ UNFINALIZE: Final = we.guarded_patch(VM, "pool-0", UNFINALIZED, "/metadata/final
 def lost_finalizer(made: Made) -> None:
     """The server applies a patch to a state without the foreign finalizer, and then removes the object."""
     patched = copy.deepcopy(made.get(VM, "pool-0"))
-    user.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER, "orphan"]}})(made)
+    user.patch(VM, "pool-0", {"metadata": {"finalizers": [states.FINALIZER, "orphan"]}})(made)
     del patched["metadata"]["finalizers"]
     we.guarded_patch(VM, "pool-0", UNFINALIZED, "/metadata/finalizers/0", answer=patched)(made)
 
@@ -84,9 +74,9 @@ S6: Cases = {
     ),
     "the finalizers of others stay": case(
         a_pool(1),
-        user.patch(VM, "pool-0", {"metadata": {"finalizers": ["x/y", FINALIZER]}}),
+        user.patch(VM, "pool-0", {"metadata": {"finalizers": ["x/y", states.FINALIZER]}}),
         user.delete(VM, "pool-0"),
-        we.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER]}}),
+        we.patch(VM, "pool-0", {"metadata": {"finalizers": [states.FINALIZER]}}),
         broken("the finalizers of others"),
     ),
     "a finalizer that the server lost is not the controller's fault": case(
@@ -119,7 +109,7 @@ S6: Cases = {
         a_pool(1), user.patch(VM, "pool-0", DETACHED), broken("is no member and has", at_rest)
     ),
 }
-ONE_BY_ONE: Final = {ROLLING_UPDATE: "maxUnavailable=1"}
+ONE_BY_ONE: Final = {states.ROLLING_UPDATE: "maxUnavailable=1"}
 S9: Cases = {
     "a pool restarts as many VMIs as may be unavailable": case(
         running_pool(3, maxUnavailable=1),
@@ -159,7 +149,7 @@ S9: Cases = {
     ),
     "a revision that only a VMI uses is not deleted": case(
         running_pool(1),
-        user.patch(VM, "pool-0", {"metadata": {"labels": {REVISION_LABEL: "pool-2"}}}),
+        user.patch(VM, "pool-0", {"metadata": {"labels": {states.REVISION_LABEL: "pool-2"}}}),
         we.delete(REVISION, "pool-1"),
         broken("['VirtualMachineInstance/pool-0'] refer to it"),
     ),
@@ -224,7 +214,7 @@ S10: Cases = {
     ),
     "a deletion in the foreground takes the disks": case(
         pool_with_disk(**KEEP),
-        user.patch(VM, "pool-0", {"metadata": {"finalizers": [FINALIZER, "foregroundDeletion"]}}),
+        user.patch(VM, "pool-0", {"metadata": {"finalizers": [states.FINALIZER, "foregroundDeletion"]}}),
         user.delete(VM, "pool-0"),
         collector.delete(DATA_VOLUME, "d-0"),
         KEPT,

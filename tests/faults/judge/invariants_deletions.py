@@ -12,24 +12,11 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
+from tests.faults.judge import states
 from tests.faults.judge.history import Change, History, Request, answered_uid
 from tests.faults.judge.judge import Finding, Run, Violation, described, found, invariant
 from tests.faults.judge.reasons import reason_of
-from tests.faults.judge.states import (
-    POOL,
-    SET,
-    VM,
-    VMI,
-    Object,
-    controller_of,
-    controller_uid,
-    is_busy,
-    is_deleting,
-    is_final,
-    is_protected,
-    is_true,
-    status_of,
-)
+from tests.faults.judge.states import POOL, SET, VM, VMI, Object
 from tests.faults.judge.timelines import Step, fewest_wanted, our_deletes
 
 TRIED_WITHIN_S: Final = 30.0
@@ -90,8 +77,8 @@ def s14_nothing_protected_or_delicate_is_deleted(history: History, run: Run) -> 
         author, item = change.author, change.before
         if item is None or change.kind not in (VM, VMI) or not change.ours or not change.starts_deletion:
             continue
-        owner = world.by_uid(controller_uid(item))
-        if author is None or author.verb != "delete" or (owner is not None and is_deleting(owner)):
+        owner = world.by_uid(states.controller_uid(item))
+        if author is None or author.verb != "delete" or (owner is not None and states.is_deleting(owner)):
             continue
         problem = _reason_to_keep(item)
         yield Violation("S14", f"{change.name} is deleted, but {problem}", described(change)) if problem else None
@@ -99,17 +86,17 @@ def s14_nothing_protected_or_delicate_is_deleted(history: History, run: Run) -> 
 
 def _reason_to_keep(item: Object) -> str:
     """Return the reason why the controller must not delete this VM or VMI, or ""."""
-    owner = (controller_of(item) or {}).get("kind")
-    if owner in (POOL, SET) and is_protected(item):
+    owner = (states.controller_of(item) or {}).get("kind")
+    if owner in (POOL, SET) and states.is_protected(item):
         return "is protected"
-    status = status_of(item)
-    if is_final(item):
+    status = states.status_of(item)
+    if states.is_final(item):
         return ""
-    if is_busy(item):
+    if states.is_busy(item):
         return "is busy"
     if owner not in (POOL, VM):
         return ""
     marks = [key for key in ("snapshotInProgress", "restoreInProgress", "migratedVolumes") if status.get(key)]
-    marks += [key for key in CONDITIONS[item["kind"]] if is_true(item, key)]
+    marks += [key for key in CONDITIONS[item["kind"]] if states.is_true(item, key)]
     marks += [text for text in (status.get("printableStatus"), status.get("fsFreezeStatus")) if text in WORDS]
     return f"is delicate: {', '.join(marks)}" if marks else ""

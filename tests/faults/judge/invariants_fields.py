@@ -15,36 +15,19 @@ also have the template of its revision, and some names in the VM's spec end with
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
+from tests.faults.judge import states
 from tests.faults.judge.history import Change, History, shown
 from tests.faults.judge.invariants_objects import without_nulls
 from tests.faults.judge.judge import Finding, Run, found, invariant
 from tests.faults.judge.reasons import revision_of
-from tests.faults.judge.states import (
-    DATA_VOLUME,
-    HASH_LABEL,
-    POOL,
-    PREFIX,
-    PVC,
-    REVISION,
-    REVISION_LABEL,
-    SET,
-    VM,
-    VMI,
-    Object,
-    annotations_of,
-    controller_uid,
-    differences,
-    labels_of,
-    ordinal_of,
-    template_of,
-)
+from tests.faults.judge.states import DATA_VOLUME, POOL, PVC, REVISION, SET, VM, VMI, Object
 from tests.faults.judge.timelines import Step, our_creates
 
 IGNORED: Final = ("/metadata/resourceVersion", "/metadata/generation")
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    SET: (f"/metadata/annotations/{PREFIX}adopted-template",),
-    POOL: ("/metadata/finalizers", f"/metadata/annotations/{PREFIX}"),
-    VMI: ("/metadata/ownerReferences", f"/metadata/labels/{REVISION_LABEL}"),
+    SET: (f"/metadata/annotations/{states.PREFIX}adopted-template",),
+    POOL: ("/metadata/finalizers", f"/metadata/annotations/{states.PREFIX}"),
+    VMI: ("/metadata/ownerReferences", f"/metadata/labels/{states.REVISION_LABEL}"),
     VM: ("/metadata/finalizers", "/metadata/ownerReferences", "/metadata/labels", "/metadata/annotations", "/spec"),
     DATA_VOLUME: ("/metadata/ownerReferences",),
     PVC: ("/metadata/ownerReferences", "/spec/resources/requests/storage"),
@@ -69,7 +52,7 @@ def s11_only_own_fields_are_written(history: History, run: Run) -> Iterator[Find
 
 def _foreign_fields(history: History, change: Change) -> str:
     allowed = ("/status",) if change.write.subresource == "status" else FIELDS[change.kind]
-    paths = [path for path in differences(change.before, change.after) if path not in IGNORED]
+    paths = [path for path in states.differences(change.before, change.after) if path not in IGNORED]
     foreign = [path for path in paths if not path.startswith(allowed)] if allowed else paths
     if not foreign and change.kind == VM:
         foreign = _beyond_template(history, change, paths)
@@ -78,13 +61,13 @@ def _foreign_fields(history: History, change: Change) -> str:
 
 def _beyond_template(history: History, change: Change, paths: list[str]) -> list[str]:
     """Return the changed fields of a VM that are equal in the old and the new template."""
-    states = [item or {"metadata": {}} for item in (change.before, change.after)]
-    pool_uid = next(filter(None, map(controller_uid, states)), "")
-    old, new = (revision_of(history, item, pool_uid) for item in states)
+    versions = [item or {"metadata": {}} for item in (change.before, change.after)]
+    pool_uid = next(filter(None, map(states.controller_uid, versions)), "")
+    old, new = (revision_of(history, item, pool_uid) for item in versions)
     if old is None or new is None:
         return []
     templates = [spec.get("virtualMachineTemplate") or {} for spec in (old, new)]
-    changed = [*differences(*(_vm_shape(each) for each in templates)), *REFERENCES]
+    changed = [*states.differences(*(_vm_shape(each) for each in templates)), *REFERENCES]
     if old.get("nameGeneration") != new.get("nameGeneration"):
         changed.append(VOLUMES)
     return [path for path in paths if not any(path.startswith(each) or each.startswith(path) for each in changed)]
@@ -93,8 +76,8 @@ def _beyond_template(history: History, change: Change, paths: list[str]) -> list
 REFERENCES: Final = (
     "/metadata/finalizers",
     "/metadata/ownerReferences",
-    f"/metadata/labels/{REVISION_LABEL}",
-    f"/spec/template/metadata/labels/{REVISION_LABEL}",
+    f"/metadata/labels/{states.REVISION_LABEL}",
+    f"/spec/template/metadata/labels/{states.REVISION_LABEL}",
 )
 
 
@@ -112,14 +95,14 @@ def _wrong_content(history: History, run: Run, step: Step) -> str:
     author, timeline = step.change.author, step.timeline
     # The body of the request, because webhooks may add fields to the stored object.
     item = author.body if author is not None and isinstance(author.body, dict) else step.change.object
-    templates = [template_of(owner) for owner in timeline.owners(run, step.index)]
+    templates = [states.template_of(owner) for owner in timeline.owners(run, step.index)]
     if timeline.kind == POOL:
-        own = revision_of(history, item, controller_uid(item))
+        own = revision_of(history, item, states.controller_uid(item))
         if own is None:
             return f"{step.change.name} has no revision in the history"
         # A template in another spelling has the earlier revision of the same meaning, such as 64M and 0.064G.
         templates.append(own.get("virtualMachineTemplate") or {})
-        ordinal = ordinal_of(timeline.name, step.change.name)
+        ordinal = states.ordinal_of(timeline.name, step.change.name)
         fits = any(_has_spec(template, item, f"-{ordinal}") for template in templates)
     else:
         if any(each in shown(templates, 10**9) for each in OLD_SPELLINGS):
@@ -131,11 +114,17 @@ def _wrong_content(history: History, run: Run, step: Step) -> str:
 def _has_spec(template: Object, item: Object, suffix: str) -> bool:
     metadata = template.get("metadata") or {}
     labels, annotations = metadata.get("labels") or {}, metadata.get("annotations") or {}
-    own = {key: value for key, value in labels_of(item).items() if key not in (HASH_LABEL, REVISION_LABEL)}
-    noted = {
-        key: value for key, value in annotations_of(item).items() if not key.startswith(PREFIX) or key in annotations
+    own = {
+        key: value
+        for key, value in states.labels_of(item).items()
+        if key not in (states.HASH_LABEL, states.REVISION_LABEL)
     }
-    if own != {key: value for key, value in labels.items() if key not in (HASH_LABEL, REVISION_LABEL)}:
+    noted = {
+        key: value
+        for key, value in states.annotations_of(item).items()
+        if not key.startswith(states.PREFIX) or key in annotations
+    }
+    if own != {key: value for key, value in labels.items() if key not in (states.HASH_LABEL, states.REVISION_LABEL)}:
         return False
     return noted == annotations and _equal(
         without_nulls(template.get("spec") or {}), without_nulls(item.get("spec") or {}), suffix
@@ -145,7 +134,9 @@ def _has_spec(template: Object, item: Object, suffix: str) -> bool:
 def _equal(template: Any, value: Any, suffix: str) -> bool:
     """Return True if the value equals the template's value. A text in the value may also end with `suffix`."""
     if isinstance(template, dict) and isinstance(value, dict):
-        value, template = ({k: each for k, each in item.items() if k != REVISION_LABEL} for item in (value, template))
+        value, template = (
+            {k: each for k, each in item.items() if k != states.REVISION_LABEL} for item in (value, template)
+        )
         value, template = (
             {key: each for key, each in item.items() if key in other or not _is_shell(each)}
             for item, other in ((value, template), (template, value))
@@ -164,4 +155,6 @@ def _is_shell(value: Any) -> bool:
     """
     if isinstance(value, list):
         return not value
-    return isinstance(value, dict) and all(key == REVISION_LABEL or _is_shell(each) for key, each in value.items())
+    return isinstance(value, dict) and all(
+        key == states.REVISION_LABEL or _is_shell(each) for key, each in value.items()
+    )

@@ -17,32 +17,11 @@ How the catalogue's invariants are worded for this controller:
 from collections.abc import Iterator
 from itertools import pairwise
 
+from tests.faults.judge import states
 from tests.faults.judge.history import History, World, shown
 from tests.faults.judge.invariants_safety import holder_of
 from tests.faults.judge.judge import Finding, Run, Violation, found, invariant
-from tests.faults.judge.states import (
-    CHILD_OF,
-    OWNERS,
-    POOL,
-    SET,
-    VMI,
-    Object,
-    annotations_of,
-    counts,
-    is_busy,
-    is_deleting,
-    is_final,
-    is_paused,
-    is_protected,
-    is_ready,
-    is_true,
-    name_of,
-    selects,
-    status_of,
-    strategy,
-    uid_of,
-    wanted,
-)
+from tests.faults.judge.states import CHILD_OF, OWNERS, POOL, SET, VMI, Object
 from tests.faults.judge.timelines import Point, Timeline, our_creates, timelines
 
 EXCUSES = ("ReplicaBackOff", "ReplicaFailure")
@@ -66,14 +45,22 @@ def end_of(history: History, run: Run) -> float:
 
 def is_excused(owner: Object, world: World) -> bool:
     """Return True if the owner has an excuse for more or fewer members than wanted."""
-    if is_paused(owner) or is_deleting(owner) or any(is_true(owner, each) for each in EXCUSES) or is_invalid(owner):
+    if (
+        states.is_paused(owner)
+        or states.is_deleting(owner)
+        or any(states.is_true(owner, each) for each in EXCUSES)
+        or is_invalid(owner)
+    ):
         return True
-    members = world.children(uid_of(owner), CHILD_OF[owner["kind"]])
-    surplus = sum(counts(owner, each) for each in members) > wanted(owner)
-    held = any(is_protected(each) or is_busy(each) or status_of(each).get("snapshotInProgress") for each in members)
-    name, settings = strategy(owner, "scaleInStrategy")
+    members = world.children(states.uid_of(owner), CHILD_OF[owner["kind"]])
+    surplus = sum(states.counts(owner, each) for each in members) > states.wanted(owner)
+    held = any(
+        states.is_protected(each) or states.is_busy(each) or states.status_of(each).get("snapshotInProgress")
+        for each in members
+    )
+    name, settings = states.strategy(owner, "scaleInStrategy")
     selected = bool((settings.get("selectionPolicy") or {}).get("selectors"))
-    spared = "vmherd.dev/scale-in" in annotations_of(owner)
+    spared = "vmherd.dev/scale-in" in states.annotations_of(owner)
     return surplus and (held or spared or (owner["kind"] == POOL and (name != "proactive" or selected)))
 
 
@@ -85,7 +72,7 @@ def is_invalid(owner: Object) -> bool:
         template = (template.get("spec") or {}).get("template") or template
     labels = (template.get("metadata") or {}).get("labels") or {}
     selector = spec.get("selector") or {}
-    return not (selector.get("matchLabels") or selector.get("matchExpressions")) or not selects(owner, labels)
+    return not (selector.get("matchLabels") or selector.get("matchExpressions")) or not states.selects(owner, labels)
 
 
 @invariant("L1")
@@ -94,12 +81,12 @@ def l1_at_rest_the_cluster_is_as_wanted(history: History, run: Run) -> Iterator[
         return
     world = history.end
     for owner in world.all(*OWNERS):
-        members = world.children(uid_of(owner), CHILD_OF[owner["kind"]])
-        number = sum(counts(owner, each) for each in members)
-        if number == wanted(owner) or is_excused(owner, world):
+        members = world.children(states.uid_of(owner), CHILD_OF[owner["kind"]])
+        number = sum(states.counts(owner, each) for each in members)
+        if number == states.wanted(owner) or is_excused(owner, world):
             yield None
         else:
-            message = f"{owner['kind']}/{name_of(owner)} has {number} members, {wanted(owner)} are wanted"
+            message = f"{owner['kind']}/{states.name_of(owner)} has {number} members, {states.wanted(owner)} are wanted"
             yield Violation("L1", message, (shown(owner.get("status")), *(shown(each["metadata"]) for each in members)))
 
 
@@ -113,10 +100,10 @@ def l2_the_status_equals_a_recount(history: History, run: Run) -> Iterator[Findi
     if run.settled_from is None:
         return
     for owner in history.end.all(*OWNERS):
-        if not is_deleting(owner):
+        if not states.is_deleting(owner):
             wrong = _miscounted(history.end, owner)
-            message = f"the status of {name_of(owner)}: {wrong}"
-            yield Violation("L2", message, (shown(status_of(owner)),)) if wrong else None
+            message = f"the status of {states.name_of(owner)}: {wrong}"
+            yield Violation("L2", message, (shown(states.status_of(owner)),)) if wrong else None
 
 
 def _moved_times(before: Object, after: Object) -> list[str]:
@@ -124,7 +111,7 @@ def _moved_times(before: Object, after: Object) -> list[str]:
     times = [
         {
             each["type"]: each.get("lastTransitionTime")
-            for each in status_of(item).get("conditions") or ()
+            for each in states.status_of(item).get("conditions") or ()
             if each["status"] == "True"
         }
         for item in (before, after)
@@ -134,12 +121,14 @@ def _moved_times(before: Object, after: Object) -> list[str]:
 
 def recount(world: World, owner: Object) -> Object:
     """Return the counts that the status should have (R3, P7)."""
-    members = [each for each in world.children(uid_of(owner), CHILD_OF[owner["kind"]]) if counts(owner, each)]
-    return {"replicas": len(members), "readyReplicas": sum(map(is_ready, members))}
+    members = [
+        each for each in world.children(states.uid_of(owner), CHILD_OF[owner["kind"]]) if states.counts(owner, each)
+    ]
+    return {"replicas": len(members), "readyReplicas": sum(map(states.is_ready, members))}
 
 
 def _miscounted(world: World, owner: Object) -> str:
-    status = status_of(owner)
+    status = states.status_of(owner)
     expected = recount(world, owner)
     wrong = [
         f"{key} is {status.get(key, 0)}, counted {value}"
@@ -149,8 +138,8 @@ def _miscounted(world: World, owner: Object) -> str:
     generation = owner["metadata"].get("generation")
     if status.get("observedGeneration") not in (generation, None):
         wrong.append(f"observedGeneration is {status.get('observedGeneration')}, the generation is {generation}")
-    if is_true(owner, "ReplicaPaused") != is_paused(owner):
-        wrong.append(f"ReplicaPaused does not fit paused={is_paused(owner)}")
+    if states.is_true(owner, "ReplicaPaused") != states.is_paused(owner):
+        wrong.append(f"ReplicaPaused does not fit paused={states.is_paused(owner)}")
     exact = (owner.get("spec") or {}).get("selector", {}).get("matchLabels") or {}
     parts = (status.get("labelSelector") or "").split(",")
     if not is_invalid(owner) and any(f"{key}={value}" not in parts for key, value in exact.items()):
@@ -181,11 +170,15 @@ def l3_each_deviation_is_repaired_in_time(history: History, run: Run) -> Iterato
 def _deviates(point: Point) -> bool:
     """Return True if the status is wrong, or if members are missing and nothing in the status says why."""
     owner = point.owner
-    if owner is None or is_deleting(owner) or is_invalid(owner):
+    if owner is None or states.is_deleting(owner) or is_invalid(owner):
         return False
-    if status_of(owner).get("replicas", 0) != point.counted:
+    if states.status_of(owner).get("replicas", 0) != point.counted:
         return True
-    return not is_paused(owner) and point.counted < wanted(owner) and not any(is_true(owner, each) for each in EXCUSES)
+    return (
+        not states.is_paused(owner)
+        and point.counted < states.wanted(owner)
+        and not any(states.is_true(owner, each) for each in EXCUSES)
+    )
 
 
 def _outside_faults(run: Run, start: float, end: float) -> float:
@@ -218,11 +211,11 @@ def _replacements(timeline: Timeline, start: float, index: int) -> int:
     """
     points = [point for point in timeline.points[: index + 1] if point.time > start]
     before = [point for point in timeline.points[: index + 1] if point.time <= start]
-    sizes = [wanted(point.owner) for point in (*before[-1:], *points) if point.owner is not None]
+    sizes = [states.wanted(point.owner) for point in (*before[-1:], *points) if point.owner is not None]
     lost = sum(
         point.change.kind == VMI
         and point.change.before is not None
-        and not is_final(point.change.before)
+        and not states.is_final(point.change.before)
         and (point.change.starts_deletion or (point.change.after is not None and not _is_member(point, timeline)))
         for point in points
     )

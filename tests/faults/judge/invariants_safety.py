@@ -20,33 +20,12 @@ How the catalogue's invariants are worded for this controller:
 
 from collections.abc import Iterator
 
+from tests.faults.judge import states
 from tests.faults.judge.history import Change, History, Request, own_reference, shown
 from tests.faults.judge.judge import Finding, Run, Violation, described, found, invariant
 from tests.faults.judge.reasons import reason_of, replaces_members
 from tests.faults.judge.restarts import in_pause, restarts, states_before, states_in, states_read, unfounded
-from tests.faults.judge.states import (
-    HASH_LABEL,
-    OWNERS,
-    POOL,
-    POOL_UID_LABEL,
-    REVISION,
-    SET,
-    VM,
-    VMI,
-    Object,
-    controller_uid,
-    is_deleting,
-    is_paused,
-    is_protected,
-    is_spent,
-    labels_of,
-    name_of,
-    ordinal_of,
-    references_of,
-    selects,
-    version_of,
-    wanted,
-)
+from tests.faults.judge.states import HASH_LABEL, OWNERS, POOL, POOL_UID_LABEL, REVISION, SET, VM, VMI, Object
 from tests.faults.judge.timelines import (
     Step,
     Timeline,
@@ -104,10 +83,10 @@ def _constant(timeline: Timeline) -> Iterator[Finding]:
     foreign = [change for change in members if not change.ours]
     moved = any(_comes_or_goes(change) or _changes_sides(change, owners[-1]) for change in foreign)
     moved = moved or any(map(_is_adopted, members))
-    if len(generations) != 1 or moved or any(map(is_deleting, owners)) or any(map(replaces_members, owners)):
+    if len(generations) != 1 or moved or any(map(states.is_deleting, owners)) or any(map(replaces_members, owners)):
         return
     first = points[0]
-    missing = wanted(owners[0]) - first.counted
+    missing = states.wanted(owners[0]) - first.counted
     created, deleted = points[-1].created - first.created, sum(change.starts_deletion for change in members)
     wrong = created > max(missing, 0) or deleted > max(-missing, 0)
     message = f"{timeline.kind}/{timeline.name} lacks {missing} members: {created} creates, {deleted} deletes"
@@ -118,13 +97,15 @@ def _changes_sides(change: Change, owner: Object) -> bool:
     """Return True if the selector matches the labels only before or only after the change."""
     if change.before is None or change.after is None:
         return False
-    return selects(owner, labels_of(change.before)) != selects(owner, labels_of(change.after))
+    return states.selects(owner, states.labels_of(change.before)) != states.selects(
+        owner, states.labels_of(change.after)
+    )
 
 
 def _is_adopted(change: Change) -> bool:
     """Return True if the object gets its first ownerReference with `controller: true`."""
     both = change.before is not None and change.after is not None
-    return both and not controller_uid(change.before or {}) and bool(controller_uid(change.after or {}))
+    return both and not states.controller_uid(change.before or {}) and bool(states.controller_uid(change.after or {}))
 
 
 def _comes_or_goes(change: Change) -> bool:
@@ -134,7 +115,9 @@ def _comes_or_goes(change: Change) -> bool:
         return True
     if after is None:
         return False
-    return controller_uid(before) != controller_uid(after) or is_spent(before) != is_spent(after)
+    return states.controller_uid(before) != states.controller_uid(after) or states.is_spent(before) != states.is_spent(
+        after
+    )
 
 
 @invariant("S2")
@@ -173,9 +156,9 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
         if step.timeline.kind != POOL:
             continue
         vm, pool = step.change.object, step.timeline.name
-        ordinal = ordinal_of(pool, name_of(vm))
+        ordinal = states.ordinal_of(pool, states.name_of(vm))
         if ordinal is None:
-            yield Violation("S3", f"{name_of(vm)} is no name of {pool}", described(step.change))
+            yield Violation("S3", f"{states.name_of(vm)} is no name of {pool}", described(step.change))
             continue
         start, end = run.window(step.point.time), run.aftermath(step.point.time)
         free = [n for n in range(ordinal) if not taken.within(f"{pool}-{n}", start, end)]
@@ -184,7 +167,9 @@ def s3_each_ordinal_has_one_vm(history: History, run: Run) -> Iterator[Finding]:
     for change in history.changes:
         if change.kind != VM or not change.ours or change.before is None or change.after is None:
             continue
-        added = [each for each in references_of(change.after) if own_reference(change.before, each["uid"]) is None]
+        added = [
+            each for each in states.references_of(change.after) if own_reference(change.before, each["uid"]) is None
+        ]
         yield Violation("S3", f"a pool adopts {change.name}", described(change)) if added else None
 
 
@@ -234,9 +219,9 @@ def _unconditional(write: Request) -> str:
 def _is_member(history: History, run: Run, change: Change) -> bool:
     """Return True if the object belongs to a set or a pool that existed in the window (see S4)."""
     item = change.before or {"metadata": {}}
-    if change.kind == REVISION and not controller_uid(item):
-        return bool(labels_of(item).keys() & {POOL_UID_LABEL, HASH_LABEL})
-    changes = [each for kind in OWNERS for each in history.objects.get((kind, controller_uid(item)), ())]
+    if change.kind == REVISION and not states.controller_uid(item):
+        return bool(states.labels_of(item).keys() & {POOL_UID_LABEL, HASH_LABEL})
+    changes = [each for kind in OWNERS for each in history.objects.get((kind, states.controller_uid(item)), ())]
     return bool(states_in(tuple(changes), run.window(change.time), change.time))
 
 
@@ -244,9 +229,9 @@ def _is_vmi_of_member(history: History, run: Run, change: Change) -> bool:
     """Return True if the VMI belongs to a VM that a pool owned at some time in the window of the change."""
     if change.kind != VMI or change.before is None:
         return False
-    changes = history.objects.get((VM, controller_uid(change.before)), ())
-    states = states_in(changes, run.window(change.time), change.time)
-    return any((POOL, controller_uid(item)) in history.objects for item in states)
+    changes = history.objects.get((VM, states.controller_uid(change.before)), ())
+    versions = states_in(changes, run.window(change.time), change.time)
+    return any((POOL, states.controller_uid(item)) in history.objects for item in versions)
 
 
 @invariant("S5")
@@ -256,7 +241,7 @@ def s5_adoption_and_release_follow_owner_and_labels(history: History, run: Run) 
             continue
         if history.is_after_hole(change):  # then the state before the change is not known
             continue
-        before, after = ({each["uid"] for each in references_of(item)} for item in (change.before, change.after))
+        before, after = ({each["uid"] for each in states.references_of(item)} for item in (change.before, change.after))
         for uid in after - before:
             yield found("S5", _wrong_adoption(history, change, uid), change)
         for uid in before - after:
@@ -269,12 +254,12 @@ def _wrong_adoption(history: History, change: Change, uid: str) -> str:
     author, owner = change.write, history.at(SET, uid, change.write.time)
     if reference.get("kind") != SET:
         return f"{change.name} gets an owner of kind {reference.get('kind')}"
-    if controller_uid(change.was) or is_deleting(change.was):
+    if states.controller_uid(change.was) or states.is_deleting(change.was):
         return f"{change.name} is adopted, but has a controller or is being deleted"
-    if owner is not None and not selects(owner, labels_of(change.was)):
+    if owner is not None and not states.selects(owner, states.labels_of(change.was)):
         return f"{change.name} is adopted, but its labels do not match"
     metadata = (author.body or {}).get("metadata") or {} if isinstance(author.body, dict) else {}
-    if not metadata.get("uid") or metadata.get("resourceVersion") != str(version_of(change.was)):
+    if not metadata.get("uid") or metadata.get("resourceVersion") != str(states.version_of(change.was)):
         return f"the adoption of {change.name} does not have the UID and the version of the VMI"
     reads = [
         each
@@ -285,7 +270,7 @@ def _wrong_adoption(history: History, change: Change, uid: str) -> str:
     if not reads:
         return f"{change.name} is adopted, but its owner was not read from the server before"
     read = states_read(history.objects.get((SET, uid), ()), reads[-1])
-    return f"{change.name} is adopted by an owner that leaves" if all(map(is_deleting, read)) else ""
+    return f"{change.name} is adopted by an owner that leaves" if all(map(states.is_deleting, read)) else ""
 
 
 def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
@@ -299,13 +284,15 @@ def _wrong_release(history: History, run: Run, change: Change, uid: str) -> str:
         return f"{change.name} loses an owner that is no {kind}"
     start = run.window(change.time)
     owner = history.at(kind, uid, change.write.time)
-    if kind == POOL and owner is not None and is_deleting(owner) and is_protected(change.was):
+    if kind == POOL and owner is not None and states.is_deleting(owner) and states.is_protected(change.was):
         return ""
-    if owner is not None and all(selects(owner, labels_of(item)) for item in states_before(history, change, run)):
+    if owner is not None and all(
+        states.selects(owner, states.labels_of(item)) for item in states_before(history, change, run)
+    ):
         return f"{change.name} is released, but its labels match"
-    if owner is not None and is_deleting(owner) and history.at(kind, uid, start) is not None:
+    if owner is not None and states.is_deleting(owner) and history.at(kind, uid, start) is not None:
         before = history.at(kind, uid, start)
-        if before is not None and is_deleting(before):
+        if before is not None and states.is_deleting(before):
             return f"{change.name} is released by an owner that is being deleted"
     return "" if change.uid in shown(change.write.body, 10**9) else f"the release of {change.name} has no UID"
 
@@ -321,9 +308,9 @@ def s7_a_pause_or_a_deletion_stops_writes(history: History, run: Run) -> Iterato
 
 def _write_in_pause(step: Step, run: Run) -> str:
     change, owners = step.change, step.timeline.owners(run, step.index)
-    if change.before is None and owners and all(map(is_deleting, owners)):
+    if change.before is None and owners and all(map(states.is_deleting, owners)):
         return f"{change.name} is created, but its owner is being deleted"
-    if not owners or not all(is_paused(owner) and not is_deleting(owner) for owner in owners):
+    if not owners or not all(states.is_paused(owner) and not states.is_deleting(owner) for owner in owners):
         return ""
     if change.before is None:
         return f"{change.name} is created during a pause"

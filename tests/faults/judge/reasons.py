@@ -15,58 +15,40 @@ The controller may delete a member for these reasons:
 import copy
 from collections.abc import Mapping
 
+from tests.faults.judge import states
 from tests.faults.judge.history import History
 from tests.faults.judge.judge import Run
 from tests.faults.judge.restarts import states_before
-from tests.faults.judge.states import (
-    HASH_LABEL,
-    MOST_DISRUPTIVE,
-    POOL,
-    RECREATE,
-    REPLACE_FINISHED,
-    REPLACE_UNREADY,
-    REVISION,
-    REVISION_LABEL,
-    ROLLING_UPDATE,
-    Object,
-    annotations_of,
-    controller_uid,
-    is_deleting,
-    is_ready,
-    is_spent,
-    labels_of,
-    preserves,
-    size_of,
-    strategy,
-    template_of,
-)
+from tests.faults.judge.states import POOL, REVISION, Object
 from tests.faults.judge.timelines import Step, fewest_wanted
 
 
 def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
     """Return the reason of a deletion, and what is wrong with the deletion or ""."""
     owners = step.timeline.owners(run, step.index)
-    states = states_before(history, step.change, run)
+    versions = states_before(history, step.change, run)
     if not owners:
         return "surplus", f"{step.change.name} is deleted, but its owner was gone"
     if step.timeline.kind == POOL:
-        reason = _pool_reason(history, step, owners, states)
+        reason = _pool_reason(history, step, owners, versions)
     else:
-        reason = _set_reason(step, run, owners, states)
+        reason = _set_reason(step, run, owners, versions)
     return reason, _problem(step, run, reason, owners)
 
 
 def replaces_members(owner: Object) -> bool:
     """Return True if the owner replaces unready members, or if its annotation asks for rolling updates."""
-    return _heals(owner) or ROLLING_UPDATE in annotations_of(owner)
+    return _heals(owner) or states.ROLLING_UPDATE in states.annotations_of(owner)
 
 
-def _set_reason(step: Step, run: Run, owners: list[Object], states: tuple[Object, ...]) -> str:
-    if any(map(is_spent, states)):
+def _set_reason(step: Step, run: Run, owners: list[Object], versions: tuple[Object, ...]) -> str:
+    if any(map(states.is_spent, versions)):
         return "spent"
-    if any(REPLACE_UNREADY in annotations_of(owner) for owner in owners) and not all(map(is_ready, states)):
+    if any(states.REPLACE_UNREADY in states.annotations_of(owner) for owner in owners) and not all(
+        map(states.is_ready, versions)
+    ):
         return "unready"
-    rolls_out = any(ROLLING_UPDATE in annotations_of(owner) for owner in owners)
+    rolls_out = any(states.ROLLING_UPDATE in states.annotations_of(owner) for owner in owners)
     return "outdated" if rolls_out and _is_outdated_vmi(step, run, owners) else "surplus"
 
 
@@ -76,21 +58,27 @@ def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
     created = next(
         (n for n, p in enumerate(points) if p.change.uid == step.change.uid and p.change.before is None), None
     )
-    if created is None or not points[created].change.ours or HASH_LABEL not in labels_of(step.change.object):
+    if (
+        created is None
+        or not points[created].change.ours
+        or states.HASH_LABEL not in states.labels_of(step.change.object)
+    ):
         return True
-    templates = [template_of(owner) for owner in step.timeline.owners(run, created)]
-    return any(template_of(owner) != template for owner in owners for template in templates)
+    templates = [states.template_of(owner) for owner in step.timeline.owners(run, created)]
+    return any(states.template_of(owner) != template for owner in owners for template in templates)
 
 
-def _pool_reason(history: History, step: Step, owners: list[Object], states: tuple[Object, ...]) -> str:
-    if any(map(is_deleting, owners)):
+def _pool_reason(history: History, step: Step, owners: list[Object], versions: tuple[Object, ...]) -> str:
+    if any(map(states.is_deleting, owners)):
         return "owner"
-    if any(_heals(owner) for owner in owners) and not all(map(is_ready, states)):
+    if any(_heals(owner) for owner in owners) and not all(map(states.is_ready, versions)):
         return "healing"
-    if any(REPLACE_FINISHED in annotations_of(owner) for owner in owners) and not all(map(is_ready, states)):
+    if any(states.REPLACE_FINISHED in states.annotations_of(owner) for owner in owners) and not all(
+        map(states.is_ready, versions)
+    ):
         return "finished"
-    rolls_out = any(strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
-    revision = revision_of(history, step.change.object, controller_uid(step.change.object))
+    rolls_out = any(states.strategy(owner, "updateStrategy")[0] == "proactive" for owner in owners)
+    revision = revision_of(history, step.change.object, states.controller_uid(step.change.object))
     outdated = revision is None or any(may_replace_disks(revision, owner) for owner in owners)
     return "outdated" if rolls_out and outdated else "surplus"
 
@@ -100,24 +88,24 @@ def revision_of(history: History, vm: Object, pool_uid: str) -> Object | None:
 
     A pool that is deleted and created again may use the same names of revisions again.
     """
-    return history.derive(_revisions).get((pool_uid, labels_of(vm).get(REVISION_LABEL, "")))
+    return history.derive(_revisions).get((pool_uid, states.labels_of(vm).get(states.REVISION_LABEL, "")))
 
 
 def _revisions(history: History) -> Mapping[tuple[str, str], Object]:
     return {
-        (controller_uid(each.object), each.name): each.object.get("data") or {}
+        (states.controller_uid(each.object), each.name): each.object.get("data") or {}
         for each in history.changes
-        if each.kind == REVISION and controller_uid(each.object)
+        if each.kind == REVISION and states.controller_uid(each.object)
     }
 
 
 def may_replace_disks(revision: Object, owner: Object) -> bool:
     """Return True if an update may delete the disks of a VM with this revision (P21)."""
     (before, old), (after, new) = _disks(revision), _disks(owner["spec"])
-    leave = annotations_of(owner).get(MOST_DISRUPTIVE)
+    leave = states.annotations_of(owner).get(states.MOST_DISRUPTIVE)
     if before == after and all(old[name] <= size for name, size in new.items()):
         return False
-    return leave == RECREATE or (leave is None and before != after and not preserves(owner))
+    return leave == states.RECREATE or (leave is None and before != after and not states.preserves(owner))
 
 
 def _disks(pool_spec: Object) -> tuple[list[Object], dict[str, int]]:
@@ -127,19 +115,21 @@ def _disks(pool_spec: Object) -> tuple[list[Object], dict[str, int]]:
     for each in templates:
         claims = [(each.get("spec") or {}).get(kind) or {} for kind in ("pvc", "storage")]
         requests = [(claim.get("resources") or {}).get("requests") or {} for claim in claims]
-        sizes[each["metadata"]["name"]] = sum(size_of(found.pop("storage", "0")) for found in requests)
+        sizes[each["metadata"]["name"]] = sum(states.size_of(found.pop("storage", "0")) for found in requests)
     return templates, sizes
 
 
 def _heals(owner: Object) -> bool:
-    return (owner.get("spec") or {}).get("autohealing") is not None or REPLACE_UNREADY in annotations_of(owner)
+    return (owner.get("spec") or {}).get("autohealing") is not None or states.REPLACE_UNREADY in states.annotations_of(
+        owner
+    )
 
 
 def _problem(step: Step, run: Run, reason: str, owners: list[Object]) -> str:
     name = step.change.name
     if reason != "surplus":
         return ""
-    if all(strategy(owner, "scaleInStrategy")[0] != "proactive" for owner in owners):
+    if all(states.strategy(owner, "scaleInStrategy")[0] != "proactive" for owner in owners):
         return f"{name} is deleted, but the strategy of the scale-in forbids deletions"
     most = max(point.staying for point in step.timeline.window(run, step.index))
     if most <= fewest_wanted(owners):

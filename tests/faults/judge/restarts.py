@@ -6,21 +6,10 @@ from collections.abc import Iterator
 
 from msgspec import Struct
 
+from tests.faults.judge import states
 from tests.faults.judge.history import Change, History, Request
 from tests.faults.judge.judge import Run
-from tests.faults.judge.states import (
-    POOL,
-    REVISION_LABEL,
-    VM,
-    VMI,
-    Object,
-    controller_uid,
-    is_deleting,
-    is_paused,
-    labels_of,
-    status_of,
-    strategy,
-)
+from tests.faults.judge.states import POOL, REVISION_LABEL, VM, VMI, Object
 
 
 class Restart(Struct, frozen=True):
@@ -66,7 +55,7 @@ def restarts(history: History, run: Run) -> Iterator[Restart]:
     """Yield the restarts of the controller."""
     for change in history.changes:
         if change.kind == VMI and change.ours and change.starts_deletion and change.before is not None:
-            owner = (VM, controller_uid(change.before))
+            owner = (VM, states.controller_uid(change.before))
             if owner in history.objects:
                 yield _restart(history, run, owner, change.time, str(change.author), change.before)
     vms = {change.name: (VM, change.uid) for change in history.changes if change.kind == VM}
@@ -80,31 +69,31 @@ def _restart(
 ) -> Restart:
     start = run.window(time)
     changes = history.objects[vm]
-    states = states_in(changes, start, time)
-    owners = {controller_uid(item) for item in states} - {""}
+    versions = states_in(changes, start, time)
+    owners = {states.controller_uid(item) for item in versions} - {""}
     pools = [state for uid in owners for state in states_in(history.objects.get((POOL, uid), ()), start, time)]
-    return Restart(changes[0].name, evidence, states, tuple(pools), vmi)
+    return Restart(changes[0].name, evidence, versions, tuple(pools), vmi)
 
 
 def unfounded(restart: Restart) -> str:
     """If the pool had no reason for the restart, return what is wrong. Otherwise return an empty text (S1)."""
-    if restart.pools and all(strategy(pool, "updateStrategy")[0] != "proactive" for pool in restart.pools):
+    if restart.pools and all(states.strategy(pool, "updateStrategy")[0] != "proactive" for pool in restart.pools):
         return f"{restart.name} is restarted, but the update strategy forbids restarts"
     if restart.vms and all(_is_delicate(vm) for vm in restart.vms):
         return f"{restart.name} is restarted during a snapshot or a restore"
     if restart.vmi is None or not restart.vms:
         return ""
-    running = labels_of(restart.vmi).get(REVISION_LABEL)
-    same = all(labels_of(vm).get(REVISION_LABEL) == running for vm in restart.vms)
+    running = states.labels_of(restart.vmi).get(REVISION_LABEL)
+    same = all(states.labels_of(vm).get(REVISION_LABEL) == running for vm in restart.vms)
     return f"{restart.name} is restarted, but its VMI has the revision of the VM" if same and running else ""
 
 
 def in_pause(restart: Restart) -> str:
     """Return an error text if the pool was paused or being deleted in all states of the window (S7), or ""."""
-    stopped = restart.pools and all(is_paused(pool) or is_deleting(pool) for pool in restart.pools)
+    stopped = restart.pools and all(states.is_paused(pool) or states.is_deleting(pool) for pool in restart.pools)
     return f"{restart.name} is restarted during a pause" if stopped else ""
 
 
 def _is_delicate(vm: Object) -> bool:
-    status = status_of(vm)
+    status = states.status_of(vm)
     return bool(status.get("snapshotInProgress") or status.get("restoreInProgress"))

@@ -5,19 +5,10 @@ from collections.abc import Iterator, Mapping
 
 from msgspec import Struct
 
+from tests.faults.judge import states
 from tests.faults.judge.history import Change, History
 from tests.faults.judge.judge import Run
-from tests.faults.judge.states import (
-    CHILD_OF,
-    OWNERS,
-    Object,
-    controller_uid,
-    counts,
-    is_deleting,
-    labels_of,
-    selects,
-    wanted,
-)
+from tests.faults.judge.states import CHILD_OF, OWNERS, Object
 
 
 class Point(Struct, frozen=True):
@@ -119,13 +110,17 @@ class _Life:
         time = max(change.time, self.points[-1].time) if self.points else change.time
         model = self.owner or {"kind": self.kind}
         # A member whose labels do not match will be released, so it needs a replacement already now.
-        members = [each for each in self.members.values() if not self.owner or selects(self.owner, labels_of(each))]
-        counted = sum(counts(model, each) for each in members)
-        staying = sum(not is_deleting(each) for each in members if counts(model, each))
+        members = [
+            each
+            for each in self.members.values()
+            if not self.owner or states.selects(self.owner, states.labels_of(each))
+        ]
+        counted = sum(states.counts(model, each) for each in members)
+        staying = sum(not states.is_deleting(each) for each in members if states.counts(model, each))
         self.points.append(Point(change, time, self.owner, counted, staying, self.created))
 
     def _take_member(self, change: Change) -> None:
-        if change.after is None or controller_uid(change.after) != self.uid:
+        if change.after is None or states.controller_uid(change.after) != self.uid:
             self.members.pop(change.uid, None)
             return
         self.members[change.uid] = change.after
@@ -142,7 +137,7 @@ def _timelines(history: History) -> Mapping[str, Timeline]:
             lives[change.uid].take(change)
         if change.kind not in owner_kind:
             continue
-        owners = {controller_uid(each) for each in (change.before, change.after) if each is not None} - {""}
+        owners = {states.controller_uid(each) for each in (change.before, change.after) if each is not None} - {""}
         for uid in owners:
             life = lives.get(uid)
             if life is not None and life.kind == owner_kind[change.kind]:
@@ -151,11 +146,11 @@ def _timelines(history: History) -> Mapping[str, Timeline]:
 
 
 def most_wanted(owners: list[Object]) -> int:
-    return max((wanted(owner) for owner in owners), default=0)
+    return max((states.wanted(owner) for owner in owners), default=0)
 
 
 def fewest_wanted(owners: list[Object]) -> int:
     """Return the smallest number of members that the owner wanted in these states. An owner that is being deleted wants
     no member.
     """
-    return min((0 if is_deleting(owner) else wanted(owner) for owner in owners), default=0)
+    return min((0 if states.is_deleting(owner) else states.wanted(owner) for owner in owners), default=0)

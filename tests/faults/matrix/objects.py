@@ -6,17 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any, TypeAlias
 
-from tests.faults.judge.states import (
-    HASH_LABEL,
-    REVISION_LABEL,
-    VM,
-    controller_uid,
-    is_deleting,
-    labels_of,
-    references_of,
-    status_of,
-    uid_of,
-)
+from tests.faults.judge import states
+from tests.faults.judge.states import HASH_LABEL, REVISION_LABEL, VM
 from tests.faults.resources import CLAIMS, KIND_OF, REVISIONS, SETS, VMIS, VOLUMES
 
 Json: TypeAlias = dict[str, Any]
@@ -48,10 +39,12 @@ class Objects:
 
     def alive(self, plural: str) -> dict[str, Json]:
         """The objects without a deletion timestamp."""
-        return {name: item for name, item in self[plural].items() if not is_deleting(item)}
+        return {name: item for name, item in self[plural].items() if not states.is_deleting(item)}
 
     def owned(self, plural: str, owner: Json) -> dict[str, Json]:
-        return {name: item for name, item in self[plural].items() if controller_uid(item) == uid_of(owner)}
+        return {
+            name: item for name, item in self[plural].items() if states.controller_uid(item) == states.uid_of(owner)
+        }
 
     def counts(self) -> dict[str, int]:
         return {plural: len(items) for plural, items in self.by_resource.items() if items}
@@ -65,13 +58,13 @@ def end_state(objects: Objects) -> dict[str, list[str]]:
     Revisions of sets that nothing needs are left out. VMIs never wait for the history. So after a fault, a template
     that was wanted for a short time may not be stored.
     """
-    needed = {None, *(labels_of(vmi).get(HASH_LABEL) for vmi in objects[VMIS].values())}
-    needed |= {status_of(owner).get("updateRevision") for owner in objects[SETS].values()}
+    needed = {None, *(states.labels_of(vmi).get(HASH_LABEL) for vmi in objects[VMIS].values())}
+    needed |= {states.status_of(owner).get("updateRevision") for owner in objects[SETS].values()}
     lines = {
         plural: sorted(
             _masked_line(plural, item)
             for name, item in items.items()
-            if not name.startswith(START) and (plural != REVISIONS or labels_of(item).get(HASH_LABEL) in needed)
+            if not name.startswith(START) and (plural != REVISIONS or states.labels_of(item).get(HASH_LABEL) in needed)
         )
         for plural, items in objects.by_resource.items()
     }
@@ -96,7 +89,7 @@ def without_left_over_disks(reference: Mapping[str, list[str]], found: Mapping[s
 
 
 def _has_vm(line: str) -> bool:
-    return any(owner["kind"] == VM for owner in references_of(json.loads(line)))
+    return any(owner["kind"] == VM for owner in states.references_of(json.loads(line)))
 
 
 def _in_short(prefix: str, lines: Counter[str], others: Counter[str]) -> Iterator[str]:
@@ -121,9 +114,9 @@ def _leaves(value: Any, path: str = "") -> Iterator[str]:
 
 def _masked_line(plural: str, item: Json) -> str:
     masked = _masked(item)
-    if plural == VMIS and REVISION_LABEL not in labels_of(item):
+    if plural == VMIS and REVISION_LABEL not in states.labels_of(item):
         masked["metadata"]["name"] = MASK
-    if plural == REVISIONS and labels_of(item).get(HASH_LABEL):
+    if plural == REVISIONS and states.labels_of(item).get(HASH_LABEL):
         # The number is the generation of the set at the write, and a retry can come after another change of the set.
         masked["revision"] = MASK
     text = json.dumps(masked, sort_keys=True)

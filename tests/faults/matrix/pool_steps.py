@@ -3,16 +3,8 @@
 from typing import Any
 
 from tests.controlplane import documents
-from tests.faults.judge.states import (
-    BUSY_UNTIL,
-    FAR,
-    FINALIZER,
-    controller_uid,
-    finalizers_of,
-    is_ready,
-    references_of,
-    status_of,
-)
+from tests.faults.judge import states
+from tests.faults.judge.states import BUSY_UNTIL, FAR, FINALIZER
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import BEHAVIOR, QUICK, Condition
 from tests.faults.matrix.steps import Owner, memory_of
@@ -65,7 +57,7 @@ def disks(*names: str, free: tuple[str, ...] = ()) -> Condition:
     """Exactly these DataVolumes and PVCs exist. The disks in `free` have no VM as an owner."""
 
     def holds(objects: Objects) -> bool:
-        loose = {name for name, volume in objects[VOLUMES].items() if not controller_uid(volume)}
+        loose = {name for name, volume in objects[VOLUMES].items() if not states.controller_uid(volume)}
         return set(objects[VOLUMES]) == set(objects[CLAIMS]) == set(names) and loose == set(free)
 
     return holds
@@ -113,7 +105,7 @@ def memory_is(memory: str, *names: str) -> Condition:
 def running_with(memory: str, *names: str) -> Condition:
     def holds(objects: Objects) -> bool:
         found = [objects[VMIS][name] for name in names if name in objects[VMIS]]
-        return len(found) == len(names) and all(memory_of(vmi) == memory and is_ready(vmi) for vmi in found)
+        return len(found) == len(names) and all(memory_of(vmi) == memory and states.is_ready(vmi) for vmi in found)
 
     return holds
 
@@ -125,7 +117,7 @@ async def break_vm(user: User) -> None:
     generation = changed["metadata"]["generation"]
 
     def seen(objects: Objects) -> bool:
-        return status_of(objects[VMS]["pool-1"]).get("desiredGeneration", 0) >= generation
+        return states.status_of(objects[VMS]["pool-1"]).get("desiredGeneration", 0) >= generation
 
     assert await user.view.until(user.namespace, seen, within_s=10), "the simulator does not see the new spec"
     await user.delete(VMIS, "pool-1")
@@ -162,6 +154,6 @@ def detached(name: str) -> Condition:
 
     def holds(objects: Objects) -> bool:
         vm = objects[VMS].get(name)
-        return vm is not None and not references_of(vm) and FINALIZER not in finalizers_of(vm)
+        return vm is not None and not states.references_of(vm) and FINALIZER not in states.finalizers_of(vm)
 
     return holds

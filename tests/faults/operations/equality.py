@@ -26,20 +26,8 @@ from typing import Any
 
 from controller.kubevirt import annotations as ours
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME, TEMPLATE_HASH
-from tests.faults.judge.states import (
-    Object,
-    annotations_of,
-    controller_uid,
-    finalizers_of,
-    is_deleting,
-    is_protected,
-    is_ready,
-    labels_of,
-    name_of,
-    references_of,
-    status_of,
-    uid_of,
-)
+from tests.faults.judge import states
+from tests.faults.judge.states import Object
 from tests.faults.operations.world import HOLD, State, World, matches
 
 FINAL = ("Succeeded", "Failed", "Unknown")
@@ -58,9 +46,9 @@ def differences(world: World, now: State, fresh: State) -> list[str]:
 
 def _of_strangers(world: World, now: State) -> Iterator[str]:
     """Objects that do not belong to the owner are as their users left them."""
-    present = {uid_of(item): item for item in (*now.vms, *now.vmis)}
+    present = {states.uid_of(item): item for item in (*now.vms, *now.vmis)}
     for uid, left in world.strangers.items():
-        name = name_of(left)
+        name = states.name_of(left)
         found = present.get(uid)
         if found is None:
             yield f"{name} is gone, although it does not belong to the owner"
@@ -74,13 +62,13 @@ def _of_strangers(world: World, now: State) -> Iterator[str]:
 
 def _of_any(world: World, now: State) -> Iterator[str]:
     assert now.owner is not None
-    uid = uid_of(now.owner)
+    uid = states.uid_of(now.owner)
     for item in now.objects:
-        name, kind = name_of(item), item.get("kind", "")
-        if is_deleting(item):
-            yield f"{kind} {name} is still being deleted; its finalizers are {finalizers_of(item)}"
+        name, kind = states.name_of(item), item.get("kind", "")
+        if states.is_deleting(item):
+            yield f"{kind} {name} is still being deleted; its finalizers are {states.finalizers_of(item)}"
         stale = world.owner_uids - {uid}
-        if any(reference["uid"] in stale for reference in references_of(item)):
+        if any(reference["uid"] in stale for reference in states.references_of(item)):
             yield f"{kind} {name} belongs to an owner that is gone"
 
 
@@ -88,38 +76,38 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
     owner = now.owner
     assert owner is not None
     assert fresh.owner is not None
-    uid = uid_of(owner)
+    uid = states.uid_of(owner)
     wanted = owner["spec"]["replicas"]
-    members = [vmi for vmi in now.vmis if controller_uid(vmi) == uid]
+    members = [vmi for vmi in now.vmis if states.controller_uid(vmi) == uid]
     active = [vmi for vmi in members if not _has_ended(vmi)]
-    protected = [vmi for vmi in active if is_protected(vmi)]
+    protected = [vmi for vmi in active if states.is_protected(vmi)]
     yield from _count("active VMIs", len(active), wanted, allowed=len(protected))
     yield from (
-        f"{name_of(vmi)} is {status_of(vmi).get('phase')}"
+        f"{states.name_of(vmi)} is {states.status_of(vmi).get('phase')}"
         for vmi in members
-        if _has_ended(vmi) and not is_protected(vmi)
+        if _has_ended(vmi) and not states.is_protected(vmi)
     )
-    yield from (f"{name_of(vmi)} does not match, but is a member" for vmi in members if not matches(vmi))
+    yield from (f"{states.name_of(vmi)} does not match, but is a member" for vmi in members if not matches(vmi))
     for vmi in now.vmis:
-        if not controller_uid(vmi) and matches(vmi) and not _has_ended(vmi):
-            yield f"{name_of(vmi)} matches and has no controller, but is not adopted"
-    yield from (f"{name_of(vmi)} is not ready" for vmi in active if not is_ready(vmi))
-    samples = [vmi for vmi in fresh.vmis if controller_uid(vmi) == uid_of(fresh.owner)]
+        if not states.controller_uid(vmi) and matches(vmi) and not _has_ended(vmi):
+            yield f"{states.name_of(vmi)} matches and has no controller, but is not adopted"
+    yield from (f"{states.name_of(vmi)} is not ready" for vmi in active if not states.is_ready(vmi))
+    samples = [vmi for vmi in fresh.vmis if states.controller_uid(vmi) == states.uid_of(fresh.owner)]
     updated = None
     if samples:
         sample = samples[0]
-        template = labels_of(sample).get(TEMPLATE_HASH)
+        template = states.labels_of(sample).get(TEMPLATE_HASH)
         # VMIs without a hash belong to the template of their adoption (R14).
-        adopted = annotations_of(owner).get(ours.ADOPTED_TEMPLATE) or template
-        current = [vmi for vmi in active if (labels_of(vmi).get(TEMPLATE_HASH) or adopted) == template]
+        adopted = states.annotations_of(owner).get(ours.ADOPTED_TEMPLATE) or template
+        current = [vmi for vmi in active if (states.labels_of(vmi).get(TEMPLATE_HASH) or adopted) == template]
         updated = len(current)
-        rolls = re.fullmatch(r"maxUnavailable=\d+%?", annotations_of(owner).get(ours.ROLLING_UPDATE) or "")
+        rolls = re.fullmatch(r"maxUnavailable=\d+%?", states.annotations_of(owner).get(ours.ROLLING_UPDATE) or "")
         if rolls and not rolls.string.endswith("=0"):
-            outdated = [vmi for vmi in active if vmi not in current and not is_protected(vmi)]
-            yield from (f"{name_of(vmi)} is outdated after the rolling update" for vmi in outdated)
+            outdated = [vmi for vmi in active if vmi not in current and not states.is_protected(vmi)]
+            yield from (f"{states.name_of(vmi)} is outdated after the rolling update" for vmi in outdated)
         for vmi in current:
-            if labels_of(vmi).get(TEMPLATE_HASH) and uid_of(vmi) not in world.edited:
-                yield from _compare(name_of(vmi), _form(vmi), _form(sample))
+            if states.labels_of(vmi).get(TEMPLATE_HASH) and states.uid_of(vmi) not in world.edited:
+                yield from _compare(states.name_of(vmi), _form(vmi), _form(sample))
     yield from _status(owner, fresh.owner, replicas=len(active), ready=_ready(active), updated=updated)
 
 
@@ -127,71 +115,71 @@ def _of_pool(world: World, now: State, fresh: State) -> Iterator[str]:
     owner = now.owner
     assert owner is not None
     assert fresh.owner is not None
-    spec, uid = owner["spec"], uid_of(owner)
-    members = [vm for vm in now.vms if controller_uid(vm) == uid]
-    protected = [vm for vm in members if is_protected(vm)]
+    spec, uid = owner["spec"], states.uid_of(owner)
+    members = [vm for vm in now.vms if states.controller_uid(vm) == uid]
+    protected = [vm for vm in members if states.is_protected(vm)]
     allowed = len(members) if not _deletes_any(spec) else len(protected)
     yield from _count("VMs", len(members), spec["replicas"], allowed=allowed)
-    yield from (f"{name_of(vm)} does not match, but is a member" for vm in members if not matches(vm))
+    yield from (f"{states.name_of(vm)} does not match, but is a member" for vm in members if not matches(vm))
     for vm in now.vms:
-        if vm not in members and ORDINAL.fullmatch(name_of(vm)) and POOL_FINALIZER in finalizers_of(vm):
-            yield f"{name_of(vm)} is no member, but has the pool's finalizer"
-    samples = [vm for vm in fresh.vms if controller_uid(vm) == uid_of(fresh.owner)]
-    vmis = {name_of(vmi): vmi for vmi in now.vmis}
+        if vm not in members and ORDINAL.fullmatch(states.name_of(vm)) and POOL_FINALIZER in states.finalizers_of(vm):
+            yield f"{states.name_of(vm)} is no member, but has the pool's finalizer"
+    samples = [vm for vm in fresh.vms if states.controller_uid(vm) == states.uid_of(fresh.owner)]
+    vmis = {states.name_of(vmi): vmi for vmi in now.vmis}
     strict = _updates_all(owner)
     for vm in members:
-        yield from _runs(vm, vmis.get(name_of(vm)))
-        if samples and strict and uid_of(vm) not in world.edited and not _keeps_disks(spec, vm, samples[0]):
-            yield from _compare(name_of(vm), _form(vm), _form(samples[0]))
-            vmi, sample = vmis.get(name_of(vm)), _vmi_of(fresh, samples[0])
+        yield from _runs(vm, vmis.get(states.name_of(vm)))
+        if samples and strict and states.uid_of(vm) not in world.edited and not _keeps_disks(spec, vm, samples[0]):
+            yield from _compare(states.name_of(vm), _form(vm), _form(samples[0]))
+            vmi, sample = vmis.get(states.name_of(vm)), _vmi_of(fresh, samples[0])
             follows = _restarts(spec) and _strategy(vm) != "Manual"
             if vmi is not None and sample is not None and follows and not _is_older(vmi, vm):
-                yield from _compare(f"VMI {name_of(vm)}", _vmi_form(vmi), _vmi_form(sample))
-                if labels_of(vmi).get(REVISION_NAME) != labels_of(vm).get(REVISION_NAME):
-                    yield f"VMI {name_of(vm)} has not the revision of its VM"
+                yield from _compare(f"VMI {states.name_of(vm)}", _vmi_form(vmi), _vmi_form(sample))
+                if states.labels_of(vmi).get(REVISION_NAME) != states.labels_of(vm).get(REVISION_NAME):
+                    yield f"VMI {states.name_of(vm)} has not the revision of its VM"
     yield from _of_revisions(world, now, uid)
     yield from _of_disks(world, now)
     yield from _status(owner, fresh.owner, replicas=len(members), ready=_ready(members), updated=None)
     # A running VM with the strategy Manual that needs new disks waits for its user (P13). A new VM does not run.
     follows = _restarts(spec) and all(_strategy(vm) != "Manual" for vm in members)
-    alike = strict and follows and not world.edited & set(map(uid_of, members))
+    alike = strict and follows and not world.edited & set(map(states.uid_of, members))
     if alike and samples and len(members) == spec["replicas"]:
         for field in ("updatedReplicas", "printableStatus"):
             yield from _compare(f"status.{field}", owner["status"].get(field), fresh.owner["status"].get(field))
 
 
 def _of_revisions(world: World, now: State, uid: str) -> Iterator[str]:
-    used = {labels_of(item).get(REVISION_NAME) for item in (*now.vms, *now.vmis)}
-    unused = [each for each in now.revisions if name_of(each) not in used]
+    used = {states.labels_of(item).get(REVISION_NAME) for item in (*now.vms, *now.vmis)}
+    unused = [each for each in now.revisions if states.name_of(each) not in used]
     if len(unused) > HISTORY:
         yield f"{len(unused)} unused revisions are left"
     if not world.forced:
-        others = [each for each in now.revisions if controller_uid(each) != uid]
-        yield from (f"revision {name_of(each)} is not the pool's" for each in others)
+        others = [each for each in now.revisions if states.controller_uid(each) != uid]
+        yield from (f"revision {states.name_of(each)} is not the pool's" for each in others)
 
 
 def _of_disks(world: World, now: State) -> Iterator[str]:
-    vms = {uid_of(vm): vm for vm in now.vms}
-    volumes = {name_of(volume) for volume in now.volumes}
+    vms = {states.uid_of(vm): vm for vm in now.vms}
+    volumes = {states.name_of(volume) for volume in now.volumes}
     for vm in now.vms:
         for template in vm["spec"].get("dataVolumeTemplates") or ():
-            if name_of(template) not in volumes:
-                yield f"{name_of(vm)}: the disk {template['metadata']['name']} is missing"
+            if states.name_of(template) not in volumes:
+                yield f"{states.name_of(vm)}: the disk {template['metadata']['name']} is missing"
     for volume in now.volumes:
-        if controller_uid(volume) not in vms and not (world.preserved or world.forced):
-            yield f"the disk {name_of(volume)} is left over, and the pool never preserved state"
+        if states.controller_uid(volume) not in vms and not (world.preserved or world.forced):
+            yield f"the disk {states.name_of(volume)} is left over, and the pool never preserved state"
 
 
 def _runs(vm: Object, vmi: Object | None) -> Iterator[str]:
-    if _strategy(vm) == "Always" and not is_ready(vm):
-        yield f"{name_of(vm)} is not ready: {status_of(vm).get('printableStatus')}"
+    if _strategy(vm) == "Always" and not states.is_ready(vm):
+        yield f"{states.name_of(vm)} is not ready: {states.status_of(vm).get('printableStatus')}"
     elif _strategy(vm) == "Always" and vmi is None:
-        yield f"{name_of(vm)} has no VMI"
+        yield f"{states.name_of(vm)} has no VMI"
 
 
 def _status(owner: Object, fresh: Object, *, replicas: int, ready: int, updated: int | None) -> Iterator[str]:
     """The status has the right counts. Its conditions and its selector equal those of a fresh start."""
-    status, new = status_of(owner), status_of(fresh)
+    status, new = states.status_of(owner), states.status_of(fresh)
     expected = {"replicas": replicas, "readyReplicas": ready}
     if updated is not None:
         expected["updatedReplicas"] = updated
@@ -225,7 +213,7 @@ def _updates_all(owner: Object) -> bool:
     """Whether the pool brings all its VMs to the current template. A partition that is no number updates no VM."""
     strategy = owner["spec"].get("updateStrategy") or {}
     policy = (strategy.get("proactive") or {}).get("selectionPolicy") or {}
-    partition = annotations_of(owner).get(ours.PARTITION)
+    partition = states.annotations_of(owner).get(ours.PARTITION)
     has_partition = partition is not None and not re.fullmatch("0+", partition)
     return not ("unmanaged" in strategy or policy.get("selectors") or has_partition)
 
@@ -238,11 +226,11 @@ def _restarts(spec: Object) -> bool:
 def _keeps_disks(spec: Object, vm: Object, sample: Object) -> bool:
     """Whether the VM keeps its template because no update may delete its disks."""
     same = _disks(vm) == _disks(sample)
-    return not same and (_strategy(vm) != "Always" or not _restarts(spec) or is_protected(vm))
+    return not same and (_strategy(vm) != "Always" or not _restarts(spec) or states.is_protected(vm))
 
 
 def _disks(vm: Object) -> Any:
-    return _without_ordinal(vm["spec"].get("dataVolumeTemplates"), name_of(vm))
+    return _without_ordinal(vm["spec"].get("dataVolumeTemplates"), states.name_of(vm))
 
 
 def _vmi_form(vmi: Object) -> Any:
@@ -304,7 +292,7 @@ def _compare(what: str, now: Any, fresh: Any) -> Iterator[str]:
 
 
 def _vmi_of(state: State, vm: Object) -> Object | None:
-    return next((vmi for vmi in state.vmis if name_of(vmi) == name_of(vm)), None)
+    return next((vmi for vmi in state.vmis if states.name_of(vmi) == states.name_of(vm)), None)
 
 
 def _is_older(vmi: Object, vm: Object) -> bool:
@@ -317,8 +305,8 @@ def _strategy(vm: Object) -> str:
 
 
 def _has_ended(vmi: Object) -> bool:
-    return status_of(vmi).get("phase") in FINAL
+    return states.status_of(vmi).get("phase") in FINAL
 
 
 def _ready(items: Iterable[Object]) -> int:
-    return sum(map(is_ready, items))
+    return sum(map(states.is_ready, items))

@@ -21,17 +21,9 @@ from typing import Any
 from msgspec import Struct
 
 from controller.kubevirt import annotations as ours
+from tests.faults.judge import states
 from tests.faults.judge.judge import Interval, Run, examine
-from tests.faults.judge.states import (
-    Object,
-    annotations_of,
-    controller_uid,
-    finalizers_of,
-    is_deleting,
-    is_ready,
-    name_of,
-    status_of,
-)
+from tests.faults.judge.states import Object
 from tests.faults.operations import pools, sets
 from tests.faults.operations.changes import DeleteOwner, Operation, annotate_owner
 from tests.faults.operations.cluster import Cluster
@@ -171,7 +163,7 @@ async def _is_stable(world: World) -> bool:
     if world.refuses_creates or (await world.api.get(world.path("resourcequotas", "limit"))).ok:
         return False
     now = await world.state()
-    failing = any(annotations_of(item).get(BEHAVIOR) for item in (*now.vmis, *now.volumes))
+    failing = any(states.annotations_of(item).get(BEHAVIOR) for item in (*now.vmis, *now.volumes))
     failing |= any(_template_annotations(vm).get(BEHAVIOR) for vm in now.vms)
     return not failing and not any(key in str(world.manifest["spec"]) for key in (BEHAVIOR, BROKEN_KEY))
 
@@ -208,7 +200,7 @@ async def _restart(world: World, when: str) -> list[str]:
     While VMs are outdated, the controller may wait for a timer. In this case, it must be quiet for longer before the
     restart.
     """
-    status = status_of(await world.owner() or {})
+    status = states.status_of(await world.owner() or {})
     is_updated = status.get("updatedReplicas", 0) == status.get("replicas", 0)
     give_up = time.monotonic() + REST_WITHIN_S
     while not await _is_quiet(world, LATEST_TIMER_S if world.kind == "pools" and not is_updated else SHORT_TIMER_S):
@@ -255,16 +247,18 @@ async def recover(world: World) -> None:
     for vm in now.vms:
         if _template_annotations(vm).get(BEHAVIOR):
             change = {"spec": {"template": {"metadata": {"annotations": {BEHAVIOR: None}}}}}
-            answer = await world.api.merge(world.path(VMS, name_of(vm)), change)
+            answer = await world.api.merge(world.path(VMS, states.name_of(vm)), change)
             if answer.ok and vm["metadata"]["uid"] in world.strangers:
                 world.strangers[vm["metadata"]["uid"]] = answer.document
     for vmi in now.vmis:
-        failed = status_of(vmi).get("phase") in ("Failed", "Succeeded", "Unknown")
-        broken = failed or annotations_of(vmi).get(BEHAVIOR) or annotations_of(vmi).get(ours.EARLY_FAILURES)
-        if broken and not is_deleting(vmi) and not _is_halted(now, vmi):
+        failed = states.status_of(vmi).get("phase") in ("Failed", "Succeeded", "Unknown")
+        broken = (
+            failed or states.annotations_of(vmi).get(BEHAVIOR) or states.annotations_of(vmi).get(ours.EARLY_FAILURES)
+        )
+        if broken and not states.is_deleting(vmi) and not _is_halted(now, vmi):
             await world.delete(VMIS, vmi)
     for volume in now.volumes:
-        if annotations_of(volume).get(BEHAVIOR) and not is_deleting(volume):
+        if states.annotations_of(volume).get(BEHAVIOR) and not states.is_deleting(volume):
             await world.delete(VOLUMES, volume)
 
 
@@ -298,7 +292,7 @@ async def _deletes(world: World) -> list[str]:
         await asyncio.sleep(POLL_S)
         now = await world.state()
         left = [] if now.owner is None else ["the owner"]
-        left += [name_of(item) for item in now.objects if controller_uid(item) == uid]
+        left += [states.name_of(item) for item in now.objects if states.controller_uid(item) == uid]
     return [f"after the deletion of the owner are left: {left}"] if left else []
 
 
@@ -307,7 +301,7 @@ async def _clear(world: World) -> None:
     await world.drop_holds()
     for plural in (OWNERS[world.kind], VMS, VMIS):
         for item in await world.api.items(world.path(plural)):
-            for name in finalizers_of(item):
+            for name in states.finalizers_of(item):
                 if name == ours.POOL_FINALIZER:
                     await world.remove_finalizer(plural, item, name)
         await world.api.send("DELETE", world.path(plural))
@@ -349,9 +343,9 @@ class Fresh:
 def _is_complete(state: State) -> bool:
     """Return True if the status is current, no child is missing, and each child that should run is ready."""
     assert state.owner is not None
-    status = status_of(state.owner)
+    status = states.status_of(state.owner)
     running = [vm for vm in state.vms if vm["spec"].get("runStrategy", "Always") in ("Always", "RerunOnFailure")]
-    ready = all(map(is_ready, (*running, *state.vmis)))
+    ready = all(map(states.is_ready, (*running, *state.vmis)))
     seen = status.get("observedGeneration") == state.owner["metadata"]["generation"]
     ready = ready and status.get("readyReplicas", 0) == (len(running) if state.vms else len(state.vmis))
     return seen and ready and status.get("replicas", 0) == state.owner["spec"]["replicas"]
@@ -363,18 +357,18 @@ def is_settled(state: State) -> bool:
     An object that a foreign finalizer holds does not count as unfinished work.
     """
     owner = state.owner
-    status = status_of(owner or {})
+    status = states.status_of(owner or {})
     seen = owner is None or status.get("observedGeneration") == owner["metadata"]["generation"]
-    going = [item for item in state.objects if is_deleting(item) and HOLD not in (finalizers_of(item))]
-    held = {name_of(vm) for vm in state.vms if is_deleting(vm)}
-    starting = [vm for vm in state.vms if vm["spec"].get("runStrategy") == "Always" and not is_ready(vm)]
-    booting = [vmi for vmi in state.vmis if not is_ready(vmi)]
-    return seen and not going and all(name_of(item) in held for item in (*starting, *booting))
+    going = [item for item in state.objects if states.is_deleting(item) and HOLD not in (states.finalizers_of(item))]
+    held = {states.name_of(vm) for vm in state.vms if states.is_deleting(vm)}
+    starting = [vm for vm in state.vms if vm["spec"].get("runStrategy") == "Always" and not states.is_ready(vm)]
+    booting = [vmi for vmi in state.vmis if not states.is_ready(vmi)]
+    return seen and not going and all(states.name_of(item) in held for item in (*starting, *booting))
 
 
 def _is_halted(now: State, vmi: Object) -> bool:
     """True if the VMI has a VM, and the VM's run strategy does not start the VMI again after its end."""
-    strategies = [vm["spec"].get("runStrategy") for vm in now.vms if name_of(vm) == name_of(vmi)]
+    strategies = [vm["spec"].get("runStrategy") for vm in now.vms if states.name_of(vm) == states.name_of(vmi)]
     return bool(strategies) and strategies[0] not in ("Always", None)
 
 
