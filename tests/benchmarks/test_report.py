@@ -47,9 +47,7 @@ def test_each_measure_finds_its_value_on_the_pages_of_the_controller():
     found.add(15.0, after, (5.0, before))
     values = {name: numbers[0] for name, numbers in found.values.items()}
     assert values.keys() == MEASURES.keys()
-    assert values["tasks"] == 2
-    assert values["requests"] == 2
-    assert values["depth"] == 4
+    assert (values["tasks"], values["requests"], values["depth"]) == (2, 2, 4)
     assert values["cached"] == 12
     assert values["lag"] == pytest.approx(30)
     assert values["series"] > 100
@@ -95,8 +93,7 @@ def test_each_different_error_of_the_log_is_named_once():
         {"level": "error", "msg": "a pass failed", "error": "boom"},
         {"level": "warning", "msg": "waiting"},
     ]
-    log = "\n".join(["no JSON", *map(json.dumps, lines)])
-    assert errors_in(log) == ["log: a pass failed boom"]
+    assert errors_in("\n".join(["no JSON", *map(json.dumps, lines)])) == ["log: a pass failed boom"]
 
 
 def test_faults_come_in_turn_one_in_each_interval():

@@ -126,8 +126,7 @@ def test_without_a_restore_no_list_counts_as_one(writes: list[tuple[str, bool]],
     cache.list(server)
     server.write(more)
     cache.list(server)
-    assert cache.objects == server.objects
-    assert cache.store.rewinds == 0
+    assert (cache.objects, cache.store.rewinds) == (server.objects, 0)
 
 
 @pytest.mark.looptime

@@ -186,9 +186,7 @@ async def test_depth_waiting_time_and_working_time_are_reported():
     queue.done("a")
     queue.add_rate_limited("a")
     assert (recorded.adds, recorded.retries) == (3, 1)
-    assert recorded.depths == [1, 0, 1, 2, 1]
-    assert recorded.waits == [0, 3]
-    assert recorded.works == [0, 2]
+    assert (recorded.depths, recorded.waits, recorded.works) == ([1, 0, 1, 2, 1], [0, 3], [0, 2])
 
 
 async def test_the_reported_waiting_time_begins_with_the_first_worker():

@@ -32,8 +32,7 @@ def two_clusters(tmp_path: Path) -> str:
 
 
 async def test_server_and_token_replace_those_of_the_kubeconfig(tmp_path: Path):
-    path = two_clusters(tmp_path)
-    credentials = await load_credentials(path, server="http://elsewhere:2/", token="mine")
+    credentials = await load_credentials(two_clusters(tmp_path), server="http://elsewhere:2/", token="mine")
     assert (credentials.host, await credentials.authorization()) == ("http://elsewhere:2", "Bearer mine")
     assert credentials.namespace == "team-a"
 

@@ -29,8 +29,7 @@ def restarts_elsewhere(cluster: Cluster) -> list[int]:
 
     def evict(pod: str) -> None:
         key = ObjectKey("default", pod.removeprefix("pod-"))
-        gone = {"conditions": [{"type": "Ready", "status": "False"}]}
-        cluster.server.change(VMIS, key, {"status": gone})
+        cluster.server.change(VMIS, key, {"status": {"conditions": [{"type": "Ready", "status": "False"}]}})
         states = [each["status"]["conditions"][0]["status"] for each in cluster.server.documents(VMIS).values()]
         unready.append(states.count("False"))
         ready = {"nodeName": "node-2", "conditions": [{"type": "Ready", "status": "True"}]}

@@ -35,8 +35,7 @@ def test_the_word_comes_from(status, expected):
 def test_a_rollout_fails_if_the_status_says_that_it_is_stalled():
     stalled = progress_of(situation(conditions=[condition("Stalled", "ProgressDeadlineExceeded")]))
     assert (stalled.state, stalled.message) == (State.FAILED, f'vmpool "web" stalled: {PROBLEM}')
-    waiting = progress_of(situation(conditions=[condition("Reconciling", "Degraded")]))
-    assert waiting.state is State.WAITING
+    assert progress_of(situation(conditions=[condition("Reconciling", "Degraded")])).state is State.WAITING
 
 
 @pytest.mark.parametrize(("ready", "unavailable"), [(3, 0), (1, 2), (None, 3)])
@@ -53,5 +52,4 @@ def test_a_new_pool_is_not_observed():
     [("Running", 1, "2 VMs do not run"), ("Stopped", 2, "1 VM does not run"), ("Scaling", 1, ""), ("Running", 3, "")],
 )
 def test_the_status_of_a_pool_at_rest_tells_how_many_vms_do_not_run(word: str, ready: int, problem: str):
-    status = {"printableStatus": word, "replicas": 3, "readyReplicas": ready}
-    assert situation(**status).problem == problem
+    assert situation(**{"printableStatus": word, "replicas": 3, "readyReplicas": ready}).problem == problem

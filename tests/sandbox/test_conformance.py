@@ -28,6 +28,5 @@ def test_a_takeover_keeps_only_the_status_fields_of_kubevirt():
     assert known is not None
     changed = with_status(original, known)
     for version in changed["spec"]["versions"]:
-        properties = version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]
-        assert set(properties) == known
+        assert set(version["schema"]["openAPIV3Schema"]["properties"]["status"]["properties"]) == known
     assert original == definition()

@@ -52,8 +52,7 @@ def test_a_running_vmi_takes_over_more_sockets_and_more_memory(
     before = machines.uid(VMIS)
     change(machines, {"domain": {path[0]: {path[1]: value}}})
     vmi = machines.get(VMIS)
-    assert vmi["spec"]["domain"][path[0]][path[1]] == value
-    assert vmi["metadata"]["uid"] == before
+    assert (vmi["spec"]["domain"][path[0]][path[1]], vmi["metadata"]["uid"]) == (value, before)
     assert condition(vmi, type_) == condition(machines.get(VMS), type_)
     assert condition(vmi, type_) is not None
     assert required(machines) is None

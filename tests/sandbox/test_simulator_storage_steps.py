@@ -100,8 +100,7 @@ def test_a_pvc_that_is_never_ready_stays_unbound_and_its_data_volume_pending() -
 
 def test_a_deleted_pvc_stays_while_a_vmi_uses_it_or_a_foreign_finalizer_exists() -> None:
     machines = Machines()
-    claim = {"metadata": {"name": "disk", "finalizers": ["example.org/a"]}, "spec": {}}
-    machines.create(CLAIMS, claim)
+    machines.create(CLAIMS, {"metadata": {"name": "disk", "finalizers": ["example.org/a"]}, "spec": {}})
     volumes = [{"name": "disk", "persistentVolumeClaim": {"claimName": "disk"}}]
     machines.create(VMIS, {"metadata": {"name": "vmi"}, "spec": {"volumes": volumes}})
     machines.live(5).delete(CLAIMS, "disk")
@@ -207,8 +206,7 @@ def test_a_resize_that_hangs_or_fails_goes_on_without_the_annotation(resize: str
 
 
 def test_a_pvc_grows_again_while_it_grows() -> None:
-    machines = grow(bound_claim(resize_after="3s")).live(1)
-    assert growth(grow(machines, "3Gi").live(4)) == ("3Gi", "3Gi", [])
+    assert growth(grow(grow(bound_claim(resize_after="3s")).live(1), "3Gi").live(4)) == ("3Gi", "3Gi", [])
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ def decoded(body: bytes) -> dict:
 
 
 def test_r5_the_reference_names_a_controller_that_blocks_its_owners_deletion():
-    reference = controller_reference(REPLICASETS, OWNER.metadata)
-    assert msgspec.to_builtins(reference) == OWNER_REFERENCE
+    assert msgspec.to_builtins(controller_reference(REPLICASETS, OWNER.metadata)) == OWNER_REFERENCE
 
 
 def test_r2_an_adoption_keeps_other_owners_and_has_the_version_that_was_read():

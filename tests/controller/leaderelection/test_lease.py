@@ -122,8 +122,7 @@ def test_a_renewal_changes_only_the_renew_time():
     mine = Lease(metadata=ObjectMeta(name="vmherd"), spec=record)
     renewed = claim(Renew(mine), identity="me", duration_s=15.0, now=NOON + timedelta(seconds=2))
     assert renewed.renew_time == "2026-11-21T12:00:02.000250Z"
-    assert renewed.acquire_time == record.acquire_time
-    assert renewed.lease_transitions == 0
+    assert (renewed.acquire_time, renewed.lease_transitions) == (record.acquire_time, 0)
 
 
 def test_a_takeover_increments_the_transitions():

@@ -20,8 +20,7 @@ OTHER_DISKS = vm_spec(image="v1", disks=["data"], storage_class="slow")
 
 def seen(owner, machines, *, kept=OLD, takes_over=True, **more):
     """The snapshot of a pool with the revision `web-1`. The argument `kept` is the VM spec in the revision."""
-    revisions = [revision(pool(spec=kept), "web-1", number=1)]
-    found = snapshot(owner, machines, revisions=revisions, **more)
+    found = snapshot(owner, machines, revisions=[revision(pool(spec=kept), "web-1", number=1)], **more)
     return replace(found, limits=Limits(takes_over=takes_over))
 
 

@@ -84,8 +84,7 @@ def test_p6_first_the_vms_lose_our_finalizer_and_then_the_pool_does():
     [stage] = plan(snapshot(owner, (with_finalizer,))).stages
     [patch] = stage.actions
     assert (patch.resource, patch.key.name) == (VMS, "web-0")
-    without_finalizer = vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER,))
-    [patch] = plan(snapshot(owner, (without_finalizer,))).actions
+    [patch] = plan(snapshot(owner, (vm("web-0", owner=owner, finalizers=(OTHER_FINALIZER,)),))).actions
     assert (patch.resource, patch.key.name) == (POOLS, "web")
     assert json.loads(patch.body) == [
         {"op": "test", "path": "/metadata/uid", "value": "uid-of-the-pool"},

@@ -259,8 +259,7 @@ def test_the_annotation_stays_below_the_size_limit_of_the_server():
         healed={number: entry(UUID, 5, 2000 - number / 2) for number in range(1, 2000)},
         annotations={MAX_UNHEALTHY: "100%"},
     )
-    failing = vms(owner, 0, **FAILING, uid=UUID)
-    written = record_of(announce(owner, *failing, *vms(owner, *range(1, 3000))))
+    written = record_of(announce(owner, *vms(owner, 0, **FAILING, uid=UUID), *vms(owner, *range(1, 3000))))
     assert len(written) == 1000
     assert written["0"] == [UUID, 1, at(0)]
     assert "1999" in written

@@ -48,8 +48,7 @@ FIRST = {
 def test_p15_which_vms_are_healed_first(fields, failing, expected):
     owner = healing_pool(**fields)
     machines = [each for ordinal, changes in enumerate(failing) for each in vms(owner, ordinal, **changes)]
-    todo = heal(owner, *machines, *vms(owner, *range(len(failing), 10)), burst=2)
-    assert healed(todo) == expected
+    assert healed(heal(owner, *machines, *vms(owner, *range(len(failing), 10)), burst=2)) == expected
 
 
 RECOVERING = {

@@ -52,6 +52,5 @@ def test_a_name_of_another_pool_has_no_ordinal():
 
 
 def test_gaps_are_filled_before_higher_ordinals_are_used():
-    taken = {"web-0", "web-2", "web-3", "other-1"}
-    assert list(islice(free_ordinals("web", taken), 4)) == [1, 4, 5, 6]
+    assert list(islice(free_ordinals("web", {"web-0", "web-2", "web-3", "other-1"}), 4)) == [1, 4, 5, 6]
     assert list(islice(free_ordinals("web", ()), 2)) == [0, 1]

@@ -41,8 +41,7 @@ def test_p22_a_vm_that_stays_terminating_stalls_the_pool():
 
 
 def test_p22_the_plan_wakes_when_a_terminating_vm_reaches_its_deadline():
-    machines = (stuck(9), *vms(OLD, 1, 2))
-    assert plan(snapshot(OLD, machines, revisions=[REVISIONS[0]])).requeue_after_s == 60
+    assert plan(snapshot(OLD, (stuck(9), *vms(OLD, 1, 2)), revisions=[REVISIONS[0]])).requeue_after_s == 60
 
 
 def stall_events(machines, **more) -> list[str]:
@@ -72,8 +71,7 @@ def test_p22_an_outdated_vm_that_is_held_and_blocks_the_others_stalls_the_rollou
     held = vm("web-0", owner=NEW, ready=False, ready_for_s=7200, snapshot="monday")
     assert stall_of((held, *vms(NEW, 1, 2))).startswith("web-0: ")
     assert stall_events((held, *vms(NEW, 1, 2))) == [BLOCKED]
-    waiting = vm("web-0", owner=NEW, ready=False, ready_for_s=7200)
-    assert stall_of((waiting, *vms(NEW, 1, 2))) == ""
+    assert stall_of((vm("web-0", owner=NEW, ready=False, ready_for_s=7200), *vms(NEW, 1, 2))) == ""
     assert stall_events((held, *new_vms(NEW, 1, 2))) == [], "no other VM waits"
 
 

@@ -10,6 +10,7 @@ from tests.fakes.rules import finalizers_of
 from tests.pool_builders import OTHER_FINALIZER, pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_healing import announced_for
 from tests.pool_simulation import PoolSimulation
+from tests.pool_updates import merged
 
 HEALING = {"startUpFailureThreshold": 1}
 
@@ -62,10 +63,6 @@ def refused(reason="FailedScaleOut", **fields):
     return outdated(status={"conditions": [{**REFUSED, "reason": reason}]}, **fields)
 
 
-def updated_names(todo):
-    return [each.key.name for each in todo.actions if isinstance(each, ThreeWayMerge)]
-
-
 def test_p16_an_update_does_not_wait_for_creates_that_the_server_refuses():
     owner, revisions = refused(replicas=3)
     todo = plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))
@@ -73,13 +70,12 @@ def test_p16_an_update_does_not_wait_for_creates_that_the_server_refuses():
     assert [(type(each), each.key.name) for each in creates.actions] == [(Create, "web-2")]
     assert not creates.essential, "a refused create does not stop the update"
     assert {type(each) for each in updates.actions} == {ThreeWayMerge}
-    assert sorted(updated_names(todo)) == ["web-0", "web-1"]
+    assert sorted(merged(todo)) == ["web-0", "web-1"]
 
 
 def test_p16_the_revision_of_a_refused_scale_out_is_created_once_and_before_the_update():
     owner, [first, _] = refused(replicas=3)
-    todo = plan(snapshot(owner, vms(owner, 0, 1), revisions=[first]))
-    revision_stage, creates, updates = todo.stages
+    revision_stage, creates, updates = plan(snapshot(owner, vms(owner, 0, 1), revisions=[first])).stages
     assert [each.resource for each in revision_stage.actions] == [CONTROLLER_REVISIONS]
     assert revision_stage.essential
     assert [len(stage.actions) for stage in (creates, updates)] == [1, 2]
@@ -88,7 +84,7 @@ def test_p16_the_revision_of_a_refused_scale_out_is_created_once_and_before_the_
 @pytest.mark.parametrize("reason", ["FailedScaleIn", "FailedUpdate", "FailedRevisionPruning"])
 def test_p16_an_update_still_waits_for_creates_after_other_failures(reason):
     owner, revisions = refused(reason, replicas=3)
-    assert updated_names(plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))) == []
+    assert merged(plan(snapshot(owner, vms(owner, 0, 1), revisions=revisions))) == []
 
 
 def test_p14_while_creates_are_refused_max_unavailable_counts_the_existing_members():

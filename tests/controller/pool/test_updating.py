@@ -138,8 +138,7 @@ NOT_RESTARTED = {
 def test_p13_a_vmi_is_not_restarted(fields, of_vm, of_vmi):
     owner = updated_pool(replicas=1, **fields)
     [machine] = new_vms(owner, 0, **of_vm)
-    running = vmi(machine, **{"revision": "web-1", **of_vmi})
-    todo = plan(during_update(owner, [machine], vmis=[running]))
+    todo = plan(during_update(owner, [machine], vmis=[vmi(machine, **{"revision": "web-1", **of_vmi})]))
     assert todo.actions == ()
     assert todo == Plan() or "deleting" in of_vmi
 

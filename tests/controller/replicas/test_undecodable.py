@@ -142,8 +142,7 @@ def test_r6_unreadable_vmis_do_not_take_the_place_of_others_in_a_scale_in():
 
 
 def test_p15_a_vm_whose_vmi_has_an_unreadable_status_is_not_healed():
-    healing = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"}
-    owner = pool(replicas=1, autohealing=healing)
+    owner = pool(replicas=1, autohealing={"startUpFailureThreshold": 1, "minFailingToStartDuration": "0s"})
     failing = vm("web-0", owner=owner, ready=False, printable="CrashLoopBackOff", failures=9)
     readable = vmi_of(failing, phase="Failed", ready=False)
     assert plan_pool(pool_snapshot(owner, (failing,), vmis=(readable,))).actions != ()
@@ -177,11 +176,9 @@ def test_an_unreadable_status_does_not_prove_that_a_member_was_never_ready(membe
 
 
 def test_p10_a_terminating_vm_whose_disks_are_unreadable_keeps_its_finalizer_and_its_pool_waits():
-    preserving = {"statePreservation": "Offline"}
-    owner = pool(replicas=0, deleting=True, scaleInStrategy={"proactive": preserving})
+    owner = pool(replicas=0, deleting=True, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
     member = vm("web-0", owner=owner, deleting=True, spec=vm_spec(disks=["data"]))
-    freed = plan_pool(pool_snapshot(owner, (member,)))
-    assert of_kind(freed, RemoveOwnerReference) == ["data", "data"]
+    assert of_kind(plan_pool(pool_snapshot(owner, (member,))), RemoveOwnerReference) == ["data", "data"]
     bad = with_bad_status(member, VMS)
     held = plan_pool(pool_snapshot(owner, (bad,)))
     assert held.actions == ()

@@ -92,8 +92,7 @@ def test_p20_a_paused_vmi_stays_and_one_event_names_it(way, reason):
 @pytest.mark.parametrize("way", ["scale-in", "rolling update", "replacement of an unready VMI"])
 def test_p20_an_unreadable_vmi_stays_and_an_event_names_it(way):
     replicas, changes = DELETIONS[way]
-    unreadable = replace(vmi("a", **changes), status=None, undecodable="why")
-    todo = planned(unreadable, replicas=replicas)
+    todo = planned(replace(vmi("a", **changes), status=None, undecodable="why"), replicas=replicas)
     assert deleted(todo) == []
     assert set(reasons(todo)) == {"UndecodableVirtualMachine", HOLDS.get(way, "UndecodableVirtualMachine")}
     assert all("cannot be decoded" in notice.message for notice in todo.notices)

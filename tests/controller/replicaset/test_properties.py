@@ -145,8 +145,7 @@ def test_r2_each_claim_is_made_once_and_is_for_an_orphan_or_a_member(seen):
 
 @given(snapshots())
 def test_r8_a_paused_set_plans_the_same_claims_and_nothing_else(seen):
-    paused = replace(seen.owner, spec=replace(seen.owner.spec, paused=True))
-    todo = plan(replace(seen, owner=paused))
+    todo = plan(replace(seen, owner=replace(seen.owner, spec=replace(seen.owner.spec, paused=True))))
     claims = [action for action in plan(seen).actions if isinstance(action, Confirm | Patch)]
     assert list(todo.actions) == claims
     assert todo.held == "paused"

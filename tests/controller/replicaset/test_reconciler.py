@@ -42,8 +42,7 @@ async def test_a_set_gets_its_vmis_and_then_no_request_is_sent():
     assert await simulation.come_to_rest() == 2
     assert len(simulation.active) == 3
     assert simulation.sent("create") == 3
-    assert simulation.reasons == ["SuccessfulCreate"] * 3
-    assert simulation.owner.status.replicas == 3
+    assert (simulation.reasons, simulation.owner.status.replicas) == (["SuccessfulCreate"] * 3, 3)
     # The VMIs start. The next reconciliation is at the progress deadline.
     assert (await simulation.reconcile()).result == After(PROGRESS_DEADLINE_S)
 
@@ -72,8 +71,7 @@ async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is
     report = await simulation.reconcile()
     assert simulation.sent("create") == 3
     assert report.result == After(LOOK_AGAIN_S)
-    assert simulation.process.counts["stale"] == 1
-    assert simulation.owner.status.replicas == 2
+    assert (simulation.process.counts["stale"], simulation.owner.status.replicas) == (1, 2)
 
 
 @pytest.mark.parametrize("finalizers", [False, True])

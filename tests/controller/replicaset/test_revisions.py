@@ -200,8 +200,7 @@ def test_r17_a_pass_deletes_at_most_one_burst_of_revisions_and_none_beside_other
 def test_r17_revisions_of_an_earlier_set_of_the_same_name_are_deleted_if_no_owner_controls_them():
     owner, vmis = at_rest(2)
     left = [revision(template(1), owned=False), revision(template(3), owned=False, deleting=True)]
-    todo = plan(snapshot(owner, vmis, history=history(revision(owner), orphaned=left)))
-    [delete] = todo.actions
+    [delete] = plan(snapshot(owner, vmis, history=history(revision(owner), orphaned=left))).actions
     assert isinstance(delete, Delete)
     assert (delete.key.name, delete.owner_uid, delete.version) == (left[0].metadata.name, "", "1")
 

@@ -103,8 +103,7 @@ def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     (note,) = plan(snapshot(owner, members)).actions
     noted = msgspec.json.decode(note.body)["metadata"]["annotations"]
     assert noted == {ADOPTED_TEMPLATE: template_hash_of(owner)}
-    taken_over = rolling("maxUnavailable=1", replicas=2, annotations=noted)
-    assert plan(snapshot(taken_over, members)).actions == ()
+    assert plan(snapshot(rolling("maxUnavailable=1", replicas=2, annotations=noted), members)).actions == ()
     changed = rolling("maxUnavailable=1", replicas=2, annotations=noted, spec=b'{"domain":{"devices":{"rng":{}}}}')
     assert deletes(changed, *updated(changed, 1), vmi("unlabelled", owner=changed, labels=LABELS)) == ["unlabelled"]
 

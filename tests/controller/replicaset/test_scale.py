@@ -69,8 +69,7 @@ def test_r5_the_body_of_a_create():
 
 def test_r5_finalizers_of_the_template_reach_the_vmi_and_belong_to_the_template():
     owner = replicaset(template_finalizers=("example.com/disk",))
-    body = msgspec.json.decode(creates(owner)[0].body)
-    assert body["metadata"]["finalizers"] == ["example.com/disk"]
+    assert msgspec.json.decode(creates(owner)[0].body)["metadata"]["finalizers"] == ["example.com/disk"]
     assert template_hash_of(owner) != template_hash_of(replicaset())
     assert template_hash_of(replicaset(template_finalizers=())) == template_hash_of(replicaset())
 

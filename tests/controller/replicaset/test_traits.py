@@ -217,8 +217,7 @@ def test_the_scale_in_of_a_burst_reads_only_the_groups_that_lose_vmis():
 
 
 def test_the_status_reads_the_vmis_with_problems_once():
-    seen = large_set(1200, **{**LOST, "age_s": 5000})
-    assert next_status(seen, ()).problem == "vm-0: Running, not ready"
+    assert next_status(large_set(1200, **{**LOST, "age_s": 5000}), ()).problem == "vm-0: Running, not ready"
     assert CountedReads.read == 1200
 
 

@@ -107,8 +107,7 @@ def test_r4a_at_most_a_quarter_is_replaced_at_once_and_replacements_must_come_up
 
 
 def test_r4a_vmis_that_were_never_replaced_come_first():
-    todo = planned(unready("a", before=1, running_s=999), unready("b"), replicas=2)
-    assert deleted(todo) == ["b"]
+    assert deleted(planned(unready("a", before=1, running_s=999), unready("b"), replicas=2)) == ["b"]
 
 
 def test_r4a_a_rollout_replaces_outdated_unready_vmis_itself():

@@ -88,8 +88,7 @@ async def test_all_deletes_are_tried_even_if_one_fails(setup, fault: Fault, outc
     deletes = [delete(f"vm-{index}", setup.add(f"vm-{index}")) for index in range(2 * PARALLEL)]
     setup.fail(fault, name="vm-0")
     assert kinds(await setup.carry_out(deletes)) == [outcome] + ["Done"] * (2 * PARALLEL - 1)
-    assert setup.names == ["vm-0"]
-    assert setup.server.most_at_once == PARALLEL
+    assert (setup.names, setup.server.most_at_once) == (["vm-0"], PARALLEL)
 
 
 OVERLOADED = [BUSY, refusal(503, "ServiceUnavailable", "no luck"), refusal(504, "Timeout", "no luck")]
@@ -112,8 +111,7 @@ async def test_an_empty_plan_sends_nothing(setup):
 
 
 async def test_the_plan_continues_if_the_owner_is_confirmed(setup):
-    uid = setup.add("web")
-    assert kinds(await setup.carry_out([confirm(uid, "web")], creates(1))) == ["Done", "Done"]
+    assert kinds(await setup.carry_out([confirm(setup.add("web"), "web")], creates(1))) == ["Done", "Done"]
 
 
 async def test_r2_nothing_is_done_if_the_server_has_another_owner_than_the_cache(setup):

@@ -34,8 +34,7 @@ async def test_g3_a_member_that_has_changed_is_read_and_deleted():
     setup, delete = with_member()
     meddle(setup, VMIS, "vm")()
     assert kinds([await setup.outcome_of(delete)]) == ["Done"]
-    assert setup.sent == ["delete vm", "get vm", "delete vm"]
-    assert setup.names == []
+    assert (setup.sent, setup.names) == (["delete vm", "get vm", "delete vm"], [])
 
 
 @pytest.mark.parametrize("owners", [[], [reference("other", controller=True)]])

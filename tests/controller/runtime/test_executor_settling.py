@@ -102,8 +102,7 @@ async def test_r9_a_lost_patch_waits_until_the_cache_shows_the_version_of_the_se
 async def test_r9_after_a_lost_removal_of_a_finalizer_the_finalizer_may_be_removed_again(setup, happened: bool):
     uid = setup.add("vm")
     setup.server.change(VMIS, key("vm"), {"metadata": {"finalizers": ["ours"]}})
-    removal = replace(patch(finalizers=None), uid=uid, finalizer="ours")
-    await lost(removal, happened=happened, setup=setup)
+    await lost(replace(patch(finalizers=None), uid=uid, finalizer="ours"), happened=happened, setup=setup)
     setup.cache.catch_up()
     assert await setup.resolve() is None
     assert setup.settled

@@ -74,8 +74,7 @@ def test_r9_the_removal_of_the_last_finalizer_is_awaited_although_its_answer_has
 def test_r9_the_removal_of_a_finalizer_is_shown_by_a_newer_object(setup, later):
     setup.store.apply(held_by_finalizer(), scope="a")
     setup.record(Done(REMOVAL, "9"))
-    newer = replace(later, metadata=replace(later.metadata, resource_version="11"))
-    setup.store.apply(newer, scope="a")
+    setup.store.apply(replace(later, metadata=replace(later.metadata, resource_version="11")), scope="a")
     assert setup.settled()
 
 

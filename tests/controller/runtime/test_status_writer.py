@@ -105,8 +105,7 @@ async def test_r11_no_status_is_written_for_a_set_that_is_gone_and_that_is_no_er
 
 async def test_a_new_set_of_the_same_name_does_not_wait_for_the_status_of_the_old_set(setup):
     await setup.write(3)
-    new = replace(setup.cache.store.get(KEY).metadata, uid="uid-of-the-next")
-    assert setup.writer.may_write(KEY, new)
+    assert setup.writer.may_write(KEY, replace(setup.cache.store.get(KEY).metadata, uid="uid-of-the-next"))
 
 
 async def test_nothing_is_awaited_for_a_set_that_was_forgotten(setup):

@@ -93,8 +93,7 @@ async def test_a_clean_end_is_not_logged_and_the_next_watch_starts_at_the_last_v
     reports = RecordedInstruments()
     with capture_logs() as logs:
         await follow(client, seconds=310, instruments=reports)
-    assert client.requests[-1].params["resourceVersion"] == "8"
-    assert client.requests[-1].at == 300
+    assert (client.requests[-1].params["resourceVersion"], client.requests[-1].at) == ("8", 300)
     assert logs == []
     assert reports.calls[-1] == "ended: end"
 
@@ -139,8 +138,7 @@ async def test_after_a_restore_of_etcd_the_cache_takes_over_the_older_state(sign
             }  # fmt: skip
             assert informer.store.rewinds == 1
     assert [entry["version"] for entry in logs if entry["log_level"] == "error"] == ["70"]
-    kinds = [type(change) for change in changes]
-    assert kinds == [Added, Added, Removed, Updated, Added, Updated]
+    assert [type(change) for change in changes] == [Added, Added, Removed, Updated, Added, Updated]
 
 
 async def test_the_delay_after_failed_lists_grows():

@@ -306,8 +306,7 @@ def test_a_vmi_that_does_not_migrate_is_evicted(strategy: str | None, migratable
 
 @pytest.mark.parametrize("strategy", ["LiveMigrate", "LiveMigrateIfPossible", "External"])
 def test_an_eviction_marks_a_vmi_that_migrates(strategy: str) -> None:
-    verdict = evicted(strategy)
-    assert verdict == Verdict('Eviction triggered evacuation of VMI "ns/web"', is_marked=True)
+    assert evicted(strategy) == Verdict('Eviction triggered evacuation of VMI "ns/web"', is_marked=True)
 
 
 def test_a_vmi_that_is_marked_or_cannot_migrate_is_not_marked() -> None:
