@@ -1,5 +1,7 @@
 """`kubectl vmherd why`: why an object is not as its spec asks, and what comes next."""
 
+from collections.abc import Mapping, Sequence
+
 from controller.leaderelection.other_leader import leases_named
 from informers.errors import Forbidden
 from plugin import clock
@@ -8,10 +10,11 @@ from plugin.connection import Session
 from plugin.members import MemberName, named_members, owners_of, parse_shown
 from plugin.other_writer import other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines, print_reasons, width
-from plugin.reading import Reader
+from plugin.reading import Reader, Target
 from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, Subject
-from plugin.views.reasons import Leader, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
+from plugin.views.reasons import Leader, Reason, is_well, leader_of, member_line, reasons_of, summary_of, why_lines
+from plugin.views.situation import Situation
 from plugin.views.upcoming import upcoming_of
 
 
@@ -31,18 +34,9 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
     warned = await server_warnings(session)
     answers, well, is_one = [], 0, all(subject.name for subject in subjects)
     for target in targets:
-        snapshot = await reader.snapshot(target)
-        situation = reader.situation_in(target, snapshot)
+        flags = f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else ""
+        situation, reasons = await explain(session, reader, target, leader=leader, warned=warned, flags=flags)
         lines = [member_line(situation, each) for each in named_members(situation, members) if target.path in members]
-        reasons = reasons_of(
-            situation,
-            leader,
-            clock.now(),
-            upcoming=upcoming_of(snapshot) if snapshot is not None else (),
-            other_writer=await other_writer(session, target, reader.missing),
-            warned=warned.get(target.owner.metadata.uid, ()),
-            flags=f" -n {target.key.namespace}" if session.flags.namespace or not session.scope else "",
-        )
         if not is_one and is_well(situation, reasons):
             well += 1
             continue
@@ -63,6 +57,33 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
         if leader is not None:
             print_lines([f"leader: {leader.text}"])
     notes_about_missing(reader.missing.values())
+
+
+async def explain(
+    session: Session,
+    reader: Reader,
+    target: Target,
+    *,
+    leader: Leader | None,
+    warned: Mapping[str, Sequence[str]],
+    flags: str,
+) -> tuple[Situation, tuple[Reason, ...]]:
+    """Return one object, and why it is not as its spec asks.
+
+    `warned` are the answers of `server_warnings`. `flags` are added to the commands to try.
+    """
+    snapshot = await reader.snapshot(target)
+    situation = reader.situation_in(target, snapshot)
+    reasons = reasons_of(
+        situation,
+        leader,
+        clock.now(),
+        upcoming=upcoming_of(snapshot) if snapshot is not None else (),
+        other_writer=await other_writer(session, target, reader.missing),
+        warned=warned.get(target.owner.metadata.uid, ()),
+        flags=flags,
+    )
+    return situation, reasons
 
 
 async def leader_in(session: Session, name: str) -> Leader | None:

@@ -9,19 +9,16 @@ from msgspec import Struct
 from controller.events.event import EVENTS
 from informers.errors import ApiError, Forbidden
 from informers.http.client import ConfigurationError
-from plugin import clock
 from plugin.commands.listing import read_situations
-from plugin.commands.why import leader_in
+from plugin.commands.why import explain, leader_in
 from plugin.connection import Session, describe
-from plugin.other_writer import other_writer
 from plugin.reading import Reader, Target
+from plugin.server_warnings import server_warnings
 from plugin.subjects import EVERY_TYPE, parse_subjects
 from plugin.ui.html import Markup
 from plugin.ui.pages import Event, error_page, fleet_page, last_of, object_page
 from plugin.verbs import LEASE_NAME
 from plugin.views.listing import sorted_by
-from plugin.views.reasons import reasons_of
-from plugin.views.upcoming import upcoming_of
 
 MOST_EVENTS = 20
 
@@ -56,17 +53,9 @@ async def _fleet(session: Session, root: str) -> Markup:
 async def _object(session: Session, place: Mapping[str, str]) -> Markup:
     reader = Reader(session, place["namespace"], once=True)
     [target] = await reader.targets(parse_subjects([f"{place['type']}/{place['name']}"]))
-    snapshot = await reader.snapshot(target)
-    situation = reader.situation_in(target, snapshot)
-    leader = await leader_in(session, LEASE_NAME)
-    reasons = reasons_of(
-        situation,
-        leader,
-        clock.now(),
-        upcoming=upcoming_of(snapshot) if snapshot is not None else (),
-        other_writer=await other_writer(session, target, reader.missing),
-        flags=f" -n {target.key.namespace}",
-    )
+    leader, flags = await leader_in(session, LEASE_NAME), f" -n {target.key.namespace}"
+    warned = await server_warnings(session)
+    situation, reasons = await explain(session, reader, target, leader=leader, warned=warned, flags=flags)
     # A controller at work renews its lease every few seconds. The page would change each time.
     shown = [each for each in reasons if leader is None or not leader.is_alive or each.text != leader.text]
     events = await _events(session, target, reader.missing)

@@ -1,6 +1,7 @@
 """`kubectl vmherd ui`: who gets an answer, what the pages show, and that texts in objects are never markup."""
 
 import asyncio
+import html
 import re
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -10,8 +11,10 @@ from typing import Any
 import aiohttp
 import pytest
 
+from controller.events.event import EVENTS
 from controller.kinds import POOLS
 from controller.kubevirt.resources import VMS
+from controller.runtime.reconciler import API_WARNING
 from informers.errors import Forbidden, ServerError
 from informers.meta import ObjectKey
 from plugin.connection import Failed, Session
@@ -108,6 +111,15 @@ async def test_the_pages_show_all_objects_and_one_with_its_vms(cluster: Cluster,
         assert '<progress value="2" max="4"' in text
         assert "new VMs have been updated..." in text
         assert "<dt>try</dt><dd>kubectl vmherd rollout undo vmpool/web -n default</dd>" in text
+
+
+async def test_the_page_shows_the_warnings_of_the_api_server(cluster: Cluster, site: Open):
+    herds.pool_at_rest(cluster)
+    text = 'unknown field "spec.template.spec.domain.cpu.core"'
+    about = {"involvedObject": {"uid": "uid-of-the-pool"}, "reason": API_WARNING, "message": text}
+    cluster.put(EVENTS, {"metadata": {"namespace": "default", "name": "web.1"}, **about, "lastTimestamp": None})
+    async with site() as page:
+        assert f"<dt>wrong</dt><dd>{html.escape(text)} (" in await page.text(OF_WEB)
 
 
 async def test_texts_in_objects_are_no_markup(cluster: Cluster, site: Open):
