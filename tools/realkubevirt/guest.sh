@@ -3,21 +3,21 @@
 # on port 80. The guest of the second disk ends after 20 seconds. Runs in the tree of image.sh.
 set -euo pipefail
 rm -rf /guest
-mkdir -p /guest/root/bin /guest/root/modules /guest/iso
+mkdir -p /guest/initramfs/bin /guest/initramfs/modules /guest/iso
 kernel=$(basename /lib/modules/*)
 modprobe --show-depends --set-version "$kernel" virtio_net > /guest/modules
 modprobe --show-depends --set-version "$kernel" virtio_pci >> /guest/modules
 number=100
 awk '/^insmod/ {print $2}' /guest/modules | while read -r module; do
   number=$((number + 1))
-  name=/guest/root/modules/$number-$(basename "$module")
+  name=/guest/initramfs/modules/$number-$(basename "$module")
   cp "$module" "$name"
   case $name in *.xz) xz --decompress "$name" ;; esac
 done
-cp /bin/busybox /guest/root/bin/
+cp /bin/busybox /guest/initramfs/bin/
 cp /boot/vmlinuz-"$kernel" /guest/iso/vmlinuz
 cp /usr/lib/ISOLINUX/isolinux.bin /usr/lib/syslinux/modules/bios/ldlinux.c32 /guest/iso/
-cat > /guest/root/init <<'INIT'
+cat > /guest/initramfs/init <<'INIT'
 #!/bin/busybox sh
 /bin/busybox --install -s /bin
 mkdir -p /proc /sys /dev
@@ -36,8 +36,8 @@ for word in $(cat /proc/cmdline); do
 done
 while :; do echo ready | nc -l -p 80; done
 INIT
-chmod +x /guest/root/init
-(cd /guest/root && find . | cpio --quiet -o -H newc | gzip -1 > /guest/iso/initrd)
+chmod +x /guest/initramfs/init
+(cd /guest/initramfs && find . | cpio --quiet -o -H newc | gzip -1 > /guest/iso/initrd)
 disk() {
   printf 'default linux\nlabel linux\nkernel /vmlinuz\ninitrd /initrd\nappend console=ttyS0 quiet %s\n' "$2" > /guest/iso/isolinux.cfg
   mkdir -p "/guest/$1/disk"

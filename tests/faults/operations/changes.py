@@ -6,6 +6,7 @@ NoTarget before it changes anything.
 """
 
 import asyncio
+from abc import abstractmethod
 from typing import Any, Literal, TypeAlias
 
 from msgspec import Struct
@@ -23,9 +24,9 @@ TEMPLATES = ("template", "virtualMachineTemplate")
 class Operation(Struct, frozen=True, tag=True):
     """One change: the base class of all operations."""
 
+    @abstractmethod
     async def apply(self, world: World) -> str:
         """Make the change, and return a short note for the trace."""
-        raise NotImplementedError
 
 
 class Wait(Operation, frozen=True):
