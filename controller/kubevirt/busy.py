@@ -1,4 +1,4 @@
-"""Busy VMs: somebody works in the guest until the time in the annotation `vmherd.dev/busy-until` (P24).
+"""Busy VMs: a person or a program works in the guest until the time in the annotation `vmherd.dev/busy-until` (P24).
 
 A mark has an end, so a forgotten mark ends by itself. A value that is not a time counts until it is corrected, because
 harm is worse than delay (P23 reports it).

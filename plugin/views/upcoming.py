@@ -206,5 +206,4 @@ def _healing(
         seconds = (failing.due - snapshot.now).total_seconds()
         again = f" ({failing.healed} healings before)" if failing.healed else ""
         texts.append(f"in {short(seconds)}{again}")
-    whichever = ", whichever comes first" if len(texts) > 1 else ""
-    return " or ".join(texts) + whichever, seconds
+    return ", or at the latest ".join(texts), seconds

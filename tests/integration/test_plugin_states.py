@@ -70,7 +70,7 @@ def test_a_healing_is_foretold_and_happens(pools: PoolNamespace, run: Run) -> No
     pools.wait_ready(2)
     before = uids(pools.vms())
     break_vm(pools, "pool-1", "image-error")
-    foretold = r"  next     healing of pool-1 at 99 failed starts \(now \d+\) or in \d+s, whichever comes first"
+    foretold = r"  next     healing of pool-1 at 99 failed starts \(now \d+\), or at the latest in \d+s"
     why = eventually(lambda: (found := run(pools, "why vmpool/pool")) and re.search(foretold, found) and found)
     assert re.search(r"  cause    pool-1: \w*ImagePull\w* since \d+s \(", why)
     row = run(pools, "tree vmpool/pool").splitlines()[3]

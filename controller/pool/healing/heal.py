@@ -146,7 +146,7 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
     if announced:
         times.append(announcement_time(snapshot.now) + ANNOUNCEMENT)
     soon = len(chosen) - len(deletes)
-    held = f"healing: {soon} virtual machines are replaced in a few seconds" if soon else ""
+    held = f"healing: failed virtual machines are replaced in a few seconds ({soon})" if soon else ""
     return join([Plan(stages=tuple(stages), held=held), wake_at(times, snapshot.now)])
 
 

@@ -30,7 +30,7 @@ class Group(Generic[T]):
     """Members with equal traits. A group is never empty, and its members never change.
 
     Most decisions need only the size of a group and one member. So a group of a roster copies the members of the roster
-    only if somebody iterates the group, or before the roster changes. From then on, the group has its own tuple.
+    only if a reader iterates the group, or before the roster changes. From then on, the group has its own tuple.
 
     Two threads may use a group: a plan in the side thread iterates it, and the event loop changes the roster. The
     roster calls `take` before each change. `take` copies under a lock. So either the plan has copied the members before

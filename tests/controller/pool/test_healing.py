@@ -137,7 +137,7 @@ def test_p15_the_record_is_written_three_seconds_before_the_vms_are_deleted():
     owner = healing_pool()
     machines = (*vms(owner, 0, 1, **FAILING), *vms(owner, 2, 3))
     first = announce(owner, *machines)
-    assert first.held == "healing: 2 virtual machines are replaced in a few seconds"
+    assert first.held == "healing: failed virtual machines are replaced in a few seconds (2)"
     assert first.requeue_after_s == 3
     [patch] = first.actions
     assert (patch.resource, patch.key, patch.type) == (POOLS, owner.metadata.key, PatchType.MERGE)
