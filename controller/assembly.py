@@ -15,7 +15,6 @@ from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
-from controller.metrics.readiness import ReadyTimer
 from controller.metrics.registry import Metrics
 from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
@@ -154,21 +153,14 @@ def wakes(queue: WorkQueue[ObjectKey], triggers: Triggers[T]) -> Callable[[Chang
     return handle
 
 
-def times_readiness(
-    parts: Parts,
-    kind: Kind[Any],
-    owners: StoreView[KubeObject],
-    *,
-    is_new: Callable[[T], bool],
-    ready_at: Callable[[T], datetime | None],
-) -> Callable[[Change[T]], None]:
-    """Return an event handler that measures how long new members of the kind take to become ready."""
+def on_removal(act: Callable[[ObjectKey], None]) -> Callable[[Change[Any]], None]:
+    """Return an event handler that calls `act` with the key of each removed object."""
 
-    def observe(seconds: float) -> None:
-        parts.metrics.became_ready(kind.kind, after_s=seconds)
+    def handle(change: Change[Any]) -> None:
+        if isinstance(change, Removed):
+            act(change.last_known.metadata.key)
 
-    timer: ReadyTimer[T] = ReadyTimer(kind.kind, owners, is_new=is_new, ready_at=ready_at, observe=observe)
-    return timer.handle
+    return handle
 
 
 def assemble(
@@ -202,20 +194,10 @@ def assemble(
         instruments=parts.metrics,
         share=parts.share,
     )
-    owners.add_handler(_removes_metrics(parts, kind.kind))
+    owners.add_handler(on_removal(partial(parts.metrics.owner_gone, kind.kind)))
     group = rules.resource.group
     figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
     return Assembly(controller, owners, lambda: figures(owners.store.values()), (expectations, of_status))
-
-
-def _removes_metrics(parts: Parts, kind: str) -> Callable[[Change[Any]], None]:
-    """Return an event handler that removes the metrics of deleted sets or pools."""
-
-    def handle(change: Change[Any]) -> None:
-        if isinstance(change, Removed):
-            parts.metrics.owner_gone(kind, change.last_known.metadata.key)
-
-    return handle
 
 
 def _writer(

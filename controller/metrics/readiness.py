@@ -33,7 +33,6 @@ class ReadyTimer(Generic[T]):
         self,
         kind: str,
         owners: StoreView[KubeObject],
-        *,
         is_new: Callable[[T], bool],
         ready_at: Callable[[T], datetime | None],
         observe: Callable[[float], None],

@@ -259,7 +259,7 @@ class Metrics(Instruments):
         if reasons := HELD_REASONS.intersection(notice.reason for notice in notices):
             self._held[owner_kind, *owner] = reasons
 
-    def became_ready(self, owner_kind: str, *, after_s: float) -> None:
+    def became_ready(self, owner_kind: str, after_s: float) -> None:
         """Record that a VM or VMI became ready for the first time, `after_s` seconds after its creation.
 
         A process that waits for the lease records nothing, because the leader observes the same change.

@@ -14,7 +14,7 @@ from controller.kubevirt.annotations import POOL_UID, REVISION_NAME, own_annotat
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
 from controller.kubevirt.live_updates import restart_required
-from controller.kubevirt.pool_types import POOL_KIND, Pool
+from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -27,10 +27,10 @@ from controller.kubevirt.vms import (
 )
 from controller.pool.spec.naming import parse_name
 from controller.replicas.catalogue import Place
-from controller.replicas.conditions import without_failure
+from controller.replicas.triggers import controller_key
 from controller.replicas.wrong_annotations import wrong_on
-from controller.runtime.triggers import Wake, itself, wakes_of
-from informers.meta import ObjectKey, ObjectMeta, controller_of, labels_of
+from controller.runtime.triggers import Wake, wakes_of
+from informers.meta import ObjectKey, controller_of, labels_of
 from informers.store import Change, StoreView
 
 
@@ -59,23 +59,11 @@ def pools_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     return wakes_of(change, _pools_of_revision, decides_by=_revision_fields)
 
 
-def pools_of_pool(change: Change[Pool]) -> Iterable[Wake]:
-    """Return the pool itself, if the change affects a plan or the status.
-
-    A change of the status triggers the pool too, because another client may have overwritten the status. This trigger
-    has a delay.
-
-    A change of only the texts about a failure triggers nothing. These texts can change with each failed reconciliation.
-    If such a change triggered the pool, the backoff after a failed reconciliation would have no effect.
-    """
-    return wakes_of(change, itself, decides_by=_pool_fields, counts_by=lambda owner: without_failure(owner.status))
-
-
 def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
     """Return the pool that controls the VM. If the VM has the pool finalizer, also return the pool whose name is the
     first part of the VM's name.
     """
-    keys = list(_owner_key(vm.metadata))
+    keys = list(controller_key(vm.metadata, POOL_KIND))
     parsed = parse_name(vm.metadata.name) if has_pool_finalizer(vm) else None
     if parsed is not None:
         keys.append(ObjectKey(vm.metadata.namespace, parsed[0]))
@@ -85,12 +73,7 @@ def _pools_of(vm: VirtualMachine) -> Iterable[ObjectKey]:
 def _pools_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
     meta = revision.metadata
     parsed = parse_name(meta.name) if POOL_UID in labels_of(meta) and controller_of(meta) is None else None
-    return _owner_key(meta) if parsed is None else (ObjectKey(meta.namespace, parsed[0]),)
-
-
-def _owner_key(meta: ObjectMeta) -> Iterable[ObjectKey]:
-    owner = controller_of(meta)
-    return (ObjectKey(meta.namespace, owner.name),) if owner is not None and owner.kind == POOL_KIND else ()
+    return controller_key(meta, POOL_KIND) if parsed is None else (ObjectKey(meta.namespace, parsed[0]),)
 
 
 def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
@@ -155,15 +138,3 @@ def _rollout_fields(vmi: VirtualMachineInstance) -> tuple[object, ...]:
 def _revision_fields(revision: ControllerRevision) -> tuple[object, ...]:
     meta = revision.metadata
     return (meta.uid, meta.owner_references, meta.deletion_timestamp is None, revision.revision, bytes(revision.data))
-
-
-def _pool_fields(owner: Pool) -> tuple[object, ...]:
-    meta = owner.metadata
-    return (
-        meta.uid,
-        meta.generation,
-        meta.deletion_timestamp is None,
-        meta.finalizers,
-        own_annotations(meta),
-        owner.spec,
-    )

@@ -2,9 +2,10 @@
 
 from collections.abc import Callable, Mapping
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
-from controller.assembly import Assembly, Cache, Parts, queue_of, times_readiness, wakes
+from controller.assembly import Assembly, Cache, Parts, on_removal, queue_of, wakes
 from controller.assembly import assemble as assemble_kind
 from controller.config.modes import Mode
 from controller.config.settings import Config
@@ -15,16 +16,18 @@ from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
+from controller.metrics.readiness import ReadyTimer
 from controller.pool.members.rosters import PoolRosters
 from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limits, Stores
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
-from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
 from controller.replicas.revisions import kept_revision
+from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.actions import AnyResource
 from controller.runtime.execute.refusals import Refusals
 from informers.resource import Resource
-from informers.store import Change, Removed, StoreView
+from informers.store import StoreView
 
 CACHES: Final = {
     VMIS: Cache({}, without_foreign_annotations),
@@ -59,7 +62,7 @@ def assemble(parts: Parts) -> Assembly:
     pools = parts.informer(resource, OWNER_CACHE)
     vms, vmis, revisions = parts.cache(VMS), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, POOLS)
-    pools.add_handler(wakes(queue, pools_of_pool))
+    pools.add_handler(wakes(queue, wakes_of_owner))
     vms.add_handler(wakes(queue, pools_of_vm))
     vmis.add_handler(wakes(queue, lambda change: pools_of_vmi(change, vms.store)))
     revisions.add_handler(wakes(queue, pools_of_revision))
@@ -67,19 +70,10 @@ def assemble(parts: Parts) -> Assembly:
     def ready_at(vm: VirtualMachine) -> datetime | None:
         return became_ready_at(vm, vmis.store.get(vm.metadata.key))
 
-    vms.add_handler(times_readiness(parts, POOLS, pools.store, is_new=was_never_ready, ready_at=ready_at))
+    observe = partial(parts.metrics.became_ready, POOLS.kind)
+    vms.add_handler(ReadyTimer(POOLS.kind, pools.store, was_never_ready, ready_at, observe).handle)
     rules = rules_of(parts.config, resource, pools.store, parts.stores, parts.changes_running_vms)
-    pools.add_handler(_forgets(rules.rosters))
+    pools.add_handler(on_removal(rules.rosters.forget))
     # A plan also patches the finalizers and the annotations of the pool itself.
     written = (pools, vms, vmis, revisions)
     return assemble_kind(parts, POOLS, rules, queue, owners=pools, written=written, merge=VM_RULES.merge)
-
-
-def _forgets(rosters: PoolRosters) -> Callable[[Change[Pool]], None]:
-    """Return an event handler that removes the rosters and the unready periods of deleted pools."""
-
-    def handle(change: Change[Pool]) -> None:
-        if isinstance(change, Removed):
-            rosters.forget(change.last_known.metadata.key)
-
-    return handle

@@ -4,18 +4,18 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector, SelectorCache
-from controller.kubevirt.annotations import REMOVE, is_marked, is_protected, own_annotations
+from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
 from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, is_spent, node_of, phase_of
-from controller.replicas.conditions import without_failure
 from controller.replicas.revisions import former_set_of
+from controller.replicas.triggers import controller_key
 from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
 from controller.replicaset.traits import wrong_on_vmi
-from controller.runtime.triggers import Wake, itself, wakes_of
+from controller.runtime.triggers import Wake, wakes_of
 from informers.meta import ObjectKey, controller_of, labels_of
 from informers.store import Change, StoreView
 
@@ -35,20 +35,6 @@ def replicasets_of_vmi(
     )
 
 
-def replicasets_of_replicaset(change: Change[ReplicaSet]) -> Iterable[Wake]:
-    """Return the changed replica set and a delay in seconds, if the change affects a plan or the status.
-
-    A change of the status also starts a reconciliation, for two reasons. First, another client may have overwritten the
-    status. Second, the next status write waits until the cache shows this change. So each status write of this
-    controller causes one more reconciliation.
-
-    A change of only the texts about a failure starts no reconciliation. These texts can change with each failed
-    reconciliation. If such a change started a reconciliation, the reconciliation would start before the end of the
-    backoff.
-    """
-    return wakes_of(change, itself, decides_by=_planning_input, counts_by=lambda owner: without_failure(owner.status))
-
-
 def replicasets_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake]:
     """Return the set that controls the revision. If no owner controls it, return the set that created it."""
     return wakes_of(
@@ -57,10 +43,7 @@ def replicasets_of_revision(change: Change[ControllerRevision]) -> Iterable[Wake
 
 
 def _set_of_revision(revision: ControllerRevision) -> Iterable[ObjectKey]:
-    owner = controller_of(revision.metadata)
-    if owner is None:
-        return former_set_of(revision)
-    return (ObjectKey(revision.metadata.namespace, owner.name),) if owner.kind == REPLICA_SET_KIND else ()
+    return former_set_of(revision) or controller_key(revision.metadata, REPLICA_SET_KIND)
 
 
 def _owner_or_adopters(
@@ -122,14 +105,3 @@ def _count_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     if is_deleting(vmi) or controller_of(vmi.metadata) is None:
         return ()
     return (is_ready(vmi), phase_of(vmi), node_of(vmi), vmi.undecodable, problem_state_of_vmi(vmi), wrong_on_vmi(vmi))
-
-
-def _planning_input(owner: ReplicaSet) -> tuple[object, ...]:
-    meta = owner.metadata
-    return (
-        meta.uid,
-        meta.generation,
-        meta.deletion_timestamp is None,
-        own_annotations(meta),
-        owner.spec,
-    )

@@ -1,10 +1,11 @@
 """Assembles the controller of replica sets from its caches, queue and rules."""
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, Final
 
 from controller.apimachinery.label_selectors import SelectorCache
-from controller.assembly import Assembly, Cache, Parts, queue_of, times_readiness, wakes
+from controller.assembly import Assembly, Cache, Parts, queue_of, wakes
 from controller.assembly import assemble as assemble_kind
 from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
@@ -12,12 +13,14 @@ from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
+from controller.metrics.readiness import ReadyTimer
 from controller.replicas.revisions import kept_revision
+from controller.replicas.triggers import wakes_of_owner
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.rules import ReplicaSetRules
 from controller.replicaset.snapshot import REPLICASET_INDEXES, VMI_INDEXES
-from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_revision, replicasets_of_vmi
+from controller.replicaset.triggers import replicasets_of_revision, replicasets_of_vmi
 from controller.runtime.actions import AnyResource
 from informers.resource import Resource
 from informers.store import StoreView
@@ -50,10 +53,11 @@ def assemble(parts: Parts) -> Assembly:
     resource = parts.config.resource_of(REPLICA_SETS)
     sets, vmis, revisions = parts.informer(resource, OWNER_CACHE), parts.cache(VMIS), parts.cache(CONTROLLER_REVISIONS)
     queue = queue_of(parts, REPLICA_SETS)
-    sets.add_handler(wakes(queue, replicasets_of_replicaset))
+    sets.add_handler(wakes(queue, wakes_of_owner))
     selectors = SelectorCache()
     vmis.add_handler(wakes(queue, lambda change: replicasets_of_vmi(change, sets.store, selectors)))
     revisions.add_handler(wakes(queue, replicasets_of_revision))
-    vmis.add_handler(times_readiness(parts, REPLICA_SETS, sets.store, is_new=was_never_ready, ready_at=became_ready_at))
+    observe = partial(parts.metrics.became_ready, REPLICA_SETS.kind)
+    vmis.add_handler(ReadyTimer(REPLICA_SETS.kind, sets.store, was_never_ready, became_ready_at, observe).handle)
     rules = rules_of(parts.config, resource, sets.store, parts.stores)
     return assemble_kind(parts, REPLICA_SETS, rules, queue, owners=sets, written=[sets, vmis, revisions])

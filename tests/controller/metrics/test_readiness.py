@@ -26,9 +26,7 @@ class TimerSetup:
         self.seconds: list[float] = []
         self.owners: Store[Any] = Store()
         self.owners.apply(owner)
-        self.timer: ReadyTimer[Any] = ReadyTimer(
-            kind, self.owners, is_new=is_new, ready_at=ready_at, observe=self.seconds.append
-        )
+        self.timer: ReadyTimer[Any] = ReadyTimer(kind, self.owners, is_new, ready_at, self.seconds.append)
 
     def see(self, *changes: Change[Any]) -> list[float]:
         for change in changes:

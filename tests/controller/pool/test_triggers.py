@@ -31,7 +31,8 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.pool.status import next_status
-from controller.pool.triggers import pools_of_pool, pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.store import Added, Removed, Store, Updated
 from tests.builders import seconds_ago
@@ -242,7 +243,7 @@ POOL_CHANGES = {
 
 @pytest.mark.parametrize(("change", "expected"), POOL_CHANGES.values(), ids=POOL_CHANGES)
 def test_p19_which_changes_of_a_pool_trigger_it(change, expected):
-    assert by_name(pools_of_pool(change)) == expected
+    assert by_name(wakes_of_owner(change)) == expected
 
 
 SPECS = [
@@ -386,10 +387,10 @@ def test_p19_a_change_of_a_pool_without_a_trigger_alters_no_decision(pair):
     def decide(owner):
         return lambda: decision_without_failure(owner, machines, [vmi(machines[0])])
 
-    assert_same_decision(by_name(pools_of_pool(Updated(before, after))), decide(before), decide(after))
+    assert_same_decision(by_name(wakes_of_owner(Updated(before, after))), decide(before), decide(after))
 
 
 def test_p19_a_change_of_the_failure_alone_triggers_nothing():
     failing = replace(OWNER.status or pool(status={}).status, conditions=(Condition(**FAILURE, reason="A"),))
     again = replace(failing, conditions=(replace(failing.conditions[0], last_transition_time=seconds_ago(1)),))
-    assert list(pools_of_pool(Updated(replace(OWNER, status=failing), replace(OWNER, status=again)))) == []
+    assert list(wakes_of_owner(Updated(replace(OWNER, status=failing), replace(OWNER, status=again)))) == []

@@ -11,7 +11,8 @@ from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VMIStatus
-from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.replicas.triggers import wakes_of_owner
+from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.workers.controller import Controller
 from informers.errors import TransportError
 from informers.meta import ObjectKey
@@ -67,7 +68,7 @@ class RunningController:
         self.queue: WorkQueue[ObjectKey] = WorkQueue("replicaset")
         self.simulation = ReplicaSetSimulation(
             vmi_handler=lambda change: self.enqueue(replicasets_of_vmi(change, self.simulation.sets.store)),
-            set_handler=lambda change: self.enqueue(replicasets_of_replicaset(change)),
+            set_handler=lambda change: self.enqueue(wakes_of_owner(change)),
         )
         self.controller = Controller(
             "replicaset", self.queue, self.simulation.process.reconciler, workers=3, instruments=NoMetrics()

@@ -9,8 +9,9 @@ from controller.apimachinery.label_selectors import LabelSelector, SelectorRequi
 from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, REPLACE_UNREADY_AFTER, ROLLING_UPDATE
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.triggers import wakes_of_owner
 from controller.replicaset.snapshot import REPLICASET_INDEXES
-from controller.replicaset.triggers import replicasets_of_replicaset, replicasets_of_vmi
+from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
@@ -125,7 +126,7 @@ SET_CHANGES = {
 @pytest.mark.parametrize(("change", "delay"), SET_CHANGES.values(), ids=SET_CHANGES)
 def test_r16_which_changes_of_a_set_trigger_it(change, delay):
     expected = [] if delay is None else [(OWNER.metadata.key, delay)]
-    assert list(replicasets_of_replicaset(change)) == expected
+    assert list(wakes_of_owner(change)) == expected
 
 
 IN_TIERS = LabelSelector(match_expressions=(SelectorRequirement(key="tier", operator="In", values=("a", "b", "a")),))
