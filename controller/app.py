@@ -14,6 +14,7 @@ import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any, NamedTuple
 
 import structlog
@@ -22,7 +23,7 @@ from prometheus_client import CollectorRegistry
 from controller import logs
 from controller.assembly import Assembly, Parts, assemble_kinds
 from controller.config.settings import Config
-from controller.events.recorder import EventRecorder, LeaseAnnouncer
+from controller.events.recorder import EventRecorder, announce
 from controller.kinds import KINDS
 from controller.leaderelection.elector import ElectionImpossible, LeaderElector, LeaseLost, new_identity
 from controller.leaderelection.other_leader import SeveralLeases
@@ -30,7 +31,6 @@ from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
 from controller.preflight.rollout_strategy import RolloutStrategy
-from controller.preflight.versions import with_served_versions
 from controller.running import ServiceEnded, leaf_errors, running, stopped_by_signals
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
@@ -132,16 +132,11 @@ async def serve(
 
 
 async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Return the configuration with the values that depend on the cluster, or None if `stop` is set first.
-
-    These values are the mode (if the user chose `auto`), the versions of the kinds, and the namespace of the lease.
-    """
+    """Return the configuration with the values that depend on the cluster, or None if `stop` is set first."""
     resolved: list[Config] = []
 
     async def resolve() -> None:
-        with_mode = await checks.resolve_mode(client, config)
-        with_versions = await with_served_versions(client, with_mode)
-        resolved.append(await checks.resolve_lease_namespace(client, with_versions))
+        resolved.append(await checks.resolve(client, config))
 
     return resolved[0] if await _done_before(stop, resolve()) else None
 
@@ -258,14 +253,14 @@ async def _sync_and_work(
         if not await _synced(program, stop):
             return
         synced()
-        announcer = LeaseAnnouncer(program.parts.recorder, program.parts.config)
+        tell = partial(announce, program.parts.recorder, program.parts.config)
         if elector is None:
-            async with running(program.watch.run(announcer), program.parts.check.run()):
+            async with running(program.watch.run(tell), program.parts.check.run()):
                 await _work(program, stop)
             return
         async with elector.elected(stop) as leading:
             if leading:
-                async with running(program.watch.run(announcer), program.parts.check.run()):
+                async with running(program.watch.run(tell), program.parts.check.run()):
                     has_finished = await _work(program, stop)
                 if not has_finished:
                     elector.keep_lease()

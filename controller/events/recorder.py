@@ -24,7 +24,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import structlog
 
@@ -52,6 +52,9 @@ log = structlog.get_logger()
 QUEUE_SIZE = 1000
 RETRY_DELAYS_S = (1.0, 4.0, 16.0)
 """The delays between the attempts to send an Event, in seconds. The sum is longer than a restart of the API server."""
+
+ANNOUNCED_WITHIN_S = 2.0
+"""The longest wait for an Event about a second writer. After this time, the process writes nothing, not even Events."""
 
 DROP_REASONS = ("queue_full", "spam", "namespace_gone", "refused", "unreachable", "not_leader", "failed", "shutdown")
 """The reasons for dropped Events. The docstring of this module explains each reason."""
@@ -293,20 +296,16 @@ def _drop_reason(error: Exception) -> str:
             return "failed"
 
 
-class LeaseAnnouncer(NamedTuple):
-    """Sends Events whose object is the lease of this controller."""
-
-    recorder: EventRecorder
-    config: Config
-
-    async def announce(self, notice: Notice, *, within_s: float) -> None:
-        """Send an Event, and wait at most `within_s` seconds until it is sent."""
-        lease = ObjectRef(
-            api_version="coordination.k8s.io/v1",
-            kind="Lease",
-            namespace=self.config.leader_election_namespace,
-            name=self.config.leader_election_id,
-            uid="",
-        )
-        self.recorder.publish(lease, (notice,))
-        await self.recorder.sent(within_s)
+async def announce(recorder: EventRecorder, config: Config, notice: Notice) -> None:
+    """Send an Event whose object is the lease of this controller. Wait until it is sent, at most `ANNOUNCED_WITHIN_S`
+    seconds.
+    """
+    lease = ObjectRef(
+        api_version="coordination.k8s.io/v1",
+        kind="Lease",
+        namespace=config.leader_election_namespace,
+        name=config.leader_election_id,
+        uid="",
+    )
+    recorder.publish(lease, (notice,))
+    await recorder.sent(ANNOUNCED_WITHIN_S)

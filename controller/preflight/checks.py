@@ -14,7 +14,7 @@ program waits for a limited time and then exits with an error. `kubectl get pods
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import datetime
 from typing import Any, TypeAlias
@@ -30,7 +30,7 @@ from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
 from controller.leaderelection.other_leader import OtherLeader, find_other_leader, with_lease_namespace
 from controller.preflight.permissions import permissions_needed
-from controller.preflight.versions import TooOld, check_version
+from controller.preflight.versions import TooOld, check_version, with_served_versions
 from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.discovery import find_kubevirt, is_served
 from controller.takeover.second_writer import Objection, decide_mode, find_second_writer
@@ -163,35 +163,17 @@ def _remedy(kind: Kind[Any], mode: str) -> str:
     return "run 'kubectl apply -f manifests/crds/', or set crds.enabled=true in the chart's values"
 
 
-async def resolve_mode(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
-    """Return the configuration with the mode that `auto` selects in this cluster.
+async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
+    """Wait until the API server answers. Return the configuration with the values that depend on the cluster: the mode
+    that `auto` selects, the versions of the kinds, and the namespace of the lease.
 
-    If the mode of the configuration is not `auto`, return the same configuration. If a request fails, raise
-    StartupError.
+    If a request fails, raise StartupError. Raise SeveralLeases if the user has to choose a namespace.
     """
-    if config.mode != Mode.AUTO:
-        return config
-    return await _asked(client, config, decide_mode, wait_s)
-
-
-async def resolve_lease_namespace(client: Requests, config: Config, *, wait_s: float = WAIT_S) -> Config:
-    """Return the configuration with the namespace of the lease.
-
-    If the configuration has this namespace, return the same configuration. If a request fails, raise StartupError.
-    Raise SeveralLeases if the user has to choose a namespace.
-    """
-    if config.leader_election_namespace:
-        return config
-    return await _asked(client, config, with_lease_namespace, wait_s)
-
-
-async def _asked(
-    client: Requests, config: Config, choose: Callable[[Requests, Config], Awaitable[Config]], wait_s: float
-) -> Config:
-    """Wait until the API server answers, and return the configuration that `choose` reads from the cluster."""
     await reach(client, wait_s=wait_s)
     async with _errors_as_problems():
-        return await choose(client, config)
+        for choose in (decide_mode, with_served_versions, with_lease_namespace):
+            config = await choose(client, config)
+    return config
 
 
 async def check(client: Requests, config: Config, *, now: Callable[[], datetime], wait_s: float = WAIT_S) -> None:
@@ -289,8 +271,8 @@ async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Pro
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:
     """Log a warning if the cluster does not serve the optional kind.
 
-    Return a problem if the cluster serves another supported version of the kind. A possible cause: the API server did
-    not answer when the version was chosen. The next start of the controller chooses the served version.
+    Return a problem if the cluster serves another supported version of the kind. A possible cause: the kind was
+    installed after the version was chosen. The next start of the controller chooses the served version.
     """
     resource = kind.resource
     if await is_served(client, resource.group_path, resource.plural):

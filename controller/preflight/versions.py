@@ -8,7 +8,6 @@ first version of a kind that the API server serves. If the API server serves no 
 import re
 from typing import Any, Final, TypeAlias
 
-import msgspec
 import structlog
 from msgspec import Struct, structs
 
@@ -18,23 +17,19 @@ from controller.kinds import KINDS, Kind
 from controller.runtime.execute.requests import Requests
 from controller.takeover.discovery import Found, Installation, is_served
 from controller.takeover.virt_controller import KubeVirt
-from informers.errors import ApiError
 from informers.resource import Resource
 
 
 async def with_served_versions(client: Requests, config: Config) -> Config:
     """Return the configuration with the API versions that the cluster serves.
 
-    If the controller supports only one API version of a kind, the kind keeps this version. If a request for the served
-    versions fails, return `config` unchanged. The checks before the start then report the problem.
+    If the controller supports only one API version of a kind, the kind keeps this version. If a request fails, raise
+    ApiError or msgspec.DecodeError.
     """
     versions = {}
-    try:
-        for kind in KINDS:
-            if kind.other_versions:
-                versions[kind.name] = await served_version(client, kind, config.group_of(kind)) or kind.version
-    except (ApiError, msgspec.DecodeError):
-        return config
+    for kind in KINDS:
+        if kind.other_versions:
+            versions[kind.name] = await served_version(client, kind, config.group_of(kind)) or kind.version
     return structs.replace(config, versions=versions)
 
 

@@ -189,14 +189,7 @@ def _describe(write: Write, kind: str, now: datetime) -> str:
     return f"{VIRT_CONTROLLER} wrote the status of {kind} {write.key} {ago_s}s ago"
 
 
-__all__ = ["RECENT", "Objection", "SecondWriter", "Undetermined", "decide_mode", "find_second_writer"]
-
-
 INTERVAL_S: Final = 60.0
-TELL_WITHIN_S: Final = 2.0
-"""The maximum time, in seconds, to send the Event about a second writer. After this time, the process writes nothing
-any more, not even Events.
-"""
 
 FOUND: Final = "SecondWriter"
 GONE: Final = "SecondWriterGone"
@@ -208,11 +201,8 @@ class SecondWriterInstruments(Protocol):
     def second_writer(self, *, found: bool) -> None: ...
 
 
-class Announcer(Protocol):
-    """Sends an Event about this controller."""
-
-    async def announce(self, notice: Notice, *, within_s: float) -> None: ...
-
+Announce: TypeAlias = Callable[[Notice], Awaitable[None]]
+"""A function that sends an Event about this controller."""
 
 Found: TypeAlias = SecondWriter | OtherLeader
 Look: TypeAlias = Callable[[], Awaitable[Found | None]]
@@ -254,7 +244,7 @@ class SecondWriterWatch:
         """Return the reason why this process is not ready, or None."""
         return self.reason or None
 
-    async def run(self, announcer: Announcer) -> None:
+    async def run(self, announce: Announce) -> None:
         """Check every `INTERVAL_S` seconds until the task is cancelled. If a request of a check fails, the result of
         the last check stays valid.
         """
@@ -263,7 +253,7 @@ class SecondWriterWatch:
             while True:
                 await asyncio.sleep(INTERVAL_S)
                 for name, look in looks.items():
-                    await self._check(name, look, announcer)
+                    await self._check(name, look, announce)
         finally:
             self._set("")
 
@@ -281,7 +271,7 @@ class SecondWriterWatch:
         found = [each.evidence for each in objections if isinstance(each, SecondWriter) and each.is_certain]
         return SecondWriter("; ".join(found)) if found else None
 
-    async def _check(self, name: str, look: Look, announcer: Announcer) -> None:
+    async def _check(self, name: str, look: Look, announce: Announce) -> None:
         try:
             self._found[name] = await look()
         except (ApiError, TimeoutError, msgspec.DecodeError) as error:
@@ -292,14 +282,14 @@ class SecondWriterWatch:
         if reason and not self.reason:
             log.error("stopped writing, because another controller works on the same objects", evidence=reason)
             message = f"vmherd has stopped writing: {'; '.join(map(str, found))}"
-            await announcer.announce(Notice(reason=FOUND, message=message), within_s=TELL_WITHIN_S)
+            await announce(Notice(reason=FOUND, message=message))
         elif self.reason and not reason:
             log.info("writing again, because the other controller has stopped")
         was_found = bool(self.reason)
         self._set(reason)
         if was_found and not reason:
-            gone = Notice(reason=GONE, message="vmherd writes again: the other controller has stopped", warning=False)
-            await announcer.announce(gone, within_s=TELL_WITHIN_S)
+            message = "vmherd writes again: the other controller has stopped"
+            await announce(Notice(reason=GONE, message=message, warning=False))
 
     def _set(self, reason: str) -> None:
         self.reason = reason

@@ -10,7 +10,7 @@ from structlog.testing import capture_logs
 
 from controller.access import MissingPermission
 from controller.config.settings import Config
-from controller.preflight.checks import StartupError, resolve_mode
+from controller.preflight.checks import StartupError, resolve
 from controller.takeover.second_writer import SecondWriter
 from informers.errors import Forbidden, ServerError, Unauthorized
 from tests.controller.takeover.answers import (
@@ -34,6 +34,7 @@ from tests.fakes.virtual_time import now
 
 pytestmark = pytest.mark.looptime
 
+CHOSEN_LEASE = Config(leader_election_namespace="vmherd")
 NAMES_TAKEN = {"type": "NamesAccepted", "status": "False", "message": '"vmirs" is already in use'}
 NOT_ALLOWED = Forbidden("no", code=403)
 REJECTED = Unauthorized("Unauthorized", code=401)
@@ -205,25 +206,19 @@ async def test_a_second_writer_does_not_stop_a_start_with_observe():
 async def test_the_mode_is_looked_up_once_the_server_answers():
     server = beside_a_kubevirt()
     server.by_path["/version"] = [REFUSED, {}]
-    resolved = await resolve_mode(server, Config())
+    resolved = await resolve(server, CHOSEN_LEASE)
     assert (resolved.mode, resolved.groups) == ("alongside", ("vmherd.dev", "pool.vmherd.dev"))
     assert 1 <= now() < 2
-
-
-async def test_a_chosen_mode_needs_no_request():
-    server = Answers()
-    assert await resolve_mode(server, Config(mode="takeover")) == Config(mode="takeover")
-    assert server.asked == []
 
 
 async def test_a_mode_that_cannot_be_looked_up_is_one_line():
     server = Answers()
     server.by_path["/version"] = [REFUSED]
     with pytest.raises(StartupError, match="does not answer: connection refused"):
-        await resolve_mode(server, Config())
+        await resolve(server, CHOSEN_LEASE)
     server.by_path |= {"/version": [{}], DISCOVERY: [Unauthorized("Unauthorized", code=401)]}
     with pytest.raises(StartupError, match="does not accept the credentials"):
-        await resolve_mode(server, Config())
+        await resolve(server, CHOSEN_LEASE)
 
 
 async def test_alongside_a_kubevirt_a_missing_kind_is_reported_in_our_own_group():

@@ -6,7 +6,7 @@ import pytest
 from controller.config.settings import Config
 from controller.kinds import POOLS, REPLICA_SETS
 from controller.preflight.versions import served_resource, with_served_versions
-from informers.errors import NotFound, TransportError
+from informers.errors import NotFound
 from tests.fakes.answers import Answering, Call, encoded
 
 GROUP = "/apis/pool.kubevirt.io"
@@ -24,11 +24,6 @@ class Discovery(Answering):
         if call.path not in self.served:
             raise NotFound("not found", code=404)
         return encoded({"resources": [{"name": "virtualmachinepools"}]})
-
-
-class Silent(Answering):
-    async def answer(self, call: Call) -> bytes:
-        raise TransportError("connection refused", sent=False)
 
 
 CHOICES = {
@@ -56,10 +51,6 @@ async def test_the_version_is_chosen_in_the_group_of_the_configuration() -> None
     server.served = {"/apis/pool.vmherd.dev/v1alpha1"}
     config = await with_served_versions(server, Config(pool_group="pool.vmherd.dev"))
     assert config.resource_of(POOLS).api_version == "pool.vmherd.dev/v1alpha1"
-
-
-async def test_without_an_answer_the_newest_version_is_used() -> None:
-    assert await with_served_versions(Silent(), Config()) == Config()
 
 
 async def test_a_kind_with_one_version_needs_no_request() -> None:

@@ -60,7 +60,7 @@ class Told:
     def second_writer(self, *, found: bool) -> None:
         self.metric.append(found)
 
-    async def announce(self, notice: Notice, *, within_s: float) -> None:
+    async def announce(self, notice: Notice) -> None:
         assert self.watch is not None
         self.notices.append(notice)
         self.blocked.append(bool(self.watch.reason))
@@ -73,7 +73,7 @@ async def watching(
     told = Told()
     config = parse(argv or ["--mode", "takeover"], {}, pod_namespace=pod_namespace)
     watch = told.watch = SecondWriterWatch(cluster, config, now=lambda: NOW, instruments=told)
-    async with running(watch.run(told)):
+    async with running(watch.run(told.announce)):
         yield watch, told
 
 
