@@ -7,6 +7,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import APISERVER, MANAGER, ControlPlane
 from tests.cluster import running_plane
@@ -16,8 +18,6 @@ from tests.realnode.node import NAME, Node, NodePlane, Programs
 from tools.realkubevirt import build
 
 INSTALLED_WITHIN_S: Final = 600
-NOT_HERE: Final = ("Template", "DecentralizedLiveMigration", "ImageVolume")
-"""Features without their programs in the image, and one that needs containerd 2.1."""
 
 
 class Plane(NodePlane):
@@ -66,40 +66,15 @@ def running_kubevirt(work: Path, version: str) -> Iterator[Node]:
 
 
 def _install(node: Node, work: Path, version: str) -> None:
-    labels = {"pod-security.kubernetes.io/enforce": "privileged"}
-    node.kubectl.apply(
-        {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kubevirt", "labels": labels}},
-        {
-            "apiVersion": "scheduling.k8s.io/v1",
-            "kind": "PriorityClass",
-            "metadata": {"name": "kubevirt-cluster-critical"},
-            "value": 1000000000,
-        },
-        *build.installation(work, version),
-    )
+    node.kubectl.apply(*_documents("namespace.yaml"), *build.installation(work, version))
     # KubeVirt's components run on nodes of the control plane.
     node.kubectl("label", "node", NAME, "node-role.kubernetes.io/control-plane=")
-    node.kubectl.apply(_settings())
+    node.kubectl.apply(*_documents("kubevirt.yaml"))
     eventually(lambda: _available(node), within_s=INSTALLED_WITHIN_S, what="KubeVirt is available")
 
 
-def _settings() -> dict[str, Any]:
-    """KubeVirt's settings for one node without working KVM: the guests are emulated."""
-    return {
-        "apiVersion": "kubevirt.io/v1",
-        "kind": "KubeVirt",
-        "metadata": {"name": "kubevirt", "namespace": "kubevirt"},
-        "spec": {
-            "imagePullPolicy": "Never",
-            "infra": {"replicas": 1},
-            "configuration": {
-                "developerConfiguration": {"useEmulation": True, "disabledFeatureGates": list(NOT_HERE)},
-                "network": {"defaultNetworkInterface": "masquerade"},
-                "vmRolloutStrategy": "LiveUpdate",
-            },
-            "workloadUpdateStrategy": {"workloadUpdateMethods": []},
-        },
-    }
+def _documents(name: str) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(Path(__file__).with_name(name).read_text()))
 
 
 def _available(node: Node) -> bool:
