@@ -4,6 +4,7 @@ import asyncio
 
 from conformance.api import labels_of, owners_of, uids_by_name, uids_of
 from conformance.case import Cases, Document, Kind, Origin
+from conformance.cases.shared_scaling import annotate
 from conformance.expectations import require
 from conformance.namespace import STOPPED_S
 from conformance.pools import Pools
@@ -166,44 +167,6 @@ async def remove_mark(pools: Pools) -> None:
 
 
 @cases.add("P8", origin=Origin.VMHERD)
-async def protect_mark(pools: Pools) -> None:
-    """Scale-in never deletes a VM with vmherd.dev/protect."""
-    await pools.made(3, scaleInStrategy=proactive("DescendingOrder"))
-    await annotate(pools, "pool-2", {"vmherd.dev/protect": "true", "vmherd.dev/remove": "true"})
-    await pools.scale(0)
-    await pools.until_names(2)
-    await pools.until_told("ProtectedFromDeletion")
-    await pools.stays("the protected VM", pools.members, lambda seen: [*seen] == ["pool-2"])
-    await annotate(pools, "pool-2", {"vmherd.dev/protect": "false"})
-    await pools.until_names()
-
-
-@cases.add("P24", origin=Origin.VMHERD)
-async def busy(pools: Pools) -> None:
-    """Scale-in deletes a VM with vmherd.dev/busy-until last, and not before this time."""
-    await pools.made(3, scaleInStrategy=proactive("DescendingOrder"))
-    await annotate(pools, "pool-2", {"vmherd.dev/busy-until": "2999-01-01T00:00:00Z"})
-    await pools.scale(1)
-    await pools.until_names(2)
-    await pools.scale(0)
-    await pools.until_told("ScaleInHeld")
-    await pools.stays("the busy VM", pools.members, lambda seen: [*seen] == ["pool-2"])
-    await annotate(pools, "pool-2", {"vmherd.dev/busy-until": "2020-01-01T00:00:00Z"})
-    await pools.until_names()
-
-
-@cases.add("P25", origin=Origin.VMHERD)
-async def scale_in_finished(pools: Pools) -> None:
-    """With vmherd.dev/scale-in "finished", no VM leaves before it has finished."""
-    await pools.made(2, annotations={"vmherd.dev/scale-in": "finished"})
-    await pools.scale(0)
-    await pools.until_told("ScaleInHeld")
-    await pools.stays("both VMs", pools.members, lambda seen: len(seen) == 2)
-    await pools.change({"metadata": {"annotations": {"vmherd.dev/scale-in": None}}})
-    await pools.until_names()
-
-
-@cases.add("P8", origin=Origin.VMHERD)
 async def deletion_cost(pools: Pools) -> None:
     """Scale-in deletes the VM with the lowest cost first."""
     await pools.made(3, scaleInStrategy=proactive("DescendingOrder"))
@@ -211,8 +174,3 @@ async def deletion_cost(pools: Pools) -> None:
     await annotate(pools, "pool-0", {"vmherd.dev/deletion-cost": "-10"})
     await pools.scale(2)
     await pools.until_names(1, 2)
-
-
-async def annotate(pools: Pools, vm: str, annotations: dict[str, str]) -> None:
-    await pools.api.merge(f"{pools.vm_path}/{vm}", {"metadata": {"annotations": annotations}})
-    await asyncio.sleep(BETWEEN_CREATES_S)  # a controller decides from its cache, which may be behind

@@ -102,44 +102,6 @@ async def remove_mark(sets: ReplicaSets) -> None:
     require(f"that {', '.join(marked)} are deleted", not after.keys() & {*marked}, after)
 
 
-@cases.add("R6", origin=Origin.VMHERD)
-async def protect_mark(sets: ReplicaSets) -> None:
-    """Scale-in never deletes a VMI with vmherd.dev/protect."""
-    kept = min(await sets.made(3))
-    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {"vmherd.dev/protect": "true"}}})
-    await sets.scale(0)
-    await sets.until("only the protected VMI", sets.members, lambda seen: [*seen] == [kept])
-    await sets.until_told("ProtectedFromDeletion")
-    await sets.stays("the protected VMI", sets.members, lambda seen: [*seen] == [kept])
-    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {"vmherd.dev/protect": "false"}}})
-    await sets.until_members(0)
-
-
-@cases.add("R6", origin=Origin.VMHERD)
-async def busy(sets: ReplicaSets) -> None:
-    """Scale-in deletes a VMI with vmherd.dev/busy-until last, and not before this time."""
-    kept = max(await sets.made(3))
-    until = "vmherd.dev/busy-until"
-    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {until: "2999-01-01T00:00:00Z"}}})
-    await sets.scale(0)
-    await sets.until("only the busy VMI", sets.members, lambda seen: [*seen] == [kept])
-    await sets.until_told("ScaleInHeld")
-    await sets.stays("the busy VMI", sets.members, lambda seen: [*seen] == [kept])
-    await sets.api.merge(f"{sets.vmi_path}/{kept}", {"metadata": {"annotations": {until: "2020-01-01T00:00:00Z"}}})
-    await sets.until_members(0)
-
-
-@cases.add("R6", origin=Origin.VMHERD)
-async def scale_in_finished(sets: ReplicaSets) -> None:
-    """With vmherd.dev/scale-in "finished", no VMI leaves before it has finished."""
-    await sets.made(2, annotations={"vmherd.dev/scale-in": "finished"})
-    await sets.scale(0)
-    await sets.until_told("ScaleInHeld")
-    await sets.stays("both VMIs", sets.members, lambda seen: len(seen) == 2)
-    await sets.change({"metadata": {"annotations": {"vmherd.dev/scale-in": None}}})
-    await sets.until_members(0)
-
-
 @cases.add("R14")
 async def template_change(sets: ReplicaSets) -> None:
     """A new template is used for new VMIs only."""

@@ -1,11 +1,15 @@
 """Cases about the number of members, which are the same for replica sets and pools."""
 
+import asyncio
+
 from conformance.api import owners_of
-from conformance.case import Cases, Kind
+from conformance.case import Cases, Kind, Origin
 from conformance.expectations import require
-from conformance.namespace import BOOT_S, CaseNamespace
+from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
 
 cases: Cases[CaseNamespace] = Cases(Kind.SETS, Kind.POOLS)
+SEEN_S = 1.1
+"""The time in which a controller sees a change, in seconds. It decides from its cache, which may be behind."""
 
 
 @cases.add("R3 R4 R11", "P4 P7")
@@ -89,3 +93,53 @@ async def delete_orphan(space: CaseNamespace) -> None:
     require(f"the same {space.member}s", after.keys() == before.keys(), after)
     owners = [owner["name"] for each in after.values() for owner in owners_of(each)]
     require(f"{space.member}s without an owner", not owners, owners)
+
+
+async def annotate(space: CaseNamespace, member: str, annotations: dict[str, str]) -> None:
+    await space.api.merge(f"{space.member_path}/{member}", {"metadata": {"annotations": annotations}})
+    await asyncio.sleep(SEEN_S)
+
+
+async def check_stays(space: CaseNamespace, marks: dict[str, str], end: dict[str, str], reason: str) -> None:
+    """Check that a member with these marks leaves last, and not before `end` changes the marks.
+
+    While the member stays, an Event with this reason says so.
+    """
+    kept = max(await space.made(3))
+
+    async def names() -> list[str]:
+        return [*await space.members()]
+
+    await annotate(space, kept, marks)
+    await space.scale(1)
+    await space.until_equal(f"only {kept}", names, [kept], within_s=STOPPED_S)
+    await space.scale(0)
+    await space.until_told(reason)
+    await space.stays(f"only {kept}", names, lambda seen: seen == [kept])
+    await annotate(space, kept, end)
+    await space.until_members(0)
+
+
+@cases.add("R6", "P8", origin=Origin.VMHERD)
+async def protect_mark(space: CaseNamespace) -> None:
+    """Scale-in never deletes a {member} with vmherd.dev/protect."""
+    marks = {"vmherd.dev/protect": "true", "vmherd.dev/remove": "true"}
+    await check_stays(space, marks, {"vmherd.dev/protect": "false"}, "ProtectedFromDeletion")
+
+
+@cases.add("R6", "P24", origin=Origin.VMHERD)
+async def busy(space: CaseNamespace) -> None:
+    """Scale-in deletes a {member} with vmherd.dev/busy-until last, and not before this time."""
+    marks = {"vmherd.dev/busy-until": "2999-01-01T00:00:00Z", "vmherd.dev/deletion-cost": "-9"}
+    await check_stays(space, marks, {"vmherd.dev/busy-until": "2020-01-01T00:00:00Z"}, "ScaleInHeld")
+
+
+@cases.add("R6", "P25", origin=Origin.VMHERD)
+async def scale_in_finished(space: CaseNamespace) -> None:
+    """With vmherd.dev/scale-in "finished", no {member} leaves before it has finished."""
+    await space.made(2, annotations={"vmherd.dev/scale-in": "finished"})
+    await space.scale(0)
+    await space.until_told("ScaleInHeld")
+    await space.stays(f"both {space.member}s", space.members, lambda seen: len(seen) == 2)
+    await space.change({"metadata": {"annotations": {"vmherd.dev/scale-in": None}}})
+    await space.until_members(0)
