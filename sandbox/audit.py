@@ -7,46 +7,26 @@ when the watch ends.
 from collections.abc import Iterator, Mapping
 from datetime import datetime
 from pathlib import Path
+from string import Template
 from typing import Any, Final, Literal, TypeAlias
 
 import msgspec
+import yaml
 from msgspec import Raw, Struct, field
 
 AuditLevel: TypeAlias = Literal["Metadata", "Request", "RequestResponse"]
 """The content of a record. "Request" adds the body of the request, "RequestResponse" also the body of the response."""
 
-WRITE_VERBS: Final = ("create", "update", "patch", "delete", "deletecollection")
-
-CREDENTIALS: Final = (
-    {"group": "", "resources": ["secrets", "serviceaccounts/token"]},
-    {"group": "authentication.k8s.io", "resources": ["tokenreviews"]},
-)
-"""The resources whose bodies contain credentials. The audit log never contains these bodies."""
+_POLICY: Final = Path(__file__).with_name("audit_policy.yaml")
 
 
 def policy(level: AuditLevel = "Metadata") -> dict[str, Any]:
-    """Return the audit policy. The API server writes one line for each request.
-
-    Health checks and the API server's requests to itself are left out. Write requests are recorded with the level
-    `level`. Reads are recorded without bodies, because the answer to a list can be large. Bodies are recorded without
-    `managedFields`.
-    """
-    return {
-        "apiVersion": "audit.k8s.io/v1",
-        "kind": "Policy",
-        "omitStages": ["RequestReceived", "ResponseStarted"],
-        "rules": [
-            {"level": "None", "nonResourceURLs": ["/healthz*", "/livez*", "/readyz*"]},
-            {"level": "None", "users": ["system:apiserver"]},
-            {"level": "Metadata", "resources": list(CREDENTIALS)},
-            {"level": level, "verbs": list(WRITE_VERBS), "omitManagedFields": True},
-            {"level": "Metadata"},
-        ],
-    }
+    """Return the audit policy. Write requests are recorded with the level `level`, without `managedFields`."""
+    rules: dict[str, Any] = yaml.safe_load(Template(_POLICY.read_text()).substitute(level=level))
+    return rules
 
 
 _CREDENTIAL: Final = "authentication.kubernetes.io/credential-id"
-_DECISION: Final = "authorization.k8s.io/decision"
 
 
 class _User(Struct, frozen=True):
@@ -98,14 +78,6 @@ class AuditRecord(Struct, frozen=True, kw_only=True, rename="camel"):
         The ID distinguishes programs with the same user name but different tokens or certificates.
         """
         return next(iter(self.user.extra.get(_CREDENTIAL, ())), "")
-
-    @property
-    def lacked_permission(self) -> bool:
-        """Return True if RBAC rejected the request.
-
-        The result is False if an admission plugin rejected the request.
-        """
-        return self.annotations.get(_DECISION) == "forbid"
 
     @property
     def group(self) -> str:

@@ -16,7 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import yaml
 
@@ -24,7 +24,6 @@ from sandbox import audit, crds, flags
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
-from sandbox.claims import DRIVER
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
@@ -252,33 +251,11 @@ class ControlPlane:
         return temporary.replace(path)
 
 
-STANDARD: Final = "standard"
-"""The default StorageClass. Its PVCs can grow."""
-
-FIXED_SIZE: Final = "fixed-size"
-"""A StorageClass whose PVCs cannot grow."""
-
-STORAGE_CLASSES: Final = "/apis/storage.k8s.io/v1/storageclasses"
+STORAGE_CLASSES: Final = Path(__file__).with_name("storage_classes.yaml")
 
 
 def install_storage_classes(kubeconfig: Path) -> None:
-    """Apply the StorageClasses. Raises Unanswered or Rejected. A second call changes nothing.
-
-    The admission plugin DefaultStorageClass of the API server gives the default class to each PVC without a class. The
-    plugin PersistentVolumeClaimResize allows a bound PVC to grow only if its class has `allowVolumeExpansion: true`.
-    """
+    """Apply the StorageClasses. Raises Unanswered or Rejected. A second call changes nothing."""
     admin = Admin(kubeconfig)
-    for name in (STANDARD, FIXED_SIZE):
-        admin.apply(f"{STORAGE_CLASSES}/{name}", _storage_class(name))
-
-
-def _storage_class(name: str) -> dict[str, Any]:
-    is_default = name == STANDARD
-    marks = {"storageclass.kubernetes.io/is-default-class": "true"} if is_default else {}
-    return {
-        "apiVersion": "storage.k8s.io/v1",
-        "kind": "StorageClass",
-        "metadata": {"name": name, "annotations": marks},
-        "provisioner": DRIVER,
-        "allowVolumeExpansion": is_default,
-    }
+    for document in yaml.safe_load_all(STORAGE_CLASSES.read_text()):
+        admin.apply(f"/apis/storage.k8s.io/v1/storageclasses/{document['metadata']['name']}", document)

@@ -76,7 +76,9 @@ class Pod(Struct, frozen=True):
         refused = {
             (r.verb, r.resource, r.subresource, r.group, r.namespace): r
             for r in self.requests(since)
-            if r.lacked_permission and r.resource and (r.verb, r.resource) not in HARMLESS
+            if r.annotations.get("authorization.k8s.io/decision") == "forbid"
+            and r.resource
+            and (r.verb, r.resource) not in HARMLESS
         }
         admin, user = Admin(self.plane.kubeconfig), _user(self.account)
         return {what[:3] for what, record in refused.items() if not _allows(admin, user, _attributes(record))}

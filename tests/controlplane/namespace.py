@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sandbox.admin import Admin, Rejected, Unanswered
-from sandbox.audit import WRITE_VERBS, AuditRecord
+from sandbox.audit import AuditRecord
 from sandbox.controlplane import ControlPlane
 from tests.barrier import TIMER_S
 from tests.cluster import Kubectl, new_namespace
@@ -37,6 +37,7 @@ from tests.controlplane.objects import Objects
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually, reacts
 
+WRITE_VERBS = ("create", "update", "patch", "delete", "deletecollection")
 N = TypeVar("N", bound="Namespace")
 
 FORBIDDEN = (403, 422)

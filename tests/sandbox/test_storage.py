@@ -6,12 +6,14 @@ from typing import Any
 
 import pytest
 
-from sandbox.controlplane import FIXED_SIZE, STANDARD, ControlPlane
+from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.programs import simulator
 from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
+
+STANDARD, FIXED_SIZE = "standard", "fixed-size"
 
 
 def data_volume(name: str, storage_class: str | None) -> dict[str, Any]:
