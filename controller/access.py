@@ -46,6 +46,8 @@ class MissingPermission(Struct, frozen=True):
         return f"missing permission: {', '.join(self.verbs)} {self.subject}; grant it to {self.user} with a role"
 
 
+TOKEN_REVIEWS, ACCESS_REVIEWS = "authentication.k8s.io/v1", "authorization.k8s.io/v1"
+
 ASKED_AT_ONCE = 20
 """The maximum number of questions to the API server at the same time.
 
@@ -53,18 +55,37 @@ Without this limit, many watched namespaces would cause thousands of parallel qu
 """
 
 
+class User(Struct, frozen=True, omit_defaults=True):
+    """The user of a token. A TokenReview returns these fields, and a SubjectAccessReview needs them."""
+
+    username: str | None = None
+    uid: str | None = None
+    groups: tuple[str, ...] | None = None
+    extra: Mapping[str, tuple[str, ...]] | None = None
+
+
+class ReviewStatus(Struct, frozen=True, rename="camel"):
+    """The answer of the API server in a review. Each kind of review has some of these fields."""
+
+    allowed: bool | None = None
+    authenticated: bool | None = None
+    user: User | None = None
+    user_info: User | None = None
+
+
 class _Review(Struct, frozen=True):
-    class Status(Struct, frozen=True, rename="camel"):
-        class User(Struct, frozen=True):
-            username: str = ""
-
-        allowed: bool = False
-        user_info: User = User()
-
-    status: Status = Status()
+    status: ReviewStatus | None = None
 
 
 _decode_review = msgspec.json.Decoder(_Review).decode
+
+
+async def review(client: Requests, api_version: str, kind: str, spec: Mapping[str, object]) -> ReviewStatus:
+    """Ask the API server. Raise ApiError, or DecodeError if the answer does not have the expected form."""
+    body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
+    path = f"/apis/{api_version}/{kind.lower()}s"
+    answer = await client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
+    return _decode_review(answer).status or ReviewStatus()
 
 
 async def missing_permissions(client: Requests, needed: Iterable[Permission]) -> tuple[MissingPermission, ...]:
@@ -111,9 +132,7 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
         "name": permission.name,
     }
     try:
-        review = await _review(
-            client, "authorization.k8s.io/v1", "SelfSubjectAccessReview", {"resourceAttributes": attributes}
-        )
+        answer = await review(client, ACCESS_REVIEWS, "SelfSubjectAccessReview", {"resourceAttributes": attributes})
     except Forbidden as error:
         # If users have no permission to ask for their own permissions, the check is impossible. The controller starts
         # anyway.
@@ -121,7 +140,7 @@ async def _is_allowed(client: Requests, permission: Permission) -> bool | ApiErr
         return True
     except ApiError as error:
         return error
-    return review.status.allowed
+    return bool(answer.allowed)
 
 
 async def _whoami(client: Requests) -> str:
@@ -130,13 +149,7 @@ async def _whoami(client: Requests) -> str:
     The name tells the administrator which user needs the missing permissions.
     """
     try:
-        review = await _review(client, "authentication.k8s.io/v1", "SelfSubjectReview", {})
+        found = (await review(client, TOKEN_REVIEWS, "SelfSubjectReview", {})).user_info
     except ApiError:
         return "this user"
-    return review.status.user_info.username or "this user"
-
-
-async def _review(client: Requests, api_version: str, kind: str, spec: Mapping[str, object]) -> _Review:
-    body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
-    path = f"/apis/{api_version}/{kind.lower()}s"
-    return _decode_review(await client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S))
+    return (found and found.username) or "this user"

@@ -13,7 +13,7 @@ from msgspec import Struct
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
 from informers.nesting import cut_deep_values
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 
 T = TypeVar("T")
 
@@ -56,10 +56,6 @@ class ObjectClient(Protocol):
     ) -> bytes: ...
 
 
-class _Object(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
 class _Version(Struct, frozen=True, rename="camel"):
     resource_version: str = ""
 
@@ -68,7 +64,7 @@ class _Versioned(Struct, frozen=True):
     metadata: _Version = _Version()
 
 
-_decode_object = msgspec.json.Decoder(_Object).decode
+_decode_object = msgspec.json.Decoder(PartialObject).decode
 _decode_versioned = msgspec.json.Decoder(_Versioned).decode
 
 

@@ -6,7 +6,7 @@ from typing import Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import msgspec
-from msgspec import Struct
+from msgspec import Struct, field
 
 from informers.meta import KubeObject, ObjectMeta
 
@@ -14,10 +14,18 @@ T = TypeVar("T", bound=KubeObject)
 
 Wire: TypeAlias = bytes | msgspec.Raw
 
+UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""The exceptions that the decoder raises.
 
-class ListMeta(Struct, frozen=True, rename={"resource_version": "resourceVersion", "continue_": "continue"}):
-    resource_version: str | None = None
-    continue_: str | None = None
+DecodeError means invalid JSON or a field of the wrong type. UnicodeDecodeError means that a text is not UTF-8.
+RecursionError means that the JSON is nested too deeply.
+"""
+
+
+class ListMeta(Struct, frozen=True):
+    resource_version: str | None = field(default=None, name="resourceVersion")
+    continue_: str | None = field(default=None, name="continue")
+    remaining: int | None = field(default=None, name="remainingItemCount")
 
 
 class Page(Struct, Generic[T], frozen=True):
@@ -40,7 +48,9 @@ class RawPage(Struct, frozen=True):
     items: tuple[msgspec.Raw, ...] | None = None
 
 
-class _WithMetadata(Struct, frozen=True):
+class PartialObject(Struct, frozen=True):
+    """An object of which the program reads only the metadata."""
+
     metadata: ObjectMeta = ObjectMeta()
 
 
@@ -133,5 +143,5 @@ class Resource(Generic[T]):
         return decoder.decode
 
 
-_decode_metadata: Callable[[Wire], _WithMetadata] = msgspec.json.Decoder(_WithMetadata).decode
+_decode_metadata: Callable[[Wire], PartialObject] = msgspec.json.Decoder(PartialObject).decode
 decode_raw_page: Callable[[Wire], RawPage] = msgspec.json.Decoder(RawPage).decode

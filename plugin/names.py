@@ -9,18 +9,13 @@ from msgspec import Struct
 from controller.kinds import Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
 from informers.errors import NotFound
-from informers.meta import ObjectMeta
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 from plugin import connection
 from plugin.flags import Flags
 
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 ANY_VERSION: Final = "0"
 """The resourceVersion of a list that the server answers from its cache. For completion, it need not be the newest."""
-
-
-class _Named(Struct):
-    metadata: ObjectMeta = ObjectMeta()
 
 
 class _Column(Struct):
@@ -36,8 +31,10 @@ class _Table(Struct, rename={"columns": "columnDefinitions"}):
     rows: tuple[_Row, ...] = ()
 
 
-NAMESPACES: Final = Resource(_Named, group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False)
-NODES: Final = Resource(_Named, group="", version="v1", plural="nodes", kind="Node", namespaced=False)
+NAMESPACES: Final = Resource(
+    PartialObject, group="", version="v1", plural="namespaces", kind="Namespace", namespaced=False
+)
+NODES: Final = Resource(PartialObject, group="", version="v1", plural="nodes", kind="Node", namespaced=False)
 OTHER_TYPES: Final[Mapping[str, Resource[Any]]] = {"namespaces": NAMESPACES, "nodes": NODES, "vm": VMS, "vmi": VMIS}
 
 

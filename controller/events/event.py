@@ -5,18 +5,11 @@ The Events are in the API group `core/v1`, as in the older recorder of client-go
 """
 
 import msgspec
-from msgspec import Struct
 
 from controller.events.correlator import ObjectRef, Series
-from informers.meta import ObjectMeta
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 
-
-class Event(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-EVENTS = Resource(Event, group="", version="v1", plural="events", kind="Event")
+EVENTS = Resource(PartialObject, group="", version="v1", plural="events", kind="Event")
 
 
 def body_of(series: Series, *, instance: str = "") -> bytes:

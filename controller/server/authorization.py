@@ -10,14 +10,15 @@ for five minutes. The keys of the caches are hashes of tokens. Tokens are never 
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 import msgspec
 import structlog
 from msgspec import Struct
 
-from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
+from controller.access import ACCESS_REVIEWS, TOKEN_REVIEWS, review
+from controller.runtime.execute.requests import Requests
 from informers.errors import ApiError
 
 log = structlog.get_logger()
@@ -38,9 +39,6 @@ tokens.
 MAX_REVIEWS_IN_FLIGHT: Final = 4
 WARN_EVERY_S: Final = 10.0
 
-TOKEN_REVIEWS: Final = "authentication.k8s.io/v1"
-ACCESS_REVIEWS: Final = "authorization.k8s.io/v1"
-
 
 class Denial(Struct, frozen=True):
     """The denial of a request for metrics: an HTTP status, and one line with the reason."""
@@ -52,30 +50,6 @@ class Denial(Struct, frozen=True):
 NO_TOKEN: Final = Denial(401, "send the header 'Authorization: Bearer <token>' with the token of a service account")
 BAD_TOKEN: Final = Denial(401, "the API server does not accept this token")
 NO_ANSWER: Final = Denial(503, "the token cannot be checked now; see the log of vmherd for the reason")
-
-
-class User(Struct, frozen=True, omit_defaults=True):
-    """The user of a token. A TokenReview returns these fields, and a SubjectAccessReview needs them."""
-
-    username: str | None = None
-    uid: str | None = None
-    groups: tuple[str, ...] | None = None
-    extra: Mapping[str, tuple[str, ...]] | None = None
-
-
-class _ReviewStatus(Struct, frozen=True):
-    """The status of a TokenReview or of a SubjectAccessReview."""
-
-    authenticated: bool | None = None
-    user: User | None = None
-    allowed: bool | None = None
-
-
-class _Review(Struct, frozen=True):
-    status: _ReviewStatus | None = None
-
-
-_decode = msgspec.json.Decoder(_Review).decode
 
 
 class _Answer(Struct, frozen=True):
@@ -143,7 +117,7 @@ class Reviewer:
 
         Raises ApiError, or DecodeError if an answer does not have the expected form.
         """
-        found = await self._create(TOKEN_REVIEWS, "TokenReview", {"token": token})
+        found = await review(self._client, TOKEN_REVIEWS, "TokenReview", {"token": token})
         if not found.authenticated or found.user is None:
             return BAD_TOKEN
         user = found.user
@@ -154,15 +128,9 @@ class Reviewer:
             "extra": user.extra,
             "nonResourceAttributes": {"path": PATH, "verb": "get"},
         }
-        if (await self._create(ACCESS_REVIEWS, "SubjectAccessReview", spec)).allowed:
+        if (await review(self._client, ACCESS_REVIEWS, "SubjectAccessReview", spec)).allowed:
             return None
         return Denial(403, f"{user.username} may not get {PATH}; a ClusterRole must allow this nonResourceURL")
-
-    async def _create(self, api_version: str, kind: str, spec: Mapping[str, object]) -> _ReviewStatus:
-        body = msgspec.json.encode({"apiVersion": api_version, "kind": kind, "spec": spec})
-        path = f"/apis/{api_version}/{kind.lower()}s"
-        answer = await self._client.request("POST", path, body=body, timeout_s=REQUEST_TIMEOUT_S)
-        return _decode(answer).status or _ReviewStatus()
 
     def _warn(self, event: str, *, why: str) -> None:
         """Log a warning, at most once in WARN_EVERY_S seconds.

@@ -86,43 +86,27 @@ class HttpServer:
         serve_page = _answer_page(page)
         if secure is not None:
             serve_page = _with_authorization(serve_page, secure.check)
-        self._health = _Listener(health, routes, flag="--health-probe-bind-address")
-        self._metrics = _Listener(
+        self.health = _Listener(health, routes, flag="--health-probe-bind-address")
+        self.metrics = _Listener(
             metrics,
             {"/metrics": serve_page},
             flag="--metrics-bind-address",
             certificate=None if secure is None else secure.certificate,
         )
 
-    @property
-    def health_address(self) -> Address | None:
-        """Return the address for probes, or None if there is none.
-
-        If the configured port is 0, the address contains the port that the operating system has chosen.
-        """
-        return self._health.bound
-
-    @property
-    def metrics_address(self) -> Address | None:
-        """Return the address for metrics, or None if there is none.
-
-        If the configured port is 0, the address contains the port that the operating system has chosen.
-        """
-        return self._metrics.bound
-
     async def open(self) -> None:
         """Listen on both addresses and answer requests. After a BindError, the server listens on neither address."""
         try:
-            await self._health.open()
-            await self._metrics.open()
+            await self.health.open()
+            await self.metrics.open()
         except BaseException:
             await self.close()
             raise
 
     async def close(self) -> None:
         """Stop listening and close all connections."""
-        await self._health.close()
-        await self._metrics.close()
+        await self.health.close()
+        await self.metrics.close()
 
 
 class _Listener:
@@ -145,6 +129,7 @@ class _Listener:
 
     @property
     def bound(self) -> Address | None:
+        """The address of the open server, or None. If the configured port is 0, the address has the chosen port."""
         if self._server is None or not self._server.sockets:
             return None
         host, port = self._server.sockets[0].getsockname()[:2]

@@ -15,7 +15,7 @@ from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER, Deployment, KubeVirt
 from informers.errors import Forbidden, NotFound
 from informers.meta import ObjectKey, ObjectMeta
-from informers.resource import RawPage
+from informers.resource import decode_raw_page
 
 PAGE = "500"
 
@@ -74,7 +74,6 @@ class _Written(Struct, frozen=True):
 
 _decode_discovery = msgspec.json.Decoder(_Discovery).decode
 _decode_written = msgspec.json.Decoder(_Written).decode
-_decode_page = msgspec.json.Decoder(RawPage).decode
 
 
 async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIterator[msgspec.Raw]:
@@ -85,7 +84,7 @@ async def raw_items(client: Requests, path: str, selector: str = "") -> AsyncIte
     params = {"limit": PAGE, **({"labelSelector": selector} if selector else {})}
     while True:
         try:
-            page = _decode_page(await client.request("GET", path, params=params))
+            page = decode_raw_page(await client.request("GET", path, params=params))
         except NotFound:
             return
         for item in page.items or ():

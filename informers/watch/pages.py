@@ -4,8 +4,8 @@ from typing import TypeVar
 
 from informers.meta import KubeObject
 from informers.nesting import TOO_DEEP, WHY, cut_deep_values
-from informers.resource import Resource, decode_raw_page
-from informers.watch.parser import UNDECODABLE, Undecodable, undecodable
+from informers.resource import UNDECODABLE, Resource, decode_raw_page
+from informers.watch.parser import Undecodable, undecodable
 from informers.watch.watch_state import PageRead
 
 T = TypeVar("T", bound=KubeObject)

@@ -14,7 +14,7 @@ from msgspec import Raw, Struct
 from informers.errors import Status, StatusError, TransportError, from_status
 from informers.meta import KubeObject, ObjectMeta
 from informers.nesting import WHY, cut_deep_values
-from informers.resource import Resource
+from informers.resource import UNDECODABLE, Resource
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -103,13 +103,6 @@ class _Identity(Struct, frozen=True, rename="camel"):
 class _Identified(Struct, frozen=True):
     metadata: _Identity = _Identity()
 
-
-UNDECODABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
-"""The exceptions that the decoder raises.
-
-DecodeError means invalid JSON or a field of the wrong type. UnicodeDecodeError means that a text is not UTF-8.
-RecursionError means that the JSON is nested too deeply.
-"""
 
 _decode_raw = msgspec.json.Decoder(_RawEnvelope).decode
 _decode_bookmark = msgspec.json.Decoder(_BookmarkObject).decode

@@ -21,7 +21,7 @@ from informers.errors import ApiError, TransportError
 from informers.http.client import ApiClient
 from informers.instruments import Instruments
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
-from informers.resource import Resource
+from informers.resource import UNDECODABLE, Resource
 from informers.store import Change, Replacement, Store
 from informers.watch.effects import (
     Advance,
@@ -40,7 +40,7 @@ from informers.watch.effects import (
 from informers.watch.ends import reason_of_end
 from informers.watch.pages import decode_page
 from informers.watch.params import watch_params
-from informers.watch.parser import UNDECODABLE, WatchParser
+from informers.watch.parser import WatchParser
 from informers.watch.watch_state import (
     Checking,
     Distrusted,

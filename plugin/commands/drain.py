@@ -10,19 +10,19 @@ from typing import Any, Final
 
 import click
 import msgspec
-from msgspec import Struct
 
 from controller.kinds import KINDS, Kind
 from controller.kubevirt import vmis
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.errors import NotFound, StatusError, TooManyRequests
-from informers.meta import ObjectKey, ObjectMeta, OwnerReference, controller_of
+from informers.meta import ObjectKey, OwnerReference, controller_of
 from informers.objects import PatchType
-from informers.resource import Resource
+from informers.resource import PartialObject, Resource
 from plugin.command import verb
 from plugin.connection import Failed, Session, carry_out
 from plugin.flags import CLIENT, NONE, flags_of
+from plugin.names import NODES
 from plugin.printing import notes_about_missing, print_lines, width
 from plugin.reading import Reader
 from plugin.subjects import Subject, did_you_mean
@@ -36,12 +36,7 @@ CREATED_BY: Final = "kubevirt.io/created-by"
 """The label on a launcher Pod. Its value is the UID of the VMI."""
 
 
-class _Object(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-
-
-NODES: Final = Resource(_Object, group="", version="v1", plural="nodes", kind="Node", namespaced=False)
-PODS: Final = Resource(_Object, group="", version="v1", plural="pods", kind="Pod")
+PODS: Final = Resource(PartialObject, group="", version="v1", plural="pods", kind="Pod")
 
 
 @verb(

@@ -13,16 +13,16 @@ one by one.
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
-from msgspec import Struct
 
 from controller.runtime.actions import AnyResource, Create
 from informers.errors import ApiError, NotFound
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, read_meta
+from informers.resource import UNDECODABLE, Page, PartialObject
 
 FEW: Final = 10
 """Up to this number of disks, single reads are cheaper than a list."""
@@ -37,21 +37,21 @@ Place: TypeAlias = tuple[AnyResource, str]
 """A kind of disks in a namespace."""
 
 
-class _ListMeta(Struct, frozen=True):
-    continue_: str = msgspec.field(name="continue", default="")
-    remaining: int = msgspec.field(name="remainingItemCount", default=0)
+_decode_page: Final = msgspec.json.Decoder(Page[PartialObject]).decode
 
 
-class _Item(Struct, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
+async def metadata_pages(client: ObjectClient, place: Place) -> AsyncIterator[Page[PartialObject]]:
+    """Yield the pages of a list that has only the metadata of each object.
 
-
-class _Page(Struct, frozen=True):
-    metadata: _ListMeta = _ListMeta()
-    items: tuple[_Item, ...] | None = None
-
-
-decode_page: Final = msgspec.json.Decoder(_Page).decode
+    Raise ApiError if a request fails, and one of UNDECODABLE if an answer is not a list.
+    """
+    token = ""
+    while True:
+        page = _decode_page(await client.list_metadata(*place, limit=PAGE, continue_=token))
+        yield page
+        token = page.metadata.continue_ or ""
+        if not token:
+            return
 
 
 class DiskCheck:
@@ -105,21 +105,15 @@ class DiskCheck:
 
     async def _list(self, place: Place) -> Mapping[str, ObjectMeta] | None:
         """Return the existing disks that the creates need, by name. Return None if the list is too long or fails."""
-        resource, namespace = place
         names = self._names[place]
         found: dict[str, ObjectMeta] = {}
-        token = ""
         try:
-            while True:
-                answer = await self._client.list_metadata(resource, namespace, limit=PAGE, continue_=token)
-                page = decode_page(answer)
+            async for page in metadata_pages(self._client, place):
                 found |= {each.metadata.name: each.metadata for each in page.items or () if each.metadata.name in names}
-                token = page.metadata.continue_
-                if not token:
-                    return found
-                if page.metadata.remaining > LISTED_FOR_EACH * len(names):
+                if (page.metadata.remaining or 0) > LISTED_FOR_EACH * len(names):
                     return None
         except NotFound:
             return {}
-        except (ApiError, msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        except (ApiError, *UNDECODABLE):
             return None
+        return found

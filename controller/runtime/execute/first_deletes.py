@@ -11,13 +11,12 @@ election, and the predecessor has sent nothing since then. So the list shows all
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
-import msgspec
-
 from controller.runtime.actions import AnyResource, Cause, Delete, Plan
-from controller.runtime.execute.disk_check import PAGE, decode_page
+from controller.runtime.execute.disk_check import metadata_pages
 from informers.errors import TransportError
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient
+from informers.resource import UNDECODABLE
 from informers.store import StoreView
 
 Place: TypeAlias = tuple[AnyResource, str]
@@ -61,17 +60,12 @@ class FirstDeletes:
     async def _staying(self, place: Place) -> set[str]:
         """Return the UIDs of the objects on the server that are not being deleted."""
         found: set[str] = set()
-        token = ""
-        while True:
-            answer = await self._client.list_metadata(*place, limit=PAGE, continue_=token)
-            try:
-                page = decode_page(answer)
-            except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-                raise TransportError(f"the answer is not a list: {error}", sent=False) from error
-            found |= {each.metadata.uid for each in page.items or () if _is_staying(each.metadata)}
-            token = page.metadata.continue_
-            if not token:
-                return found
+        try:
+            async for page in metadata_pages(self._client, place):
+                found |= {each.metadata.uid for each in page.items or () if _is_staying(each.metadata)}
+        except UNDECODABLE as error:
+            raise TransportError(f"the answer is not a list: {error}", sent=False) from error
+        return found
 
 
 def _is_staying(meta: ObjectMeta) -> bool:

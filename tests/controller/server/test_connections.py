@@ -67,7 +67,7 @@ async def connected(address: Address | None, *, number: int = 1, read: int = 2**
 
 
 async def probe(server: HttpServer) -> bytes:
-    async with connected(server.health_address) as [connection]:
+    async with connected(server.health.bound) as [connection]:
         await connection.send(PROBE)
         return await connection.answer()
 
@@ -81,7 +81,7 @@ async def test_a_connection_without_a_complete_request_is_closed(
     monkeypatch: pytest.MonkeyPatch, beginning: bytes
 ) -> None:
     monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
-    async with serving() as server, connected(server.health_address) as [connection]:
+    async with serving() as server, connected(server.health.bound) as [connection]:
         if beginning:
             await connection.send(beginning)
         assert await connection.answer(within_s=5) == b""
@@ -89,7 +89,7 @@ async def test_a_connection_without_a_complete_request_is_closed(
 
 async def test_a_client_that_sends_one_byte_at_a_time_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
-    async with serving() as server, connected(server.health_address) as [connection]:
+    async with serving() as server, connected(server.health.bound) as [connection]:
         started = asyncio.get_running_loop().time()
         with pytest.raises(ConnectionError):
             await connection.send_slowly(PROBE * 10)
@@ -98,14 +98,14 @@ async def test_a_client_that_sends_one_byte_at_a_time_is_closed(monkeypatch: pyt
 
 async def test_an_idle_connection_is_closed_after_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connections.LIMITS, "keepalive_timeout", 0.3)
-    async with serving() as server, connected(server.health_address) as [connection]:
+    async with serving() as server, connected(server.health.bound) as [connection]:
         await connection.send(PROBE.replace(b"close", b"keep-alive"))
         assert (await connection.answer(within_s=5)).endswith(b"ok")
 
 
 async def test_a_body_is_not_read_for_long(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(connections.LIMITS, "lingering_time", 0.3)
-    async with serving() as server, connected(server.health_address) as [connection]:
+    async with serving() as server, connected(server.health.bound) as [connection]:
         await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\nContent-Length: 1000000000\r\n\r\nabc")
         assert (await connection.answer(within_s=5)).endswith(b"ok")
 
@@ -117,7 +117,7 @@ async def test_a_body_is_not_read_for_long(monkeypatch: pytest.MonkeyPatch) -> N
 )
 async def test_a_request_with_large_headers_is_refused_without_a_log_line(header: bytes) -> None:
     with capture_logs() as logs:
-        async with serving() as server, connected(server.health_address) as [connection]:
+        async with serving() as server, connected(server.health.bound) as [connection]:
             await connection.send(b"GET /healthz HTTP/1.1\r\nHost: x\r\n" + header + b"\r\n\r\n")
             assert b" 400 Bad Request" in await connection.answer()
             assert (await probe(server)).endswith(b"ok")
@@ -125,7 +125,7 @@ async def test_a_request_with_large_headers_is_refused_without_a_log_line(header
 
 
 async def test_a_probe_is_answered_while_a_client_holds_many_connections() -> None:
-    async with serving() as server, connected(server.health_address, number=connections.MAX_CONNECTIONS + 50) as held:
+    async with serving() as server, connected(server.health.bound, number=connections.MAX_CONNECTIONS + 50) as held:
         assert (await probe(server)).endswith(b"ok")
         assert not await held[0].is_open(), "the oldest connections are closed"
         assert await held[-1].is_open()
@@ -136,7 +136,7 @@ async def test_a_client_that_reads_slowly_is_closed(monkeypatch: pytest.MonkeyPa
     large = "x" * 50_000_000
     async with (
         serving(debug={"large": lambda: large}) as server,
-        connected(server.health_address, read=1000) as [connection],
+        connected(server.health.bound, read=1000) as [connection],
     ):
         await connection.send(b"GET /debug/large HTTP/1.1\r\nHost: x\r\n\r\n")
         await asyncio.sleep(1.0)
@@ -151,11 +151,11 @@ async def test_a_client_that_begins_no_tls_handshake_is_closed(monkeypatch: pyte
         return None
 
     secure = Secure(SelfSignedCertificate(lambda: datetime.now(UTC)), allow_all)
-    async with serving(secure=secure) as server, connected(server.metrics_address) as [silent]:
+    async with serving(secure=secure) as server, connected(server.metrics.bound) as [silent]:
         assert await silent.answer(within_s=5) == b""
         context = ssl.create_default_context()
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-        address = server.metrics_address
+        address = server.metrics.bound
         assert address is not None
         reader, writer = await asyncio.open_connection(address.host, address.port, ssl=context)
         writer.write(PROBE.replace(b"/healthz", b"/metrics"))

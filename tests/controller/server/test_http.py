@@ -42,7 +42,7 @@ class ProbeClient:
         return answer.status, (await answer.read()).decode()
 
     async def answer(self, path: str, *, method: str = "GET", **headers: str) -> aiohttp.ClientResponse:
-        address = self.server.metrics_address if path.startswith("/metrics") else self.server.health_address
+        address = self.server.metrics.bound if path.startswith("/metrics") else self.server.health.bound
         sent = {name.replace("_", "-"): value for name, value in headers.items()}
         answer = await self._session.request(method, f"http://{address}{path}", headers=sent)
         await answer.read()
@@ -187,7 +187,7 @@ async def test_a_slow_metrics_page_does_not_delay_probes():
 
 async def test_metrics_and_probes_are_served_only_at_their_own_address():
     async with probing() as client, aiohttp.ClientSession() as session:
-        health, metrics = client.server.health_address, client.server.metrics_address
+        health, metrics = client.server.health.bound, client.server.metrics.bound
         assert health != metrics
         for url in (f"http://{health}/metrics", f"http://{metrics}/healthz", f"http://{health}/debug/tasks"):
             async with session.get(url) as answer:
@@ -196,10 +196,10 @@ async def test_metrics_and_probes_are_served_only_at_their_own_address():
 
 async def test_a_part_without_an_address_is_not_served():
     async with probing(metrics=None) as client:
-        assert client.server.metrics_address is None
+        assert client.server.metrics.bound is None
         assert (await client.get("/healthz"))[0] == 200
     async with probing(health=None, metrics=None) as client:
-        assert (client.server.health_address, client.server.metrics_address) == (None, None)
+        assert (client.server.health.bound, client.server.metrics.bound) == (None, None)
 
 
 def free_port() -> int:
@@ -211,8 +211,8 @@ def free_port() -> int:
 
 async def test_no_host_means_every_interface():
     async with probing(health=Address("", free_port())) as client, aiohttp.ClientSession() as session:
-        assert client.server.health_address is not None
-        async with session.get(f"http://127.0.0.1:{client.server.health_address.port}/healthz") as answer:
+        assert client.server.health.bound is not None
+        async with session.get(f"http://127.0.0.1:{client.server.health.bound.port}/healthz") as answer:
             assert answer.status == 200
 
 
@@ -234,7 +234,7 @@ async def test_a_port_in_use_is_an_error_of_one_line_at_the_start(part: str, fla
     assert str(caught.value) == (
         f"cannot listen on {taken}: address already in use; {flag} sets another address, or 0 for none"
     )
-    assert (server.health_address, server.metrics_address) == (None, None)
+    assert (server.health.bound, server.metrics.bound) == (None, None)
 
 
 async def test_an_unknown_host_is_an_error_of_one_line():
@@ -255,9 +255,9 @@ async def test_a_closed_server_has_freed_its_port():
 async def test_opening_an_open_server_changes_nothing():
     server = make_server()
     await server.open()
-    first = server.health_address
+    first = server.health.bound
     await server.open()
-    assert server.health_address == first
+    assert server.health.bound == first
     await server.close()
     await server.close()
 

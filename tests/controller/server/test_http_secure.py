@@ -32,7 +32,7 @@ class Answer(NamedTuple):
 
 async def ask(server: HttpServer, *, scheme: str = "https", method: str = "GET", **headers: str) -> Answer:
     async with aiohttp.ClientSession() as session:
-        url = f"{scheme}://{server.metrics_address}/metrics"
+        url = f"{scheme}://{server.metrics.bound}/metrics"
         async with session.request(method, url, headers=headers, ssl=False) as answer:
             return Answer(answer.status, await answer.read(), answer.headers)
 
@@ -93,7 +93,7 @@ async def test_probes_need_neither_a_token_nor_https():
     async with (
         serving_securely(allow_jane) as server,
         aiohttp.ClientSession() as session,
-        session.get(f"http://{server.health_address}/healthz") as answer,
+        session.get(f"http://{server.health.bound}/healthz") as answer,
     ):
         assert (answer.status, await answer.text()) == (200, "ok")
 
@@ -107,4 +107,4 @@ async def test_a_missing_certificate_is_an_error_of_one_line_at_the_start(tmp_pa
         f"cannot serve HTTPS on {ANY_PORT}: cannot read {tmp_path}/tls.crt: no such file or directory; "
         "--metrics-cert-file and --metrics-key-file name a certificate and its key"
     )
-    assert (server.health_address, server.metrics_address) == (None, None)
+    assert (server.health.bound, server.metrics.bound) == (None, None)
