@@ -20,10 +20,11 @@ from typing import Final
 
 import yaml
 
-from sandbox import audit, crds, flags
+from sandbox import audit, crds
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
+from sandbox.flags import Ports, flags_of
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, ProcessRef, Spawner, free_ports
 
@@ -130,17 +131,7 @@ class ControlPlane:
 
     def start_component(self, name: str) -> None:
         """Start a component again on its previous port, without waiting."""
-        match name:
-            case "etcd":
-                arguments = flags.etcd(self.directory, self._ports)
-            case "kube-apiserver":
-                arguments = self._apiserver_flags(self._ports, self.audit_log)
-            case _:
-                arguments = flags.manager(self.directory, self._ports)
-        self._run(name, arguments)
-
-    def _apiserver_flags(self, ports: flags.Ports, audit_log: Path) -> list[str]:
-        return flags.apiserver(self.directory, ports, self._admission_plugins, audit_log)
+        self._run(name, flags_of(name, self.directory, self._ports, self._admission_plugins))
 
     def start_program(self, name: str, module: str, *options: str) -> None:
         """Start a Python module that works on the cluster. It counts as a component, so `stop` stops it first."""
@@ -204,7 +195,7 @@ class ControlPlane:
 
     def _start_components(self) -> None:
         self._spawner = Spawner()
-        self._ports = flags.Ports(*self._find_ports(len(flags.Ports.__struct_fields__)))
+        self._ports = Ports(*self._find_ports(len(Ports.__struct_fields__)))
         shutil.rmtree(self.etcd_data, ignore_errors=True)
         self._write_kubeconfig(self.kubeconfig, self._admin, "admin")
         self._write_kubeconfig(self.directory / f"{MANAGER}.kubeconfig", self._manager, MANAGER)
