@@ -13,13 +13,14 @@ contains an incomplete program.
 
 import os
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 
 from msgspec import Struct
 
 from sandbox import gobuild
 from sandbox.gobuild import BuildError
-from sandbox.provide import is_program, locked, new_item, print_line
+from sandbox.provide import is_program, print_line, provide
 from sandbox.releases import KUBERNETES, OFFICIAL, DownloadError, Releases
 
 PROGRAMS = ("etcd", "kube-apiserver", "kube-controller-manager")
@@ -50,21 +51,14 @@ def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
     return Path(base).expanduser() / "vmherd"
 
 
-def find_binaries(
-    environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL, may_fetch: bool = True
-) -> Binaries:
-    """Find each program, and print the source of each program. Raises BinariesUnavailable.
-
-    If `may_fetch` is False, nothing is downloaded or built.
-    """
+def find_binaries(environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL) -> Binaries:
+    """Find each program, and print the source of each program. Raises BinariesUnavailable."""
     assets = environment.get(ASSETS)
     store = cache_directory(environment) / "control-plane" / f"v{KUBERNETES}"
     found = _found_in(Path(assets), f"{ASSETS} ({assets})", PROGRAMS) if assets else {}
     note = f"; {ASSETS} ({assets}) has none of these programs" if assets and not found else ""
     found |= _found_in(store, f"the cache ({store})", _missing(found))
     if missing := _missing(found):
-        if not may_fetch:
-            raise BinariesUnavailable(_unavailable_message(missing, "downloads and builds are not allowed here"))
         found |= _fetch_or_build(store, missing, releases, environment)
     print_line(f"control plane: {_sources(found)}{note}")
     return Binaries({name: found[name].path for name in PROGRAMS})
@@ -86,44 +80,30 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
 def _fetch_or_build(
     store: Path, missing: tuple[str, ...], releases: Releases, environment: Mapping[str, str]
 ) -> dict[str, _Found]:
-    """Download the missing programs into the cache.
+    """Download each missing program into the cache, or build it if the download fails. Raises BinariesUnavailable."""
+    sources = dict.fromkeys(missing, f"the cache ({store})")  # another process may add a program in the meantime
 
-    If a download fails, build the remaining programs. If a build fails too, raise BinariesUnavailable.
-    """
-    try:
-        store.mkdir(parents=True, exist_ok=True)
-        with locked(store / ".lock", "downloads or builds the control plane"):
-            found = _found_in(
-                store, f"the cache ({store})", missing
-            )  # another process may have added programs while this process waited for the lock
-            wanted = [name for name in missing if name not in found]
+    def make(name: str, target: Path) -> None:
+        try:
+            releases.fetch(name, target)
+            sources[name] = "a download"
+        except DownloadError as failure:
+            print_line(f"{name} cannot be downloaded: {failure}")
             try:
-                for name in wanted:
-                    with new_item(store / name) as path:
-                        releases.fetch(name, path)
-                    found[name] = _Found(store / name, "a download")
-            except DownloadError as error:
-                print_line(f"{name} cannot be downloaded: {error}")
-                go = _find_go(environment, missing, error)
-                for name in wanted:
-                    if name not in found:
-                        with new_item(store / name) as path:
-                            gobuild.build(go, name, path, version=KUBERNETES, environment=environment)
-                        found[name] = _Found(store / name, "a build")
-            return found
+                go = gobuild.find_go(environment)
+            except BuildError as error:
+                raise BuildError(f"the download failed: {failure}; {error}") from error
+            gobuild.build(go, name, target, version=KUBERNETES, environment=environment)
+            sources[name] = "a build"
+
+    try:
+        return {name: _Found(provide(store / name, partial(make, name)), sources[name]) for name in missing}
     except BuildError as error:
         raise BinariesUnavailable(_unavailable_message(missing, str(error))) from error
     except OSError as error:
         raise BinariesUnavailable(
             _unavailable_message(missing, f"the cache {store} cannot be used: {error}")
         ) from error
-
-
-def _find_go(environment: Mapping[str, str], missing: tuple[str, ...], failure: DownloadError) -> str:
-    try:
-        return gobuild.find_go(environment)
-    except BuildError as error:
-        raise BinariesUnavailable(_unavailable_message(missing, f"the download failed: {failure}; {error}")) from error
 
 
 def _sources(found: Mapping[str, _Found]) -> str:

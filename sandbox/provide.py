@@ -76,9 +76,28 @@ def provide(item: Path, make: Callable[[Path], None], *, program: str = "") -> P
     item.parent.mkdir(parents=True, exist_ok=True)
     with locked(item.with_name(f".{item.name}.lock"), f"makes {item.name}"):
         if not is_program(found):  # another process may have made the program while this process waited for the lock
-            with new_item(item) as path:
-                make(path)
+            _make(item, make)
     return found
+
+
+def _make(item: Path, make: Callable[[Path], None]) -> None:
+    """Let `make` write a file or a folder, which then takes the place of the item. A file is made executable.
+
+    What an interrupted process left behind is removed.
+    """
+    scratch = item.with_name(f".incomplete-{item.name}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    scratch.mkdir()
+    try:
+        made = scratch / item.name
+        make(made)
+        if item.is_dir():
+            shutil.rmtree(item)  # a folder without its program
+        if made.is_file():
+            made.chmod(0o755)
+        made.replace(item)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
 
 
 @contextmanager
@@ -91,25 +110,3 @@ def locked(lock: Path, does: str) -> Iterator[None]:
             print_line(f"waiting for another process that {does}")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-@contextmanager
-def new_item(item: Path) -> Iterator[Path]:
-    """Yield a path to which the block must write a file or a folder. Call this function with the lock of the item.
-
-    If the block ends without an error, the result takes the place of the item. A file is made executable. What an
-    interrupted process left behind is removed.
-    """
-    scratch = item.with_name(f".incomplete-{item.name}")
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir()
-    try:
-        made = scratch / item.name
-        yield made
-        if item.is_dir():
-            shutil.rmtree(item)  # a folder without its program
-        if made.is_file():
-            made.chmod(0o755)
-        made.replace(item)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
