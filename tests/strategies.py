@@ -24,6 +24,7 @@ from informers.meta import OwnerReference
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 
 PHASES = (None, "Pending", "Scheduling", "Scheduled", "Running", "Succeeded", "Failed", "Unknown")
+SURGES = ("maxSurge=1,maxUnavailable=0", "maxSurge=50%,maxUnavailable=1")
 STRANGER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="uid-of-a-stranger", controller=True)
 
 
@@ -60,10 +61,10 @@ def template_hash_of(owner: ReplicaSet) -> str:
 def replicasets(draw: st.DrawFn, *, rolling: bool | None = None) -> ReplicaSet:
     """Valid sets that are not paused or terminating, with or without rolling updates."""
     roll = draw(st.booleans()) if rolling is None else rolling
-    allowance = draw(choice("1", "2", "25%", "50%", "100%"))
+    limits = draw(choice(*(f"maxUnavailable={each}" for each in ("1", "2", "25%", "50%", "100%")), *SURGES))
     return replicaset(
         replicas=draw(st.integers(0, 8)),
-        annotations={ROLLING_UPDATE: f"maxUnavailable={allowance}"} if roll else None,
+        annotations={ROLLING_UPDATE: limits} if roll else None,
         template_name=draw(choice("test", None)),
         generation=draw(st.integers(1, 3)),
     )

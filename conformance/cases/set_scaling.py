@@ -1,7 +1,7 @@
 """Cases about the number of VMIs of a replica set."""
 
-from conformance.api import is_terminating, labels_of, uids_of
-from conformance.case import Cases, Kind, Origin, Requirement
+from conformance.api import is_ready, is_terminating, labels_of, uids_of
+from conformance.case import Cases, Document, Kind, Origin, Requirement
 from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.replica_sets import ReplicaSets
@@ -124,3 +124,19 @@ async def rolling_update(sets: ReplicaSets) -> None:
     await sets.until(
         "2 new VMIs", sets.members, lambda seen: len(seen) == 2 and not uids_of(seen) & uids_of(before), within_s=BOOT_S
     )
+
+
+@cases.add("R14", origin=Origin.VMHERD)
+async def surge(sets: ReplicaSets) -> None:
+    """With a surge, no old VMI leaves before the VMI that replaces it is ready."""
+    limits = "maxSurge=1,maxUnavailable=0"
+    before = await sets.made(2, annotations={"vmherd.dev/rolling-update": limits})
+    await sets.until_ready(2)
+    await sets.change({"spec": {"template": {"metadata": {"labels": {"release": "two"}}}}})
+
+    def is_replaced(seen: dict[str, Document]) -> bool:
+        ready = [vmi for vmi in seen.values() if is_ready(vmi)]
+        require("2 or more ready VMIs and at most 3 VMIs", len(ready) >= 2 and len(seen) <= 3, seen)
+        return len(seen) == 2 and not uids_of(seen) & uids_of(before)
+
+    await sets.until("2 new VMIs, one after the other", sets.members, is_replaced, within_s=2 * BOOT_S)

@@ -59,7 +59,15 @@ class Amount(Struct, frozen=True):
 
         The result is at least 1, because a rollout with an amount of 0 would never make progress (P14).
         """
-        return max(whole * self.number // 100 if self.percent else self.number, 1)
+        return max(self.floor(whole), 1)
+
+    def floor(self, whole: int) -> int:
+        """Return the amount as a number. A percentage is rounded down, and may be 0."""
+        return whole * self.number // 100 if self.percent else self.number
+
+    def ceiling(self, whole: int) -> int:
+        """Return the amount as a number. A percentage is rounded up."""
+        return ceil(Fraction(whole * self.number, 100)) if self.percent else self.number
 
 
 def parse_amount(value: int | str) -> Amount | None:

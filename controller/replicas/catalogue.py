@@ -82,9 +82,20 @@ INTEGER: Final = Value("an integer", _NUMBER, low=LOWEST)
 COUNT: Final = Value("0 or more", _NUMBER, low=0)
 SECONDS: Final = Value("a number of seconds from 1", _NUMBER, low=1)
 AMOUNT: Final = Value('a number from 1, or "1%" to "100%"', _AMOUNT)
-MAX_UNAVAILABLE: Final = Value(
-    "maxUnavailable=N with N at least 1, or maxUnavailable=P% with P from 1 to 100",
-    rf"\s*maxUnavailable\s*=\s*{_AMOUNT}\s*",
+
+
+def _limit(name: str, amount: str) -> str:
+    """Return the pattern of one limit of a rolling update."""
+    return rf"\s*{name}\s*=\s*{amount}\s*"
+
+
+_AMOUNT_OR_ZERO: Final = f"({_AMOUNT}|0%?)"
+_UNAVAILABLE, _SURGE = _limit("maxUnavailable", _AMOUNT), _limit("maxSurge", _AMOUNT)
+_MAYBE_UNAVAILABLE, _MAYBE_SURGE = _limit("maxUnavailable", _AMOUNT_OR_ZERO), _limit("maxSurge", _AMOUNT_OR_ZERO)
+ROLLING: Final = Value(
+    "maxUnavailable=N or maxSurge=N,maxUnavailable=M, each a number or 1% to 100%, and one of the two may be 0",
+    f"{_UNAVAILABLE}(,{_MAYBE_SURGE})?|{_MAYBE_UNAVAILABLE},{_SURGE}"
+    f"|{_SURGE},{_MAYBE_UNAVAILABLE}|{_MAYBE_SURGE},{_UNAVAILABLE}",
 )
 TIME: Final = Value(
     "a time such as 2026-01-31T17:00:00Z",
@@ -106,7 +117,7 @@ CATALOGUE: Final = (
     Annotation(PROTECT, _MEMBERS, FLAG, "it is protected"),
     Annotation(DELETION_COST, _MEMBERS, INTEGER, "it counts as 0"),
     Annotation(BUSY_UNTIL, _MACHINES, TIME, "it counts as busy"),
-    Annotation(ROLLING_UPDATE, _SET, MAX_UNAVAILABLE, "outdated VMIs are not replaced"),
+    Annotation(ROLLING_UPDATE, _SET, ROLLING, "outdated VMIs are not replaced"),
     Annotation(MIN_READY, _POOL, COUNT, "it counts as 0"),
     Annotation(PARTITION, _POOL, COUNT, "nothing is rolled out"),
     Annotation(MAX_UNHEALTHY, _POOL, AMOUNT, "it counts as 50%"),

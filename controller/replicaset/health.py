@@ -38,7 +38,8 @@ from controller.replicas.kstatus import (
 from controller.replicas.replica_limit import limit_stall
 from controller.replicas.settings import parse_deadline
 from controller.replicaset.back_off import NEVER, trial_of
-from controller.replicaset.rollout import parse_rollout, vmi_stuck_since
+from controller.replicaset.rolling_update import parse_rollout
+from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import Template, is_updated
 from controller.replicaset.traits import VMIs, name_of
@@ -78,7 +79,7 @@ def plan_progress(situation: Situation) -> Plan:
 
 def replaced_by_rollout(situation: Situation) -> Callable[[VirtualMachineInstance], bool]:
     """Return a function that is true for the outdated VMIs that the rolling update will replace."""
-    rollout = parse_rollout(situation.snapshot, situation.intent.wanted)
+    rollout = parse_rollout(situation.snapshot.owner, situation.intent.wanted)
     if rollout is None:
         return lambda _: False
     template = situation.intent.template
@@ -138,7 +139,7 @@ def _activity(situation: Situation) -> Activity:
     active = situation.active
     has_surplus = situation.missing < 0 and active.some(lambda vmi: not is_protected(vmi.metadata))
     return Activity(
-        scales=situation.missing > 0 or has_surplus,
+        scales=not situation.has_wanted or has_surplus,
         updates=active.some(replaced_by_rollout(situation)),
         starts=active.some(lambda vmi: not is_ready(vmi)),
         runs=bool(active),

@@ -8,7 +8,7 @@ The stages of a plan run in this order:
 1. Adopt orphans and release members (R2). Before an adoption, check on the API server that the set still exists.
 2. Create VMIs (R4) or delete VMIs (R6).
 3. Delete spent VMIs (R7). A VMI is spent if it has finished or if its state is unknown.
-4. If the number of VMIs is right, replace outdated VMIs (R14).
+4. If the number of VMIs is right, replace outdated VMIs (R14). A surge of this update may still be missing.
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
 Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
@@ -91,11 +91,14 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_progress(situation),
         wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
     ]
-    if not claims.adopted and not claims.released and not scaling.stages:
+    is_surge = situation.missing > 0 and situation.has_wanted
+    if not claims.adopted and not claims.released and (is_surge or not scaling.stages):
         limit -= _deletes_of(cleanup)
         rollout = plan_rollout(situation, limit=limit)
-        unready = plan_unready(situation, limit=limit - _deletes_of(rollout))
-        parts += [_unless_limited(situation, rollout, Cause.UPDATE), _unless_limited(situation, unready, Cause.HEALING)]
+        parts.append(_unless_limited(situation, rollout, Cause.UPDATE))
+        if not scaling.stages:
+            unready = plan_unready(situation, limit=limit - _deletes_of(rollout))
+            parts.append(_unless_limited(situation, unready, Cause.HEALING))
     if not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, intent))
     return join(parts)

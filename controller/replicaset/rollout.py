@@ -1,75 +1,42 @@
 """The rolling update. A replica set with the rolling-update annotation replaces its outdated VMIs step by step (R14).
 
 A rollout deletes a ready VMI only while fewer than `maxUnavailable` VMIs are not ready. An outdated VMI that is not
-ready is deleted at once, because its deletion makes no further VMI unavailable. If `maxUnavailable` VMIs of the new
-template do not become ready, the rollout stops. If a VMI replaces an early failure (R4a), its condition `Ready` counts
-only after it has been true for ten minutes. So a crash loop stops the rollout, too.
+ready is deleted at once, because its deletion makes no further VMI unavailable. With `maxSurge`, the scale-out creates
+the VMIs of the surge, and each one that is ready allows one more deletion. If `maxUnavailable` VMIs of the new template
+do not become ready, the rollout stops. If a VMI replaces an early failure (R4a), its condition `Ready` counts only
+after it has been true for ten minutes. So a crash loop stops the rollout, too.
 
 If no VMI of the template becomes ready within the progress deadline, the controller sends an Event. The Event is sent
 once for each template. If failed VMIs are replaced, the deadline still counts from the creation of the first failed
 VMI.
 """
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
-from msgspec import Struct
 from msgspec.structs import replace
 
-from controller.apimachinery.quantities import parse_amount
-from controller.kubevirt.annotations import ROLLING_UPDATE, is_protected
+from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.delicate import reason_to_spare_vmi
-from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, ready_since, unready_since
 from controller.replicas.progress import watch_progress
-from controller.replicas.settings import parse_deadline
-from controller.replicas.wrong_annotations import setting
 from controller.replicaset.back_off import PROVEN_AFTER, failing_since, is_proven, trial_of
 from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.rolling_update import Rollout, parse_rollout
 from controller.replicaset.scale import delete_of, hold_spared, successor_of
 from controller.replicaset.situation import Situation
-from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import replaces_failure
-from controller.runtime.actions import Cause, Plan, Stage, join
-from informers.meta import ObjectMeta, annotations_of
-
-
-class Rollout(Struct, frozen=True):
-    """The settings of a rolling update.
-
-    The rollout deletes ready VMIs only while fewer than `max_unavailable` VMIs are not ready.
-    """
-
-    max_unavailable: int
-    progress_deadline: timedelta
-
-
-def parse_rollout(snapshot: Snapshot, wanted: int) -> Rollout | None:
-    """Parse the rolling-update annotation of the set, or return None if it is absent or invalid."""
-    meta = snapshot.owner.metadata
-    allowance = _parse_max_unavailable(meta, wanted)
-    return Rollout(allowance, parse_deadline(meta)) if allowance is not None else None
-
-
-def rolls_out(owner: ReplicaSet) -> bool:
-    """Return True if the set has the rolling-update annotation. Such a set replaces all its outdated VMIs."""
-    return ROLLING_UPDATE in annotations_of(owner.metadata)
-
-
-def max_unavailable(owner: ReplicaSet) -> int | None:
-    """Return the `maxUnavailable` of the rolling-update annotation, or None if it is absent or invalid."""
-    wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
-    return _parse_max_unavailable(owner.metadata, wanted)
+from controller.runtime.actions import Cause, Notice, Plan, Stage, join
 
 
 def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     """Plan to delete at most `limit` outdated VMIs. A later reconciliation creates the new VMIs.
 
-    While VMIs are missing, the plan deletes no VMI. Paused, busy and unreadable VMIs stay.
+    While wanted VMIs are missing, the plan deletes no VMI. Paused, busy and unreadable VMIs stay.
     """
     snapshot, intent, active = situation.snapshot, situation.intent, situation.active
-    rollout = parse_rollout(snapshot, intent.wanted)
+    rollout = parse_rollout(snapshot.owner, intent.wanted)
     if rollout is None:
         return Plan()
     now = snapshot.now
@@ -83,9 +50,10 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
     unproven = [
         vmi for vmi in updated.where(lambda vmi: replaces_failure(vmi) or not is_ready(vmi)) if not is_proven(vmi, now)
     ]
-    unavailable = max(intent.wanted - len(active.where(is_ready)) + sum(map(is_ready, unproven)), 0)
-    allowance = rollout.max_unavailable - unavailable
-    if len(active) >= intent.wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
+    unavailable = intent.wanted - len(active.where(is_ready)) + sum(map(is_ready, unproven))
+    # Ready VMIs of the surge take the place of outdated VMIs. Other surplus VMIs do not.
+    allowance = rollout.max_unavailable - max(unavailable, -situation.surge)
+    if situation.has_wanted and (allowance > 0 or outdated.some(lambda vmi: not is_ready(vmi))):
         template = intent.template
         ranked = [
             vmi
@@ -99,7 +67,7 @@ def plan_rollout(situation: Situation, *, limit: int) -> Plan:
         stages=_stages(situation, replaced[: max(limit, 0)]),
         held=f"rollout: {waiting} outdated VMIs wait until more VMIs are ready" if waiting else "",
     )
-    progress = join((progress, spared))
+    progress = join((progress, spared, _no_room(situation, rollout, waiting)))
     if replaced or not waiting:
         return progress
     unproven_uids = {vmi.metadata.uid for vmi in unproven}
@@ -118,6 +86,16 @@ def _stages(situation: Situation, replaced: list[VirtualMachineInstance]) -> tup
     why, successor = "created from an older template", successor_of(situation)
     deletes = (delete_of(situation.snapshot, vmi, why, cause=Cause.UPDATE, successor=successor) for vmi in replaced)
     return (Stage(tuple(deletes)),)
+
+
+def _no_room(situation: Situation, rollout: Rollout, waiting: int) -> Plan:
+    """Return a plan that says why outdated VMIs wait if the limit of replicas leaves no room for the surge."""
+    most = situation.snapshot.max_replicas
+    if not waiting or rollout.max_unavailable or situation.surge or situation.intent.wanted < most or not most:
+        return Plan()
+    message = f"{waiting} outdated VMIs are not replaced: --max-replicas {most} leaves no room for maxSurge"
+    notice = Notice(reason="UpdateHeld", message=message, once=f"no surge {situation.intent.template.hash}")
+    return Plan(held=message, notices=(notice,))
 
 
 def _with_proofs(plan: Plan, unproven: list[VirtualMachineInstance], now: datetime) -> Plan:
@@ -163,9 +141,3 @@ def _choose(outdated: list[VirtualMachineInstance], allowance: int) -> tuple[lis
         else:
             waiting += 1
     return replaced, waiting
-
-
-def _parse_max_unavailable(owner: ObjectMeta, wanted: int) -> int | None:
-    text = setting(owner, ROLLING_UPDATE)
-    amount = parse_amount(text.partition("=")[2].strip()) if text is not None else None
-    return amount.of(wanted) if amount is not None else None

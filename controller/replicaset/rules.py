@@ -15,7 +15,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.history import RevisionCache
 from controller.replicaset.plan import plan
 from controller.replicaset.revisions import delete_orphaned
-from controller.replicaset.rollout import max_unavailable, rolls_out
+from controller.replicaset.rolling_update import max_unavailable, rolls_out
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
 from controller.replicaset.status import next_status, outcome_notices, transition_notices

@@ -142,6 +142,8 @@ def creates_of(situation: Situation, creates: Creates, why: str) -> tuple[Create
 def _scale_out(situation: Situation) -> Plan:
     creates = situation.creates
     why = f"{len(situation.active)} of {situation.intent.wanted} wanted VMIs are active"
+    if situation.surge:
+        why += f", and the rolling update adds up to {situation.surge}"
     actions = creates_of(situation, creates, why)
     left = situation.missing - creates.number - creates.waiting
     held = [f"{left} more creates wait for the next pass"] if left else []
@@ -150,7 +152,9 @@ def _scale_out(situation: Situation) -> Plan:
         held.append(f"back-off: {creates.waiting} creates wait, because VMIs of the template fail")
     if creates.next_at is not None:
         requeue_after_s = (creates.next_at - situation.snapshot.now).total_seconds()
-    return Plan(stages=(Stage(actions),) if actions else (), held="; ".join(held), requeue_after_s=requeue_after_s)
+    # A surge that the server refuses does not stop the deletions that `maxUnavailable` allows.
+    stages = (Stage(actions, essential=not situation.has_wanted),) if actions else ()
+    return Plan(stages=stages, held="; ".join(held), requeue_after_s=requeue_after_s)
 
 
 def _scale_in(situation: Situation, surplus: int) -> Plan:
@@ -163,7 +167,7 @@ def _scale_in(situation: Situation, surplus: int) -> Plan:
     spared = active.where(lambda vmi: bool(reason_to_spare_vmi(vmi, now)))
     chosen = first_for_removal(active, min(surplus, snapshot.burst + len(spared)), now)
     held_spared = hold_spared([vmi for vmi in chosen if reason_to_spare_vmi(vmi, now)], now)
-    why = f"surplus: {len(active)} VMIs are active, {intent.wanted} are wanted"
+    why = f"surplus: {len(active)} VMIs are active, {intent.wanted + situation.surge} are wanted"
     # The ranking includes the VMIs that this reconciliation adopts. The set does not own these VMIs until the server
     # has accepted the adoption. So if an adopted VMI is chosen, only the next reconciliation deletes it.
     leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi, now)][: snapshot.burst]

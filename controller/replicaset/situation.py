@@ -6,6 +6,7 @@ from controller.kubevirt.vmis import is_active, is_deleting, is_spent
 from controller.replicas.replica_limit import limited
 from controller.replicaset.back_off import BackOff, Creates, choose_creates, find_back_off
 from controller.replicaset.intent import Intent
+from controller.replicaset.rolling_update import surge_of
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.traits import VMIs
 
@@ -15,7 +16,8 @@ class Situation(Struct, frozen=True, kw_only=True):
 
     `active` and `spent` are the VMIs that are not being deleted (R3). Active VMIs count towards the wanted number.
     Spent VMIs have finished, or their state is unknown. They do not count and will be deleted. `creates` are the
-    missing VMIs that may be created now (R4a).
+    missing VMIs that may be created now (R4a). `surge` is the number of VMIs that a rolling update adds to the wanted
+    VMIs (R14).
     """
 
     snapshot: Snapshot
@@ -24,11 +26,17 @@ class Situation(Struct, frozen=True, kw_only=True):
     spent: VMIs
     back_off: BackOff
     creates: Creates
+    surge: int = 0
 
     @property
     def missing(self) -> int:
         """The number of VMIs to create. For a surplus, it is negative."""
-        return self.intent.wanted - len(self.active)
+        return self.intent.wanted + self.surge - len(self.active)
+
+    @property
+    def has_wanted(self) -> bool:
+        """True if all wanted VMIs are active. Then only the VMIs of a surge can be missing."""
+        return len(self.active) >= self.intent.wanted
 
 
 def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs) -> Situation:
@@ -36,6 +44,9 @@ def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs) -> Situation
     active, now = members.where(is_active), snapshot.now
     spent = members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
     back_off = find_back_off(now, intent.template, active, spent)
-    missing = limited(intent.wanted, len(active), snapshot.max_replicas) - len(active)
+    surge = surge_of(snapshot, intent, active)
+    missing = limited(intent.wanted, len(active), snapshot.max_replicas) + surge - len(active)
     creates = choose_creates(back_off, missing, burst=snapshot.burst, now=now)
-    return Situation(snapshot=snapshot, intent=intent, active=active, spent=spent, back_off=back_off, creates=creates)
+    return Situation(
+        snapshot=snapshot, intent=intent, active=active, spent=spent, back_off=back_off, creates=creates, surge=surge
+    )

@@ -19,7 +19,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
 from controller.replicas.settings import replace_unready_after
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
-from controller.replicaset.rollout import rolls_out
+from controller.replicaset.rolling_update import rolls_out
 from controller.replicaset.scale import creates_of, delete_of
 from controller.replicaset.situation import Situation
 from controller.replicaset.template import is_updated

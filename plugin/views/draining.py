@@ -14,7 +14,7 @@ from plugin.views.tables import table
 
 LISTED = 4
 ONE_AT_A_TIME = 1
-"""The limit of unavailable members for an owner that sets no limit."""
+"""The limit of unavailable members for an owner that sets no limit, or the limit 0: a drain cannot add a VMI before."""
 
 
 class Evictee(Struct, frozen=True, kw_only=True):
@@ -50,8 +50,7 @@ class Round(Struct, frozen=True):
 
 
 def budget_of(situation: Situation) -> Budget:
-    limit = situation.most_unavailable
-    return Budget(ONE_AT_A_TIME if limit is None else limit, situation.unavailable)
+    return Budget(situation.most_unavailable or ONE_AT_A_TIME, situation.unavailable)
 
 
 def choose(evictees: Iterable[Evictee], budgets: Mapping[str, Budget], evicted: Collection[str]) -> Round:

@@ -16,7 +16,7 @@ from controller.kubevirt.replicaset_types import ReplicaSetSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmis import is_active
 from controller.replicaset.intent import Intent, parse_intent
-from controller.replicaset.rollout import parse_rollout
+from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import Template, parse_template
 from informers.meta import labels_of
@@ -81,7 +81,7 @@ def staying_vmis(snapshot: Snapshot, entry: Entry) -> int | None:
 
 def is_rolled_out(snapshot: Snapshot) -> bool:
     """Return True if the set has a valid rolling-update annotation."""
-    return parse_rollout(snapshot, 1) is not None
+    return parse_rollout(snapshot.owner, 1) is not None
 
 
 def staying_note(name: str, staying: int | None, *, flags: str = "") -> str:

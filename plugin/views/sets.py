@@ -1,5 +1,6 @@
 """The situation of a replica set. The input is the same snapshot as the controller takes of the set."""
 
+import re
 from collections import Counter
 from collections.abc import Collection, Iterable
 from datetime import datetime
@@ -14,7 +15,8 @@ from controller.replicas.catalogue import Place
 from controller.replicas.wrong_annotations import message_of
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.plan import plan as plan_set
-from controller.replicaset.rollout import parse_rollout, rolls_out, vmi_stuck_since
+from controller.replicaset.rolling_update import parse_rollout, rolls_out
+from controller.replicaset.rollout import vmi_stuck_since
 from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.status import next_status
 from controller.replicaset.template import Template, has_hash, is_updated
@@ -48,7 +50,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     members = tuple(_member(vmi, template, since.get(vmi.metadata.name)) for vmi in ordered)
     updated = (status.updated_replicas or 0) if template is not None else 0
     by_hand = _by_hand(snapshot, intent, template, active) if updated < len(active) else ""
-    rollout = parse_rollout(snapshot, wanted) if intent is not None else None
+    rollout = parse_rollout(owner, wanted) if intent is not None else None
     return situation_in_plan(
         REPLICA_SETS,
         snapshot.replicasets.group,
@@ -100,8 +102,9 @@ def _by_hand(
 
 def _percentage(owner: ReplicaSet) -> str:
     """Return the limit of the rolling update if it is a percentage, or ""."""
-    amount = annotations_of(owner.metadata).get(ROLLING_UPDATE, "").partition("=")[2].strip()
-    return amount if amount.endswith("%") else ""
+    text = annotations_of(owner.metadata).get(ROLLING_UPDATE, "")
+    found = re.search(r"maxUnavailable\s*=\s*([0-9]+%)", text, re.ASCII)
+    return found[1] if found is not None else ""
 
 
 def _member(vmi: VirtualMachineInstance, template: Template | None, since: datetime | None) -> Member:

@@ -22,6 +22,7 @@ from tests.controlplane.documents import (
     vm_template,
 )
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually, reacts
 from tests.controlplane.watch import watched
 from tests.integration.renewal import VMIS, VMS, classes_of, done, memories, restarts
@@ -52,6 +53,22 @@ def test_r14_a_set_that_is_taken_over_replaces_its_vmis_only_for_a_new_template(
     assert sets.alive().keys() == {"one", "two"}, "the template is unchanged"
     sets.change_memory("128M")
     reacts(lambda: sets.status().get("updatedReplicas") == 2 and not {"one", "two"} & sets.alive().keys())
+
+
+def test_r14_a_surge_waits_for_a_quota_and_deletes_no_vmi_before(pools: PoolNamespace) -> None:
+    sets = pools.sets
+    sets.make(2, annotations={ROLLING: "maxSurge=1,maxUnavailable=0"})
+    sets.wait_ready(2)
+    before = uids(sets.alive())
+    allow(sets, 2)
+    sets.change_memory("128M")
+    reacts(lambda: "exceeded quota" in sets.status().get("problem", ""), what="PROBLEM names the quota")
+    assert (uids(sets.alive()), sets.requests("delete")) == (before, [])
+    reacts(lambda: sets.reasons()["FailedCreate"], what="an Event")
+    allow(sets, 3)
+    sets.wait_until_updated(2)
+    sets.wait_ready(2)
+    assert not set(before.values()) & set(uids(sets.alive()).values())
 
 
 POWER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {

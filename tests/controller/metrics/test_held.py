@@ -10,7 +10,7 @@ from controller.kubevirt.annotations import ROLLING_UPDATE
 from controller.metrics.objects import SetFigures, figures_of
 from controller.metrics.registry import Metrics
 from controller.pool.spec.intent import max_unavailable as pool_limit
-from controller.replicaset.rollout import max_unavailable as set_limit
+from controller.replicaset.rolling_update import max_unavailable as set_limit
 from controller.runtime.actions import Notice
 from informers.meta import ObjectKey
 from tests.builders import replicaset
@@ -121,7 +121,13 @@ def test_the_limit_of_a_pool_is_its_max_unavailable(spec: dict[str, Any], limit:
 
 @pytest.mark.parametrize(
     ("allowance", "replicas", "limit"),
-    [("", 8, None), ("maxUnavailable=25%", 8, 2), ("yes", 8, None), ("maxUnavailable=100%", None, 1)],
+    [
+        ("", 8, None),
+        ("maxUnavailable=25%", 8, 2),
+        ("yes", 8, None),
+        ("maxUnavailable=100%", None, 1),
+        ("maxSurge=1,maxUnavailable=0", 8, 0),
+    ],
 )
 def test_the_limit_of_a_set_is_that_of_its_rolling_update(allowance: str, replicas: int | None, limit: int | None):
     owner = replicaset(replicas=replicas, annotations={ROLLING_UPDATE: allowance} if allowance else None)

@@ -49,7 +49,10 @@ VALUES = {
     names.PARTITION: (("0", "3", str(HIGHEST)), ("-1", "half", str(HIGHEST + 1), "1_000")),
     names.PROGRESS_DEADLINE: (("1", "600"), ("0", "-5", "10m", "1.5")),
     names.MAX_UNHEALTHY: (("1", "1%", "100%"), ("0", "0%", "101%", "half", "%")),
-    names.ROLLING_UPDATE: (("maxUnavailable=1", " maxUnavailable = 25% "), ("25%", "maxUnavailable=0", "x=1", "")),
+    names.ROLLING_UPDATE: (
+        ("maxUnavailable=1", " maxUnavailable = 25% ", "maxSurge=1,maxUnavailable=0", "maxUnavailable=0%, maxSurge=9%"),
+        ("25%", "maxUnavailable=0", "x=1", "", "maxSurge=1", "maxSurge=0,maxUnavailable=0%", "maxSurge=1,maxSurge=1"),
+    ),
     names.MOST_DISRUPTIVE: (("restart", "recreate"), ("Restart", "delete", "")),
     names.TAKEOVER: (("proceed", "done", "held 1 abc"), ("yes", "Proceed", "")),
     names.HEALED: (("", "anything", "a\nb"), ()),

@@ -12,7 +12,7 @@ from controller.kubevirt.resources import VMIS
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
-from controller.replicaset.rollout import Rollout, parse_rollout
+from controller.replicaset.rolling_update import Rollout, parse_rollout
 from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import group_vmis
@@ -126,7 +126,9 @@ def test_guarantee_2_creates_never_exceed_what_is_missing(seen):
     created = sum(isinstance(action, Create) for action in plan(seen).actions)
     active = sum(is_active(vmi) for vmi in seen.members)
     released = sum(isinstance(action, Patch) for action in plan(seen).actions)
-    assert created <= max(seen.owner.spec.replicas - active + released, 0)
+    rollout = parse_rollout(seen.owner, seen.owner.spec.replicas)
+    most = seen.owner.spec.replicas + (rollout.max_surge if rollout is not None else 0)
+    assert created <= max(most - active + released, 0)
 
 
 @given(snapshots())
@@ -205,9 +207,9 @@ def test_r14_a_rollout_makes_no_more_vmis_unready_than_allowed(seen):
     active = [vmi for vmi in seen.members if is_active(vmi) and vmi.metadata.labels["myvmi"] == "myvmi"]
     owner = replace(seen.owner, spec=replace(seen.owner.spec, replicas=len(active)))
     seen = replace(seen, owner=owner, members=group_vmis(active), orphans=())
-    rollout = parse_rollout(seen, len(active))
+    rollout = parse_rollout(owner, len(active))
     assert isinstance(rollout, Rollout)
-    victims = {action.uid for action in plan(seen).actions}
+    victims = {action.uid for action in plan(seen).actions if isinstance(action, Delete)}
     ready = [vmi for vmi in active if is_ready(vmi)]
     going = [vmi for vmi in ready if vmi.metadata.uid in victims]
     assert len(going) <= max(rollout.max_unavailable - (len(active) - len(ready)), 0)

@@ -92,11 +92,12 @@ def _judged(change: Change, samples: list[_Sample], disrupted: int, run: Run) ->
 
 
 def _unavailable(world: World, owner: Object) -> int:
-    """Return the number of unavailable members that should run."""
+    """Return the number of unavailable members that should run. Ready members of a surge make it negative."""
     members = world.children(states.uid_of(owner), CHILD_OF[owner["kind"]])
     if owner["kind"] == POOL:
         return sum(_is_unavailable(vm, world) for vm in members if states.should_run(vm))
-    return max(states.wanted(owner) - sum(states.is_ready(vmi) for vmi in members if states.counts(owner, vmi)), 0)
+    ready = sum(states.is_ready(vmi) for vmi in members if states.counts(owner, vmi))
+    return max(states.wanted(owner) - ready, -states.most_surge(owner))
 
 
 def _is_unavailable(vm: Object, world: World) -> bool:

@@ -36,6 +36,8 @@ from tests.faults.judge.steps import (
     we,
 )
 
+SURGE: Final = {states.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}
+
 
 def disk_template(size: str = "1Gi", mode: str = "ReadWriteOnce") -> Object:
     claim = {"accessModes": [mode], "resources": {"requests": {"storage": size}}}
@@ -141,6 +143,13 @@ def long_ago(made: Made) -> Run:
 S2: Cases = {
     "creates up to the wanted number": (a_set(2), scale(4), we.member("herd-c"), we.member("herd-d"), KEPT),
     "a surplus create": (a_set(2), we.member("herd-c"), broken("3 of 2 wanted")),
+    "the create of a surge": (a_set(2, annotations=SURGE), we.member("herd-c"), KEPT),
+    "a create beyond the surge": (
+        a_set(2, annotations=SURGE),
+        we.member("herd-c"),
+        we.member("herd-d"),
+        broken("4 of 3 wanted"),
+    ),
     "a create for the number of a moment ago": (a_set(2), scale(3), scale(2), we.member("herd-c"), KEPT),
     "a create for a number of long ago, unless a fault hid the change": case(
         a_set(2), scale(3), scale(2), wait(60), we.member("herd-c"), broken("3 of 2 wanted"), kept(long_ago)

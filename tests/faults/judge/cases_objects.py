@@ -141,6 +141,17 @@ S9: Cases = {
         we.delete(VMI, "herd-b"),
         broken("makes 2 members unavailable, 1 are allowed"),
     ),
+    "each ready VMI of a surge allows one disruption": case(
+        a_set(2, annotations={states.ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"}),
+        user.patch(SET, "herd", {"spec": {"template": {"spec": {"domain": {"memory": 2}}}}}),
+        we.member("herd-c"),
+        simulator.patch(VMI, "herd-c", ready()),
+        wait(60),
+        we.delete(VMI, "herd-a"),
+        KEPT,
+        we.delete(VMI, "herd-b"),
+        broken("makes 1 members unavailable, 0 are allowed"),
+    ),
     "the scale-in of a set is no disruption": case(
         a_set(3, annotations=ONE_BY_ONE), scale(0), *(we.delete(VMI, f"herd-{letter}") for letter in "abc"), UNCHECKED
     ),

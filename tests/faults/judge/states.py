@@ -160,8 +160,23 @@ def most_unavailable(owner: Object) -> int:
     """Return the limit for unavailable members (P14, R14), or `ALL` without a limit."""
     if owner["kind"] == POOL:
         return _amount((owner.get("spec") or {}).get("maxUnavailable", "100%"), wanted(owner))
-    text = annotations_of(owner).get(ROLLING_UPDATE, "")
-    return _amount(text.partition("=")[2].strip(), wanted(owner))
+    limits = _rollout_limits(owner)
+    if most_surge(owner) and limits.get("maxUnavailable") in ("0", "0%"):
+        return 0
+    return _amount(limits.get("maxUnavailable"), wanted(owner))
+
+
+def most_surge(owner: Object) -> int:
+    """Return how many members a rolling update of the set may add to the wanted members (R14)."""
+    match = re.fullmatch(r"([0-9]+)(%?)", _rollout_limits(owner).get("maxSurge", "0"))
+    if owner["kind"] == POOL or match is None:
+        return 0
+    return math.ceil(wanted(owner) * int(match[1]) / 100) if match[2] else int(match[1])
+
+
+def _rollout_limits(owner: Object) -> Mapping[str, str]:
+    parts = (part.partition("=") for part in annotations_of(owner).get(ROLLING_UPDATE, "").split(","))
+    return {name.strip(): value.strip() for name, _, value in parts}
 
 
 def _amount(value: Any, of: int) -> int:

@@ -146,7 +146,7 @@ def _timelines(history: History) -> Mapping[str, Timeline]:
 
 
 def most_wanted(owners: list[Object]) -> int:
-    return max((states.wanted(owner) for owner in owners), default=0)
+    return max((states.wanted(owner) + states.most_surge(owner) for owner in owners), default=0)
 
 
 def fewest_wanted(owners: list[Object]) -> int:

@@ -103,6 +103,12 @@ SET_SCENARIOS = (
         Step(change_template("128M"), at(3)),
     ),
     scenario(
+        "set-surge",
+        herd(3, annotations={ROLLING: "maxSurge=1,maxUnavailable=0"}),
+        at(3),
+        Step(change_template("128M"), at(3)),
+    ),
+    scenario(
         "set-undo",
         herd(3, annotations={ROLLING: "maxUnavailable=1"}),
         at(3),

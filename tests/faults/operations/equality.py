@@ -28,6 +28,7 @@ from controller.kubevirt import annotations as ours
 from controller.kubevirt.annotations import POOL_FINALIZER, REVISION_NAME, TEMPLATE_HASH
 from tests.faults.judge import states
 from tests.faults.judge.states import Object
+from tests.faults.operations.sets import ROLLS
 from tests.faults.operations.world import HOLD, State, World, matches
 
 FINAL = ("Succeeded", "Failed", "Unknown")
@@ -101,8 +102,7 @@ def _of_set(world: World, now: State, fresh: State) -> Iterator[str]:
         adopted = states.annotations_of(owner).get(ours.ADOPTED_TEMPLATE) or template
         current = [vmi for vmi in active if (states.labels_of(vmi).get(TEMPLATE_HASH) or adopted) == template]
         updated = len(current)
-        rolls = re.fullmatch(r"maxUnavailable=\d+%?", states.annotations_of(owner).get(ours.ROLLING_UPDATE) or "")
-        if rolls and not rolls.string.endswith("=0"):
+        if states.annotations_of(owner).get(ours.ROLLING_UPDATE) in ROLLS:
             outdated = [vmi for vmi in active if vmi not in current and not states.is_protected(vmi)]
             yield from (f"{states.name_of(vmi)} is outdated after the rolling update" for vmi in outdated)
         for vmi in current:

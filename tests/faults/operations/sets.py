@@ -50,8 +50,9 @@ PARTS: Mapping[str, tuple[str | None, ...]] = {
     "disk": ("root", None),
     "old-disk": ("root",),
 }
+ROLLS = ("maxUnavailable=1", "maxUnavailable=50%", "maxUnavailable=0,maxSurge=1")
 OWNER_ANNOTATIONS: Mapping[str, tuple[str | None, ...]] = {
-    ours.ROLLING_UPDATE: ("maxUnavailable=1", "maxUnavailable=50%", "maxUnavailable=0", "garbage", None),
+    ours.ROLLING_UPDATE: (*ROLLS, "maxUnavailable=0", "garbage", None),
     ours.PROGRESS_DEADLINE: ("1", "600", "-5", "soon", None),
     ours.REPLACE_UNREADY_AFTER: ("2", "600", "0", "never", None),
     ours.TEMPLATE_HASH: ("x", None),
