@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID
 from controller.assembly import Cache
@@ -236,7 +237,7 @@ class Reader:
         for owner in owners:
             held.apply(owner)
         rules: Rules[Any] = module.rules_of(await self._config(kind, resource), resource, held, stores)
-        return rules._replace(live=LiveChanges(self._is_live)) if isinstance(rules, PoolRules) else rules
+        return replace(rules, live=LiveChanges(self._is_live)) if isinstance(rules, PoolRules) else rules
 
     def _is_live(self) -> bool:
         return isinstance(self._kubevirt, Found) and all(map(updates_live, self._kubevirt.kubevirts))

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, TypeVar
 
 import msgspec
+from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
 from controller.kubevirt.live_updates import unapplied
-from controller.kubevirt.pool_types import Pool, PoolStatus
+from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
+from controller.pool import plan as plans
+from controller.pool import status
 from controller.pool.leaving.claims import plan_strays
 from controller.pool.members.revisions import plan_orphaned_revisions
 from controller.pool.members.rosters import PoolRosters
@@ -26,12 +29,10 @@ from controller.pool.members.snapshot import (
     revisions_of,
     strays_of,
 )
-from controller.pool.plan import plan
-from controller.pool.rollout.limits import rolls_out
+from controller.pool.rollout import limits
 from controller.pool.rollout.live import LiveChanges
-from controller.pool.spec.intent import max_unavailable
-from controller.pool.status import next_status, outcome_notices, transition_notices
-from controller.runtime.actions import Delete, Notice, Outcome, Patch, Plan, Restart
+from controller.pool.spec import intent
+from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from controller.runtime.execute.refusals import Refusals
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
@@ -63,8 +64,16 @@ def _decoded(resource: Resource[T], found: Found) -> T | None:
 JUDGE: Final = Judge((VMS, VMIS), obstacle)
 
 
-class PoolRules(NamedTuple):
+class PoolRules(Struct, frozen=True):
     """The functions that the reconciler calls for pools."""
+
+    judge = JUDGE
+    plan = staticmethod(plans.plan)
+    next_status = staticmethod(status.next_status)
+    transition_notices = staticmethod(status.transition_notices)
+    outcome_notices = staticmethod(status.outcome_notices)
+    rolls_out = staticmethod(limits.rolls_out)
+    max_unavailable = staticmethod(intent.max_unavailable)
 
     stores: Stores
     resource: Resource[Pool]
@@ -76,10 +85,6 @@ class PoolRules(NamedTuple):
     @property
     def owners(self) -> StoreView[Pool]:
         return self.stores.pools
-
-    @property
-    def judge(self) -> Judge:
-        return JUDGE
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -106,9 +111,6 @@ class PoolRules(NamedTuple):
             live=self.live.follow(key, members, now),
         )
 
-    def plan(self, snapshot: Snapshot) -> Plan:
-        return plan(snapshot)
-
     def plan_absent(self, key: ObjectKey) -> Plan:
         self.rosters.forget(key)
         self.refusals.forget(key)
@@ -120,18 +122,3 @@ class PoolRules(NamedTuple):
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
         self.refusals.observe(key, outcomes, now)
-
-    def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> PoolStatus:
-        return next_status(snapshot, outcomes)
-
-    def transition_notices(self, old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:
-        return transition_notices(old, new)
-
-    def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-        return outcome_notices(outcomes)
-
-    def rolls_out(self, owner: Pool) -> bool:
-        return rolls_out(owner)
-
-    def max_unavailable(self, owner: Pool) -> int | None:
-        return max_unavailable(owner)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from datetime import datetime
-from typing import Final, NamedTuple
 
 import msgspec
+from msgspec import Struct
 
 from controller.apimachinery.indexes import NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
-from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicaset import plan as plans
+from controller.replicaset import rolling_update, status
 from controller.replicaset.history import RevisionCache
-from controller.replicaset.plan import plan
 from controller.replicaset.revisions import delete_orphaned
-from controller.replicaset.rolling_update import max_unavailable, rolls_out
 from controller.replicaset.rosters import VMIRosters
 from controller.replicaset.snapshot import ORPHAN_NAMESPACE, Snapshot
-from controller.replicaset.status import next_status, outcome_notices, transition_notices
-from controller.runtime.actions import Delete, Notice, Outcome, Patch, Plan, Restart
+from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from informers.meta import ObjectKey
 from informers.resource import Resource
@@ -34,15 +33,20 @@ def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> s
         return UNREADABLE
 
 
-JUDGE: Final = Judge((), obstacle)
-
-
-class ReplicaSetRules(NamedTuple):
+class ReplicaSetRules(Struct, frozen=True):
     """The functions that the reconciler calls for replica sets. They implement `runtime.reconciler.Rules`.
 
     One reconciliation sends at most `burst` create requests and at most `burst` delete requests (R4, R6). A set gets at
     most `max_replicas` VMIs; 0 means no limit. Without `revisions`, sets keep no history (R17).
     """
+
+    judge = Judge((), obstacle)
+    plan = staticmethod(plans.plan)
+    next_status = staticmethod(status.next_status)
+    transition_notices = staticmethod(status.transition_notices)
+    outcome_notices = staticmethod(status.outcome_notices)
+    rolls_out = staticmethod(rolling_update.rolls_out)
+    max_unavailable = staticmethod(rolling_update.max_unavailable)
 
     owners: StoreView[ReplicaSet]
     vmis: StoreView[VirtualMachineInstance]
@@ -52,10 +56,6 @@ class ReplicaSetRules(NamedTuple):
     burst: int
     max_replicas: int = 0
     revisions: RevisionCache | None = None
-
-    @property
-    def judge(self) -> Judge:
-        return JUDGE
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -79,9 +79,6 @@ class ReplicaSetRules(NamedTuple):
             history=self.revisions.history_of(owner.metadata, now) if self.revisions is not None else None,
         )
 
-    def plan(self, snapshot: Snapshot) -> Plan:
-        return plan(snapshot)
-
     def plan_absent(self, key: ObjectKey) -> Plan:
         """Return a plan that deletes revisions without an owner (R17). The plan changes nothing else, because the
         garbage collector deletes the VMIs (R15).
@@ -92,18 +89,3 @@ class ReplicaSetRules(NamedTuple):
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
         pass  # A set changes no VMI. It creates and deletes VMIs.
-
-    def next_status(self, snapshot: Snapshot, outcomes: tuple[Outcome, ...]) -> ReplicaSetStatus:
-        return next_status(snapshot, outcomes)
-
-    def transition_notices(self, old: ReplicaSetStatus | None, new: ReplicaSetStatus) -> tuple[Notice, ...]:
-        return transition_notices(old, new)
-
-    def outcome_notices(self, outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
-        return outcome_notices(outcomes)
-
-    def rolls_out(self, owner: ReplicaSet) -> bool:
-        return rolls_out(owner)
-
-    def max_unavailable(self, owner: ReplicaSet) -> int | None:
-        return max_unavailable(owner)

@@ -245,7 +245,7 @@ def test_p13_the_start_of_a_live_change_is_remembered_until_it_ends() -> None:
 def test_p13_the_rules_hand_the_start_of_live_changes_to_the_snapshot() -> None:
     facts = Facts(NEW, begun=1).hot_plug(0)
     caches = stores(facts.owner, facts.vms, vmis=facts.vmis, revisions=facts.revisions)
-    rules = rules_of(caches)._replace(live=LiveChanges(lambda: True))
+    rules = replace(rules_of(caches), live=LiveChanges(lambda: True))
     seen = rules.take_snapshot(facts.owner.metadata.key, now=NOW, settled=True)
     assert seen is not None
     assert seen.live == {"uid-web-0": NOW}

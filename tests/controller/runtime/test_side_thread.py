@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from controller.pool import rules as pool_rules
-from controller.replicaset import rules as set_rules
+from controller.pool.rules import PoolRules
+from controller.replicaset.rules import ReplicaSetRules
 from controller.runtime.workers import side_thread
 from controller.runtime.workers.side_thread import LARGE, SideThread
 from tests.builders import replicaset, vmi
@@ -54,7 +54,7 @@ def set_at_rest(replicas: int) -> ReplicaSetSimulation:
     return simulation
 
 
-@pytest.mark.parametrize(("rules", "at_rest"), [(pool_rules, pool_at_rest), (set_rules, set_at_rest)])
+@pytest.mark.parametrize(("rules", "at_rest"), [(PoolRules, pool_at_rest), (ReplicaSetRules, set_at_rest)])
 @pytest.mark.parametrize(("replicas", "is_other"), [(2, False), (3, True)])
 def test_the_number_of_members_alone_decides_where_a_pool_or_a_set_is_planned(
     monkeypatch: pytest.MonkeyPatch, rules: Any, at_rest: Callable[[int], Any], replicas: int, is_other: bool
@@ -64,12 +64,12 @@ def test_the_number_of_members_alone_decides_where_a_pool_or_a_set_is_planned(
     monkeypatch.setattr(side_thread, "LARGE", 3)
     threads: list[int] = []
 
-    def noting(function: Callable[..., Any]) -> Callable[..., Any]:
+    def noting(function: Callable[..., Any]) -> object:
         def noted(*arguments: Any) -> Any:
             threads.append(threading.get_ident())
             return function(*arguments)
 
-        return noted
+        return staticmethod(noted)
 
     monkeypatch.setattr(rules, "plan", noting(rules.plan))
     monkeypatch.setattr(rules, "next_status", noting(rules.next_status))
