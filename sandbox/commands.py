@@ -19,7 +19,7 @@ from pathlib import Path
 import click
 
 from sandbox import conformance
-from sandbox.binaries import BinariesUnavailable, find_binaries
+from sandbox.binaries import PROGRAMS, BinariesUnavailable, find_binaries
 from sandbox.controlplane import ControlPlaneError
 from sandbox.crds import CrdError
 from sandbox.home import Home, HomeError
@@ -73,7 +73,7 @@ def down(*, directory: Path) -> None:
     if stopped is None:
         print(f"no sandbox runs in {home.directory}")
     else:
-        parts = ", ".join(stopped.parts) or "only the program that was starting the sandbox"
+        parts = ", ".join(PROGRAMS) if stopped.ready else "only the program that was starting the sandbox"
         print(f"stopped the sandbox in {home.directory} ({parts}); its logs are in {home.logs}")
 
 

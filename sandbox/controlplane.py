@@ -26,7 +26,7 @@ from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
 from sandbox.flags import Ports, flags_of
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
-from sandbox.processes import Child, ProcessRef, Spawner, free_ports
+from sandbox.processes import Child, Spawner, free_ports
 
 READY_WITHIN_S = 60.0
 PORT_TRIES = 3
@@ -161,9 +161,6 @@ class ControlPlane:
     def pids(self) -> dict[str, int]:
         return {name: child.pid for name, child in self._children.items()}
 
-    def references(self) -> dict[str, ProcessRef]:
-        return {name: child.ref for name, child in self._children.items()}
-
     def write_kubeconfig(self, path: Path, user: str, group: str = "", *, token: str = "") -> Path:
         """Write a kubeconfig for a user and return its path.
 
@@ -191,7 +188,6 @@ class ControlPlane:
         self._manager = self._pki.client("system:kube-controller-manager", file=MANAGER)
         self._pki.server()
         self._pki.front_proxy()
-        self._pki.service_account_keys()
 
     def _start_components(self) -> None:
         self._spawner = Spawner()

@@ -1,7 +1,7 @@
 """This module manages the directory of a sandbox: the lock, the state file, the logs and the other files.
 
     sandbox.lock    the lock file; the main process of the sandbox locks it while the sandbox runs
-    state.json      the pid and start time of the main process and of each component; the time reveals a reused pid
+    state.json      the pid and start time of the main process; the time reveals a reused pid
     kubeconfig      the credentials of the cluster's administrator; the file exists only while the sandbox runs
     logs/           the log of each component, the audit log, and the terminal output of a detached sandbox
     etcd/, pki/ ... the cluster's data and keys; they are removed when the sandbox ends and before each start
@@ -12,7 +12,7 @@ After a sandbox has ended, only its logs are useful. The logs stay until the nex
 import fcntl
 import shutil
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -35,13 +35,12 @@ class Occupied(HomeError):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The content of the state file: the process that runs the sandbox, and the components of the sandbox.
+    """The content of the state file: the process that runs the sandbox, and whether all components have started.
 
-    `parts` contains the components by name. `parts` is empty until all components have started.
+    If this process ends, the kernel kills the components.
     """
 
     runner: ProcessRef
-    parts: Mapping[str, ProcessRef] = {}
     ready: bool = False
 
 
@@ -109,12 +108,11 @@ class Home:
         temporary.replace(self._state)
 
     def clear(self) -> None:
-        """Stop the remaining processes of an earlier sandbox and remove its files.
+        """Remove the files of an earlier sandbox.
 
         The file `output`, with the terminal output of the new sandbox, is not removed. The caller must have locked the
         directory with `occupied`.
         """
-        self._stop(self.state())
         self.tidy()
         for log in self.logs.iterdir():
             if log != self.output:
@@ -123,32 +121,19 @@ class Home:
     def evict(self) -> State | None:
         """Stop the sandbox in this directory and remove its files.
 
-        Return the stopped processes, or None if no process ran. Raises HomeError if no sandbox ever ran in the
-        directory, or if another user runs the sandbox.
+        Return its state, or None if no sandbox ran. Raises HomeError if no sandbox ever ran in the directory, or if
+        another user runs the sandbox.
         """
         if not self.exists():
             raise HomeError(f"there is no sandbox in {self.directory}")
+        state = self._expected_state()
         try:
-            stopped = self._stop(self._expected_state())
+            stopped = state is not None and stop_process(state.runner)
         except PermissionError as error:
             raise HomeError(f"the sandbox in {self.directory} belongs to another user") from error
         if not self.is_occupied():
             self.tidy()
-        return stopped
-
-    def _stop(self, state: State | None) -> State | None:
-        """Stop the main process of the sandbox, then the components that still run.
-
-        The main process normally stops the components itself. Return the stopped processes, or None if no process ran.
-        """
-        if state is None:
-            return None
-        alive = {name: ref for name, ref in state.parts.items() if ref.alive}
-        if not stop_process(state.runner) and not alive:
-            return None
-        for ref in alive.values():
-            stop_process(ref)
-        return State(runner=state.runner, parts=alive)
+        return state if stopped else None
 
     def tidy(self) -> None:
         """Remove all files of the sandbox except the logs and the lock file."""

@@ -9,8 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import trustme
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import rsa
 from msgspec import Struct
 
 ADMIN_GROUP = "system:masters"
@@ -76,20 +74,6 @@ class Pki:
     def front_proxy(self) -> Identity:
         """Create the client certificate that the API server presents to aggregated API servers."""
         return self._issue(self._front_proxy, "front-proxy", "front-proxy-client", "", ("front-proxy.client",))
-
-    def service_account_keys(self) -> None:
-        """Create the key pair for service account tokens: `sa.key` and `sa.pub`."""
-        key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-        self._write(
-            "sa.key",
-            key.private_bytes(
-                serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
-            ),
-        )
-        self._write(
-            "sa.pub",
-            key.public_key().public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo),
-        )
 
     def _issue(self, ca: trustme.CA, file: str, user: str, group: str, names: tuple[str, ...]) -> Identity:
         issued = ca.issue_cert(

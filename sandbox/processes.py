@@ -83,10 +83,6 @@ class Child:
             )
 
     @property
-    def ref(self) -> ProcessRef:
-        return reference(self._process.pid)
-
-    @property
     def pid(self) -> int:
         return self._process.pid
 

@@ -75,10 +75,9 @@ def run_sandbox(
         home.write_state(State(runner=me))
         plane = ControlPlane(home.directory, find_binaries())
         plane.start()
-        state = State(runner=me, parts=plane.references(), ready=True)
 
         def ready() -> None:
-            home.write_state(state)
+            home.write_state(State(runner=me, ready=True))
             on_ready()
 
         interrupter.check()

@@ -20,12 +20,17 @@ def wait_for(condition: Callable[[], object], *, within_s: float = 60.0) -> None
 
 def processes_about(directory: Path) -> list[str]:
     """Return the command lines of all processes that have this directory in their command line."""
-    found = []
+    return [*commands_about(directory).values()]
+
+
+def commands_about(directory: Path) -> dict[int, str]:
+    """Return the same command lines by pid."""
+    found = {}
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         with suppress(OSError):
             command = entry.read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
             if str(directory) in command:
-                found.append(command)
+                found[int(entry.parent.name)] = command
     return found
 
 

@@ -59,7 +59,7 @@ def test_two_sandboxes_cannot_use_a_directory_at_the_same_time(home: Home) -> No
 
 
 def test_a_state_that_was_written_is_read_again(home: Home) -> None:
-    state = State(runner=GONE, parts={"etcd": ProcessRef(2, "then")}, ready=True)
+    state = State(runner=GONE, ready=True)
     home.write_state(state)
     assert home.state() == state
 
@@ -76,12 +76,12 @@ def test_a_directory_without_a_sandbox_has_no_process_to_stop(tmp_path: Path) ->
         Home(tmp_path).evict()
 
 
-def test_only_recorded_processes_are_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
-    home.write_state(State(runner=GONE, parts={"etcd": ProcessRef(sleeper.pid, "another-boot/1")}))
+def test_only_the_recorded_process_is_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
+    home.write_state(State(runner=ProcessRef(sleeper.pid, "another-boot/1")))
     assert home.evict() is None
     assert sleeper.poll() is None
 
-    state = State(runner=GONE, parts={"etcd": reference(sleeper.pid)})
+    state = State(runner=reference(sleeper.pid))
     home.write_state(state)
     assert home.evict() == state
     assert sleeper.wait() == -signal.SIGTERM

@@ -25,9 +25,6 @@ class NoProcesses:
         self.kubeconfig.touch()
         self.calls.append("start")
 
-    def references(self) -> dict[str, object]:
-        return {}
-
     def failed(self) -> str:
         return ""
 
