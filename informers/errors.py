@@ -28,14 +28,9 @@ The message of a Kubernetes Event may have at most 1,024 bytes.
 
 class StatusCause(Struct, frozen=True):
     reason: str | None = None
-    message: str | None = None
-    field: str | None = None
 
 
 class StatusDetails(Struct, frozen=True, rename="camel"):
-    name: str | None = None
-    kind: str | None = None
-    uid: str | None = None
     causes: tuple[StatusCause, ...] | None = None
     retry_after_seconds: int | None = None
 

@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
-from msgspec import Struct
 
 from controller.kinds import Kind
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
@@ -16,19 +15,6 @@ from plugin.flags import Flags
 TABLE: Final = "application/json;as=Table;v=v1;g=meta.k8s.io"
 ANY_VERSION: Final = "0"
 """The resourceVersion of a list that the server answers from its cache. For completion, it need not be the newest."""
-
-
-class _Column(Struct):
-    name: str
-
-
-class _Row(Struct):
-    cells: tuple[Any, ...] = ()
-
-
-class _Table(Struct, rename={"columns": "columnDefinitions"}):
-    columns: tuple[_Column, ...] = ()
-    rows: tuple[_Row, ...] = ()
 
 
 NAMESPACES: Final = Resource(
@@ -75,9 +61,9 @@ async def _read(session: connection.Session, resource: Resource[Any]) -> list[tu
 async def _rows(session: connection.Session, resource: Resource[Any]) -> list[dict[str, Any]]:
     """Return the rows from a table of the server, which is much smaller than the objects."""
     path, params = resource.path(session.namespace), {"resourceVersion": ANY_VERSION, "includeObject": "None"}
-    answer = msgspec.json.decode(await session.request("GET", path, params=params, accept=TABLE), type=_Table)
-    columns = [each.name for each in answer.columns]
-    return [dict(zip(columns, row.cells, strict=False)) for row in answer.rows]
+    answer = msgspec.json.decode(await session.request("GET", path, params=params, accept=TABLE))
+    columns = [each["name"] for each in answer["columnDefinitions"]]
+    return [dict(zip(columns, row["cells"], strict=False)) for row in answer["rows"] or ()]
 
 
 def _state_in(row: Mapping[str, Any]) -> str:

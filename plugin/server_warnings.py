@@ -3,7 +3,6 @@
 from datetime import datetime
 
 import msgspec
-from msgspec import Struct
 
 from controller.events.event import EVENTS
 from controller.runtime.reconciler import API_WARNING
@@ -13,20 +12,6 @@ from plugin.connection import Session
 from plugin.views.tables import age
 
 LISTED = 3
-
-
-class _About(Struct, frozen=True):
-    uid: str = ""
-
-
-class _Event(Struct, frozen=True, rename="camel"):
-    involved_object: _About = _About()
-    message: str = ""
-    last_timestamp: datetime | None = None
-
-
-class _Events(Struct, frozen=True):
-    items: tuple[_Event, ...] | None = None
 
 
 async def server_warnings(session: Session) -> dict[str, list[str]]:
@@ -39,7 +24,8 @@ async def server_warnings(session: Session) -> dict[str, list[str]]:
     except Forbidden:
         return {}
     found: dict[str, list[str]] = {}
-    for each in msgspec.json.decode(answer, type=_Events).items or ():
-        text = f"{each.message} ({age(each.last_timestamp, clock.now())} ago)"
-        found.setdefault(each.involved_object.uid, []).append(text)
+    for each in msgspec.json.decode(answer)["items"] or ():
+        last = each.get("lastTimestamp")
+        text = f"{each.get('message', '')} ({age(last and datetime.fromisoformat(last), clock.now())} ago)"
+        found.setdefault(each["involvedObject"].get("uid", ""), []).append(text)
     return {uid: texts[-LISTED:] for uid, texts in found.items()}

@@ -35,7 +35,6 @@ from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm, stopped_by
 from plugin.views.situation import (
     Member,
-    Planned,
     Situation,
     finalizers_of,
     marks_of,
@@ -68,8 +67,9 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         POOLS,
         snapshot.pools.group,
         snapshot,
-        Planned(plan, status),
+        status,
         since,
+        plan=plan,
         wanted=wanted,
         updated=updated,
         target=target,

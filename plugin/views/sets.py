@@ -24,7 +24,6 @@ from informers.meta import annotations_of, labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
 from plugin.views.situation import (
     Member,
-    Planned,
     Situation,
     finalizers_of,
     marks_of,
@@ -55,8 +54,9 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
         REPLICA_SETS,
         snapshot.replicasets.group,
         snapshot,
-        Planned(plan, status),
+        status,
         since,
+        plan=plan,
         wanted=wanted,
         updated=updated,
         target=wanted,

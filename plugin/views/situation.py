@@ -85,13 +85,6 @@ class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
         return f"{self.resource}/{self.name}"
 
 
-class Planned(Struct, frozen=True):
-    """The plan of an object, and the status that the controller would write with this plan."""
-
-    plan: Plan
-    status: Any
-
-
 class Situation(Struct, frozen=True, kw_only=True):
     """The state of one set or pool.
 
@@ -189,13 +182,14 @@ def situation_of_owner(kind: Kind[Any], group: str, owner: Any, **fields: Any) -
 
 
 def situation_in_plan(
-    kind: Kind[Any], group: str, snapshot: Any, planned: Planned, since: Mapping[str, datetime], **fields: Any
+    kind: Kind[Any], group: str, snapshot: Any, status: Any, since: Mapping[str, datetime], **fields: Any
 ) -> Situation:
     """Return a situation with what the object, its snapshot and its plan show. `fields` has the other fields.
 
-    `since` maps each member that is not ready to the time when this state began.
+    `status` is the status that the controller would write with the plan. `since` maps each member that is not ready to
+    the time when this state began.
     """
-    status, before = planned.status, snapshot.owner.status
+    before = snapshot.owner.status
     return situation_of_owner(
         kind,
         group,
@@ -204,7 +198,6 @@ def situation_in_plan(
         ready=status.ready_replicas or 0,
         status=status.printable_status or "",
         found=printable(status.problem or ""),
-        plan=planned.plan,
         failures=failures_of(status.conditions, before.conditions if before is not None else None),
         stalled=stall_of(status.conditions, fields["members"], since, snapshot.now),
         wrong=tuple(each.text for each in snapshot.wrong_annotations),

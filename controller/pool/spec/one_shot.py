@@ -2,19 +2,13 @@
 
 from collections.abc import Iterator
 
-import msgspec
-from msgspec import Struct
-
 from controller.apimachinery.field_error import quoted
+from controller.apimachinery.raw_json import text_of, value_at
 from controller.kubevirt.annotations import REPLACE_FINISHED, SCALE_IN, is_marked
 from controller.kubevirt.pool_types import Pool, PoolSpec
 from controller.kubevirt.vms import ONCE
 from controller.pool.spec.policies import keeps_disks
 from controller.replicas.settings import spares_running
-
-
-class _VMSpec(Struct, rename="camel"):
-    run_strategy: object = None
 
 
 def replaces_finished(owner: Pool) -> bool:
@@ -44,8 +38,5 @@ def _unfit(strategy: str) -> str:
 
 def _strategy_of(spec: PoolSpec) -> str:
     template = spec.virtual_machine_template
-    try:
-        found = msgspec.json.decode(template.spec, type=_VMSpec).run_strategy if template is not None else None
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, TypeError):
-        return ""  # The pool is invalid, and P1 reports it.
-    return found if isinstance(found, str) else ""
+    # If the template cannot be read, the pool is invalid, and P1 reports it.
+    return (text_of(value_at(template.spec, "runStrategy")) or "") if template is not None else ""

@@ -49,7 +49,7 @@ async def _read_and_patch_once(client: ObjectClient, action: ReadAndPatch, merge
         case RemoveOwnerReference():
             patch = owner_removal(action, meta)
         case ExpandClaim():
-            patch = expansion(action, current)
+            patch = expansion(action, meta, current)
         case ThreeWayMerge():
             patch = template_change(merge, action, meta, current)
     if not isinstance(patch, bytes):

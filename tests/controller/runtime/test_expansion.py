@@ -6,7 +6,8 @@ import pytest
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS
 from controller.runtime.actions import Done, ExpandClaim, Rejected
 from controller.runtime.execute.expansion import expansion
-from informers.meta import ObjectKey
+from informers.meta import ObjectKey, ObjectMeta
+from informers.objects import read_meta
 
 KEY = ObjectKey("default", "data-0")
 ACTION = ExpandClaim(
@@ -14,9 +15,10 @@ ACTION = ExpandClaim(
 )
 
 
-def claim(size: str, **metadata: object) -> bytes:
+def claim(size: str, **metadata: object) -> tuple[ObjectMeta, bytes]:
     spec = {"resources": {"requests": {"storage": size}}}
-    return msgspec.json.encode({"metadata": {"name": "data-0", "resourceVersion": "7", **metadata}, "spec": spec})
+    body = msgspec.json.encode({"metadata": {"name": "data-0", "resourceVersion": "7", **metadata}, "spec": spec})
+    return read_meta(body), body
 
 
 @pytest.mark.parametrize(
@@ -24,7 +26,7 @@ def claim(size: str, **metadata: object) -> bytes:
     [("1Gi", "2Gi"), ("1138166334", "2276332668"), ("1.5Gi", "2Gi"), ("500Mi", "2Gi"), ("0", "2Gi")],
 )
 def test_p21_the_claim_keeps_the_share_that_cdi_has_added(present: str, expanded: str):
-    patch = expansion(ACTION, claim(present))
+    patch = expansion(ACTION, *claim(present))
     assert isinstance(patch, bytes)
     assert msgspec.json.decode(patch) == {
         "metadata": {"resourceVersion": "7"},
@@ -34,8 +36,8 @@ def test_p21_the_claim_keeps_the_share_that_cdi_has_added(present: str, expanded
 
 @pytest.mark.parametrize("present", ["2Gi", "2276332668", "3Gi"])
 def test_p21_a_claim_that_is_large_enough_is_not_patched(present: str):
-    assert expansion(ACTION, claim(present)) == Done(ACTION, "7")
+    assert expansion(ACTION, *claim(present)) == Done(ACTION, "7")
 
 
 def test_p21_a_terminating_claim_is_not_expanded():
-    assert isinstance(expansion(ACTION, claim("1Gi", deletionTimestamp="2026-08-01T12:00:00Z")), Rejected)
+    assert isinstance(expansion(ACTION, *claim("1Gi", deletionTimestamp="2026-08-01T12:00:00Z")), Rejected)
