@@ -109,7 +109,7 @@ async def serve(
         if config is None:
             return
         elector = _elector(config, lease_client, metrics) if config.elects else None
-        watch = SecondWriterWatch(lease_client, config, now=utc_now, instruments=metrics)
+        watch = SecondWriterWatch(lease_client, config, now=utc_now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
         program = _build(config, client, metrics, elector=elector, watch=watch, secure=_secure(config, review_client))
         await program.server.open()
@@ -174,7 +174,9 @@ def _build(
     secure: Secure | None,
 ) -> _Program:
     identity = elector.identity if elector else new_identity()
-    recorder = EventRecorder(client, component=PROGRAM, now=utc_now, instruments=metrics, instance=identity)
+    recorder = EventRecorder(
+        client, component=PROGRAM, now=utc_now, count_drop=metrics.event_dropped, instance=identity
+    )
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
     parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), lambda: strategy.is_live)
     assemblies, informers = assemble_kinds(parts, KINDS)
@@ -183,14 +185,14 @@ def _build(
         elector.restores.on_restore = parts.check.restored
     queues = [assembly.controller.queue for assembly in assemblies]
     optional = [each.owners for kind, each in zip(KINDS, assemblies, strict=True) if kind.is_optional]
-    monitor = LoopMonitor(instruments=metrics)
+    clock = asyncio.get_running_loop().time
+    monitor = LoopMonitor(metrics.loop_lagged, clock=clock)
     for assembly in assemblies:
         metrics.show_queue(assembly.controller.queue)
         if config.object_metrics:
             metrics.show_replicas(assembly.figures)
     if client.write_slots is not None:
         metrics.show_writes(client.write_slots)
-    clock = asyncio.get_running_loop().time
     live = live_checks(monitor, informers, queues, clock)
     ready = ready_checks(informers, optional=optional, second_writer=watch.ready)
     server = HttpServer(
@@ -238,7 +240,7 @@ def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElect
         name=config.leader_election_id,
         identity=new_identity(),
         wall_clock=utc_now,
-        instruments=metrics,
+        report=partial(metrics.leading, config.leader_election_id),
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
         retry_period_s=config.retry_period_s,

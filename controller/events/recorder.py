@@ -24,7 +24,6 @@ import asyncio
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime
-from typing import Protocol
 
 import structlog
 
@@ -45,7 +44,7 @@ from informers.errors import (
 from informers.meta import ObjectKey, ObjectMeta
 from informers.objects import ObjectClient, PatchType
 
-__all__ = ["DROP_REASONS", "EVENTS", "EventInstruments", "EventRecorder", "ObjectRef"]
+__all__ = ["DROP_REASONS", "EVENTS", "EventRecorder", "ObjectRef"]
 
 log = structlog.get_logger()
 
@@ -72,12 +71,6 @@ def ref_of(resource: AnyResource, meta: ObjectMeta) -> ObjectRef:
     )
 
 
-class EventInstruments(Protocol):
-    """The metric of dropped Events."""
-
-    def event_dropped(self, reason: str) -> None: ...
-
-
 class EventRecorder:
     """Sends Events, as explained at the start of this module. A process has one recorder for all kinds."""
 
@@ -87,19 +80,20 @@ class EventRecorder:
         *,
         component: str,
         now: Callable[[], datetime],
-        instruments: EventInstruments,
+        count_drop: Callable[[str], None],
         instance: str = "",
         queue_size: int = QUEUE_SIZE,
     ) -> None:
         """Create a recorder with an empty queue.
 
         `component` is the default source of Events. The function `now` returns the wall clock time in UTC. `instance`
-        identifies this process, for example by the name of the Pod.
+        identifies this process, for example by the name of the Pod. `count_drop` is called with the reason for each
+        dropped Event.
         """
         self._client = client
         self._component = component
         self._now = now
-        self._instruments = instruments
+        self._count_drop = count_drop
         self._instance = instance
         self._queue_size = queue_size
 
@@ -144,7 +138,7 @@ class EventRecorder:
         except Exception:
             # The reconciliation that publishes the notices has finished its writes. An error here must not make the
             # reconciliation fail.
-            self._instruments.event_dropped("failed")
+            self._count_drop("failed")
             log.exception("event not recorded", namespace=ref.namespace, name=ref.name)
 
     async def run(self) -> None:
@@ -179,7 +173,7 @@ class EventRecorder:
         log.warning("events not sent in time", waiting=len(self._waiting), waited_s=timeout_s)
         for series in tuple(self._waiting):
             self._dequeue(series)
-            self._instruments.event_dropped("shutdown")
+            self._count_drop("shutdown")
 
     def _record(self, ref: ObjectRef, notice: Notice, component: str, at: datetime) -> None:
         occasion = (ref.uid, notice.reason, notice.once)
@@ -201,10 +195,10 @@ class EventRecorder:
         if series in self._waiting:
             return True
         if len(self._waiting) >= self._queue_size:
-            self._instruments.event_dropped("queue_full")
+            self._count_drop("queue_full")
             return False
         if not self._spam_filter.admit(series.ref, series.component, at):
-            self._instruments.event_dropped("spam")
+            self._count_drop("spam")
             return False
         self._waiting[series] = None
         self._work.set()
@@ -254,7 +248,7 @@ class EventRecorder:
 
     def _drop(self, series: Series, error: Exception) -> None:
         reason = _drop_reason(error)
-        self._instruments.event_dropped(reason)
+        self._count_drop(reason)
         if reason in {"namespace_gone", "not_leader"}:
             return
         emit = log.debug if self._failing else log.warning

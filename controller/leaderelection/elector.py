@@ -29,7 +29,6 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import datetime
 from random import random  # noqa: TID251 - used for jitter; tests pass another function
-from typing import Protocol
 
 import msgspec
 import structlog
@@ -112,13 +111,6 @@ class ElectionImpossible(Exception):
     """
 
 
-class LeaderInstruments(Protocol):
-    """The metrics of an election."""
-
-    def leading(self, lease: str, *, master: bool) -> None:
-        """Set `leader_election_master_status`. The elector calls this method at its creation and at each change."""
-
-
 def new_identity() -> str:
     """Return a unique name for this process. Its first part is the host name, which shows where the process runs."""
     return f"{socket.gethostname()}_{uuid.uuid4()}"
@@ -135,7 +127,7 @@ class LeaderElector:
         name: str,
         identity: str,
         wall_clock: Callable[[], datetime],
-        instruments: LeaderInstruments,
+        report: Callable[[bool], None],
         lease_duration_s: float = 15.0,
         renew_deadline_s: float = 10.0,
         retry_period_s: float = 2.0,
@@ -144,7 +136,8 @@ class LeaderElector:
         """`client` should serve only the lease, so that other requests do not delay a renewal.
 
         `wall_clock` returns the times that are written to the lease. Only users read these times, and no decision
-        depends on them. `chance` returns a random number from 0 to 1. This number varies the pauses between requests.
+        depends on them. `report` is called at the creation and at each change, with True if this process holds the
+        lease. `chance` returns a random number from 0 to 1. This number varies the pauses between requests.
         """
         if not lease_duration_s > renew_deadline_s > retry_period_s * JITTER > 0:
             raise ValueError(f"required: lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
@@ -153,7 +146,7 @@ class LeaderElector:
         self._name = name
         self.identity = identity
         self._wall_clock = wall_clock
-        self._instruments = instruments
+        self._report = report
         self._lease_duration_s = lease_duration_s
         self._renew_deadline_s = renew_deadline_s
         self._retry_period_s = retry_period_s
@@ -173,7 +166,7 @@ class LeaderElector:
         self._forbidden_since: float | None = None
         """The time of the first answer with status 403 since the last success, or None."""
 
-        instruments.leading(name, master=False)
+        report(False)
 
     @property
     def is_leader(self) -> bool:
@@ -200,7 +193,7 @@ class LeaderElector:
         if not await self._acquire(stop):
             yield False
             return
-        self._instruments.leading(self._name, master=True)
+        self._report(True)
         log.info("became leader", lease=self._name, identity=self.identity)
         try:
             async with asyncio.timeout_at(self._leading_until) as term, running(self._keep_renewing(term)):
@@ -211,7 +204,7 @@ class LeaderElector:
             raise
         finally:
             self._leading_until = NEVER
-            self._instruments.leading(self._name, master=False)
+            self._report(False)
         if self._releases:
             await self._release()
 

@@ -280,12 +280,12 @@ class Metrics(Instruments):
     def event_dropped(self, reason: str) -> None:
         self._process.events_dropped.labels(reason).inc()
 
-    def leading(self, lease: str, *, master: bool) -> None:
+    def leading(self, lease: str, master: bool) -> None:
         """Record whether this process holds the lease. Call this method at the start and after each change."""
         self._process.leader.labels(lease).set(int(master))
         self._leases[lease] = master
 
-    def second_writer(self, *, found: bool) -> None:
+    def second_writer(self, found: bool) -> None:
         self._process.second_writer.set(int(found))
 
     def loop_lagged(self, seconds: float) -> None:

@@ -6,7 +6,6 @@ at least half a second. It detects a shorter block only if the timer should fire
 
 import asyncio
 from collections.abc import Callable
-from typing import Protocol
 
 import structlog
 
@@ -25,24 +24,13 @@ With a larger lag, the process may renew the lease too late.
 """
 
 
-class LagInstruments(Protocol):
-    """Receives the measured lags, and shows the lags as metrics."""
-
-    def loop_lagged(self, seconds: float) -> None: ...
-
-
 class LoopMonitor:
     """A service that measures the lag of the event loop, with a health check (`check`) of the lag."""
 
-    def __init__(
-        self,
-        *,
-        instruments: LagInstruments,
-        clock: Callable[[], float] | None = None,
-    ) -> None:
-        """`clock` returns seconds of a monotonic clock. The default is the clock of the running event loop."""
-        self._instruments = instruments
-        self._clock = clock
+    def __init__(self, observe: Callable[[float], None], *, clock: Callable[[], float]) -> None:
+        """`observe` is called with each measured lag in seconds. `clock` is the clock of the event loop."""
+        self._observe = observe
+        self._now = clock
         self._due_at: float | None = None
         """The time at which the timer should fire next, or None while the service does not run."""
         self._lag_s = 0.0
@@ -70,11 +58,8 @@ class LoopMonitor:
 
     def _record(self, lag_s: float) -> None:
         self._lag_s = lag_s
-        self._instruments.loop_lagged(lag_s)
+        self._observe(lag_s)
         now = self._now()
         if lag_s > WARN_OVER_S and now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now
             log.warning("event loop was blocked", lag_s=round(lag_s, 3), next_warning_after_s=WARN_EVERY_S)
-
-    def _now(self) -> float:
-        return self._clock() if self._clock else asyncio.get_running_loop().time()

@@ -21,7 +21,7 @@ writes no status while nothing changes. The error message names the possible rem
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import datetime, timedelta
-from typing import Any, Final, NamedTuple, Protocol, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 import structlog
@@ -195,12 +195,6 @@ FOUND: Final = "SecondWriter"
 GONE: Final = "SecondWriterGone"
 
 
-class SecondWriterInstruments(Protocol):
-    """The metric that shows whether there is a second writer."""
-
-    def second_writer(self, *, found: bool) -> None: ...
-
-
 Announce: TypeAlias = Callable[[Notice], Awaitable[None]]
 """A function that sends an Event about this controller."""
 
@@ -225,13 +219,13 @@ class SecondWriterWatch:
         config: Config,
         *,
         now: Callable[[], datetime],
-        instruments: SecondWriterInstruments,
+        report: Callable[[bool], None],
     ) -> None:
         self.reason = ""
         self._client = client
         self._config = config
         self._now = now
-        self._instruments = instruments
+        self._report = report
         self._found: dict[str, Found | None] = {}
         """The last result of each look, by the name of the look."""
 
@@ -293,4 +287,4 @@ class SecondWriterWatch:
 
     def _set(self, reason: str) -> None:
         self.reason = reason
-        self._instruments.second_writer(found=bool(reason))
+        self._report(bool(reason))

@@ -4,16 +4,15 @@ from asyncio import sleep
 from collections import Counter
 from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
 
 import click
 
 from informers.errors import ApiError, NotFound
 from informers.objects import read_meta
 from plugin import clock
-from plugin.command import on_objects, verb
-from plugin.connection import Failed, Session, carry_out, describe
-from plugin.flags import CLIENT, NONE, flags_of
+from plugin.command import on_objects
+from plugin.connection import Failed, Session, describe
+from plugin.flags import CLIENT, NONE
 from plugin.members import METAVAR, Item, MemberName, owner_of, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader
@@ -91,29 +90,28 @@ async def busy(session: Session, members: tuple[MemberName, ...], for_s: float |
     await _change_each(session, members, lambda item: busy_edits(item.document, until), done)
 
 
-@verb("remove", "Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.")
-@click.argument("arguments", nargs=-1, metavar=METAVAR)
-def remove(arguments: tuple[str, ...], scale_in: bool, undo: bool, **values: Any) -> None:
+@on_objects(
+    "remove",
+    "Mark VMs as the first to leave at a scale-in. With --scale-in, they leave now.",
+    metavar=METAVAR,
+    parse=parse_members,
+)
+async def remove(session: Session, members: tuple[MemberName, ...], scale_in: bool, undo: bool) -> None:
     if scale_in and undo:
         raise click.UsageError("--scale-in and --undo contradict each other")
-    members = parse_members(arguments)
-
-    async def work(session: Session) -> None:
-        done = "no longer marked for removal" if undo else "marked for removal"
-        edits_of: Edits = lambda item: remove_edits(item.document, on=not undo)  # noqa: E731
-        if not scale_in:
-            await _change_each(session, members, edits_of, done)
-        else:
-            items = await change_members(session, members, edits_of, done)
-            if session.flags.dry_run == NONE:
-                await sleep(MARKS_SEEN_S)
-            await _scale_in(session, items)
-            if session.flags.dry_run == NONE:
-                await _see_leaving(session, items)
-        if not scale_in and not undo and not session.flags.output:
+    done = "no longer marked for removal" if undo else "marked for removal"
+    edits_of: Edits = lambda item: remove_edits(item.document, on=not undo)  # noqa: E731
+    if not scale_in:
+        await _change_each(session, members, edits_of, done)
+        if not undo and not session.flags.output:
             note("Note: it leaves first when its pool or set is scaled in; --scale-in does this now.")
-
-    carry_out(flags_of(values), work)
+        return
+    items = await change_members(session, members, edits_of, done)
+    if session.flags.dry_run == NONE:
+        await sleep(MARKS_SEEN_S)
+    await _scale_in(session, items)
+    if session.flags.dry_run == NONE:
+        await _see_leaving(session, items)
 
 
 async def _scale_in(session: Session, items: list[Item]) -> None:

@@ -1,13 +1,10 @@
 """`kubectl vmherd detach` and `adopt`: takes a VM out of its pool or set, and gives a VMI to a set."""
 
-from typing import Any
-
 import click
 
 from controller.kinds import POOLS, REPLICA_SETS
-from plugin.command import Subjects, on_objects, verb
-from plugin.connection import Session, carry_out
-from plugin.flags import flags_of
+from plugin.command import on_objects
+from plugin.connection import Session
 from plugin.members import METAVAR, Item, MemberName, parse_members, read_member
 from plugin.printing import note
 from plugin.reading import Reader, Target
@@ -42,18 +39,18 @@ async def _detach(session: Session, item: Item) -> None:
         note(after_detach(kind, reference["name"]))
 
 
-@verb("adopt", "Give VMIs to a replica set: they get the labels of its selector, and its controller adopts them.")
-@click.argument("arguments", nargs=-1, metavar="VMI...")
-def adopt(arguments: tuple[str, ...], to: str, **values: Any) -> None:
-    members, subjects = parse_members(arguments), parse_subjects([to])
+@on_objects(
+    "adopt",
+    "Give VMIs to a replica set: they get the labels of its selector, and its controller adopts them.",
+    metavar="VMI...",
+    parse=parse_members,
+)
+async def adopt(session: Session, members: tuple[MemberName, ...], to: str) -> None:
+    subjects = parse_subjects([to])
     if subjects[0].kind is POOLS:
         raise click.UsageError("a pool adopts no VM, because its VMs have ordinals in their names: name a set")
     if len(subjects) != 1 or not subjects[0].name:
         raise click.UsageError("--to names one set, such as vmirs/web")
-    carry_out(flags_of(values), lambda session: _adopt(session, members, subjects))
-
-
-async def _adopt(session: Session, members: tuple[MemberName, ...], subjects: Subjects) -> None:
     [target] = await Reader(session, session.namespace).targets(subjects)
     items = [await read_member(session, member) for member in members]
     if any(item.document.get("kind") != "VirtualMachineInstance" for item in items):

@@ -33,7 +33,7 @@ def created(name: str) -> Notice:
 
 
 class Drops(Counter[str]):
-    def event_dropped(self, reason: str) -> None:
+    def count(self, reason: str) -> None:
         self[reason] += 1
 
 
@@ -49,7 +49,9 @@ class RecorderSetup:
         self.faults: list[Fault] = []
         self.outage: Exception | None = None
         self.drops = Drops()
-        self.recorder = EventRecorder(self.server, component=COMPONENT, now=self.now, instruments=self.drops, **kwargs)
+        self.recorder = EventRecorder(
+            self.server, component=COMPONENT, now=self.now, count_drop=self.drops.count, **kwargs
+        )
 
     @property
     def events(self) -> list[Document]:

@@ -166,6 +166,6 @@ async def test_publishing_never_raises():
         raise OSError("no clock")
 
     drops = Drops()
-    recorder = EventRecorder(FakeApiServer(), component="c", now=failing_clock, instruments=drops)
+    recorder = EventRecorder(FakeApiServer(), component="c", now=failing_clock, count_drop=drops.count)
     recorder.publish(ref(), [created("web1")])
     assert drops == {"failed": 1}

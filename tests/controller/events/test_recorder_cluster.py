@@ -67,7 +67,7 @@ async def events(kubectl: Kubectl) -> AsyncIterator[ClusterEvents]:
     requests, drops = Requests(), Drops()
     credentials = await load_credentials(str(kubectl.kubeconfig))
     async with open_client(credentials, user_agent="vmherd-tests", instruments=requests) as client:
-        recorder = EventRecorder(client, component=COMPONENT, now=lambda: datetime.now(UTC), instruments=drops)
+        recorder = EventRecorder(client, component=COMPONENT, now=lambda: datetime.now(UTC), count_drop=drops.count)
         async with running(recorder.run()):
             yield ClusterEvents(recorder, kubectl, requests, drops)
 

@@ -65,20 +65,12 @@ class Connection(Answering):
         return answer
 
 
-class Gauge:
-    def __init__(self) -> None:
-        self.values: list[tuple[str, bool]] = []
-
-    def leading(self, lease: str, *, master: bool) -> None:
-        self.values.append((lease, master))
-
-
 class Process:
     """A candidate with a connection of its own. It leads until `stop` is set or the lease is lost."""
 
     def __init__(self, server: LeaseServer, name: str, **kwargs: Any) -> None:
         self.connection = Connection(server)
-        self.gauge = Gauge()
+        self.reports: list[bool] = []
         self.stop = asyncio.Event()
         self.elector = LeaderElector(
             self.connection,
@@ -87,7 +79,7 @@ class Process:
                 "name": "vmherd",
                 "identity": name,
                 "wall_clock": lambda: datetime(2026, 11, 21, tzinfo=UTC) + timedelta(seconds=now()),
-                "instruments": self.gauge,
+                "report": self.reports.append,
                 "chance": lambda: 0.5,
                 **kwargs,
             },

@@ -231,10 +231,10 @@ async def test_not_leader_is_a_transport_error_with_sent_false():
 
 async def test_the_gauge_is_zero_from_the_start_and_one_while_leading():
     process = Process(LeaseServer(), "a")
-    assert process.gauge.values == [("vmherd", False)]
+    assert process.reports == [False]
     async with process.elector.elected(process.stop):
-        assert process.gauge.values[1:] == [("vmherd", True)]
-    assert process.gauge.values[2:] == [("vmherd", False)]
+        assert process.reports[1:] == [True]
+    assert process.reports[2:] == [False]
 
 
 # Never two leaders

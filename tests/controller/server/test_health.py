@@ -14,10 +14,6 @@ from informers.meta import ObjectKey
 from informers.workqueue import WorkQueue
 
 
-class NoMetrics:
-    def loop_lagged(self, seconds: float) -> None: ...
-
-
 class FakeInformer:
     """The part of an informer that the checks read."""
 
@@ -42,7 +38,7 @@ def failing_checks(
         return asyncio.get_running_loop().time() + later_s
 
     queues = [] if queue is None else [queue]
-    checks = live_checks(LoopMonitor(instruments=NoMetrics()), [informer], queues, clock)  # type: ignore[list-item]
+    checks = live_checks(LoopMonitor(lambda _: None, clock=clock), [informer], queues, clock)  # type: ignore[list-item]
     return {name for name, check in checks.items() if check() is not None}
 
 

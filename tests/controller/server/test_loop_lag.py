@@ -15,7 +15,7 @@ class SimulatedLoop:
 
     def __init__(self) -> None:
         self.lags: list[float] = []
-        self.monitor = LoopMonitor(instruments=self, clock=self.now)
+        self.monitor = LoopMonitor(self.loop_lagged, clock=self.now)
         self._blocked_s = 0.0
 
     def now(self) -> float:

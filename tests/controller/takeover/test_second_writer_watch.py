@@ -57,7 +57,7 @@ class Told:
         self.metric: list[bool] = []
         self.watch: SecondWriterWatch | None = None
 
-    def second_writer(self, *, found: bool) -> None:
+    def report(self, found: bool) -> None:
         self.metric.append(found)
 
     async def announce(self, notice: Notice) -> None:
@@ -72,7 +72,7 @@ async def watching(
 ) -> AsyncIterator[tuple[SecondWriterWatch, Told]]:
     told = Told()
     config = parse(argv or ["--mode", "takeover"], {}, pod_namespace=pod_namespace)
-    watch = told.watch = SecondWriterWatch(cluster, config, now=lambda: NOW, instruments=told)
+    watch = told.watch = SecondWriterWatch(cluster, config, now=lambda: NOW, report=told.report)
     async with running(watch.run(told.announce)):
         yield watch, told
 
