@@ -21,6 +21,7 @@ from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
 from controller.runtime.execute.first_deletes import FirstDeletes
 from controller.runtime.execute.patches import Merge
+from controller.runtime.execute.requests import Requests
 from controller.runtime.reconciler import Rules, RulesReconciler, S, Tools
 from controller.runtime.result import Reconciler
 from controller.runtime.settle.cache_check import CacheCheck
@@ -28,11 +29,12 @@ from controller.runtime.settle.expectations import Expectations
 from controller.runtime.settle.status_writer import StatusWriter
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import LoopShare
+from controller.takeover.discovery import raw_items
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
-from informers.store import Change, Indexes, Removed, StoreView
+from informers.store import Change, Indexes, Removed, Store, StoreView
 from informers.workqueue import WorkQueue
 
 T = TypeVar("T", bound=KubeObject)
@@ -51,6 +53,16 @@ class Cache(NamedTuple):
     indexes: Indexes[Any]
     transform: Callable[[Any], Any] | None = None
     is_optional: bool = False
+
+    async def read(self, client: Requests, resource: Resource[T], namespace: str = "") -> Store[T]:
+        """Return a store with the objects of a resource that the server has now. Raise ApiError."""
+        store: Store[T] = Store(indexes=self.indexes)
+        async for raw in raw_items(client, resource.path(namespace)):
+            each = resource.decode(raw)
+            kept = self.transform(each) if self.transform else each
+            if kept is not None:
+                store.apply(kept)
+        return store
 
 
 class Parts(NamedTuple):

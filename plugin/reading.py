@@ -260,15 +260,10 @@ class Reader:
         place = (resource, namespace, *cache.indexes)
         if place in self._stores:
             return self._stores[place]
-        store: Store[Any] = Store(indexes=cache.indexes)
         try:
-            async for raw in raw_items(self._client, resource.path(namespace)):
-                each = resource.decode(raw)
-                kept = cache.transform(each) if cache.transform else each
-                if kept is not None:
-                    store.apply(kept)
+            store = await cache.read(self._client, resource, namespace)
         except Forbidden as error:
-            self.missing[resource.name] = str(error)
+            self.missing[resource.name], store = str(error), Store(indexes=cache.indexes)
         if self._once:
             self._stores[place] = store
         return store

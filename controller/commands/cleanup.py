@@ -44,8 +44,6 @@ T = TypeVar("T", bound=KubeObject)
 
 
 class Settings(KindGroups, frozen=True, kw_only=True):
-    kubeconfig: str = ""
-    context: str = ""
     mode: str = Mode.AUTO.value
     watch_namespaces: tuple[str, ...] = ()
     leader_election_id: str = "vmherd"

@@ -8,11 +8,12 @@ only the necessary requests.
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 import click
 import msgspec
 
+from controller.config.settings import Connection
 from controller.leaderelection.lease import Observed, observe
 from controller.leaderelection.other_leader import leases_named
 from controller.runtime.execute.requests import Requests
@@ -22,15 +23,6 @@ from informers.errors import ApiError, Forbidden
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
 from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
-
-
-class Connection(Protocol):
-    @property
-    def kubeconfig(self) -> str: ...
-
-    @property
-    def context(self) -> str: ...
-
 
 T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)

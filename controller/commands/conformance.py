@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from msgspec import Struct
 
 from conformance import report
 from conformance.api import Api
@@ -29,7 +28,7 @@ from conformance.runner import Setup, find_reconcilers, run_cases
 from controller.commands.command import CommandFailed, carry_out
 from controller.config.modes import Mode
 from controller.config.options import Command, Listed, Option, Switch, chosen, complain
-from controller.config.settings import OPTIONS
+from controller.config.settings import OPTIONS, Connection
 from controller.config.types import FILE, GROUP, Integer, OneOf, Value
 from informers.errors import ApiError
 from informers.http.client import ApiClient
@@ -40,9 +39,7 @@ SIGNALS: Final = (signal.SIGINT, signal.SIGTERM)
 AGAIN_S: Final = 1.0
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    kubeconfig: str = ""
-    context: str = ""
+class Settings(Connection, frozen=True, kw_only=True):
     mode: str = Mode.AUTO.value
     replicaset_group: str = ""
     pool_group: str = ""

@@ -19,7 +19,7 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.commands.command import CommandFailed, carry_out
 from controller.commands.shared_options import DRY_RUN, SERVICE_OPTIONS
 from controller.config.options import Command, Option, chosen
-from controller.config.settings import OPTIONS
+from controller.config.settings import OPTIONS, Connection
 from controller.config.types import ANY_NAMESPACE
 from controller.kinds import KINDS, Kind
 from controller.kubevirt.resources import SERVICES
@@ -52,10 +52,8 @@ class Subject(Struct, frozen=True):
     name: str
 
 
-class Settings(Struct, frozen=True, kw_only=True):
+class Settings(Connection, frozen=True, kw_only=True):
     subject: Subject = Subject(EXPOSED[0], "", "")
-    kubeconfig: str = ""
-    context: str = ""
     namespace: str = ""
     name: str = ""
     port: int = 0

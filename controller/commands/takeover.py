@@ -11,17 +11,17 @@ annotation of the HyperConverged object, and the operator patches the KubeVirt o
 import shlex
 from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import click
 from msgspec import Struct
 
-from controller.assembly import Cache, merged_caches
-from controller.commands.command import CommandFailed, carry_out, list_all, refuse_if_controller_runs
+from controller.assembly import merged_caches
+from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
 from controller.commands.shared_options import DRY_RUN, KUBEVIRT_NAMESPACE, LEASE, TAKEOVER_FORCE, UNDO
 from controller.config.modes import Mode
 from controller.config.options import Command, Option, chosen
-from controller.config.settings import OPTIONS, Config
+from controller.config.settings import OPTIONS, Config, Connection
 from controller.kinds import KINDS
 from controller.preflight.versions import served_resource
 from controller.runtime.actions import AnyResource
@@ -33,10 +33,9 @@ from controller.takeover.hyperconverged import HyperConverged, Unclear, hypercon
 from controller.takeover.virt_controller import KUBEVIRTS, VIRT_CONTROLLER, KubeVirt, take_over, undo_takeover
 from informers.errors import Conflict, Forbidden, NotFound
 from informers.http.client import ApiClient
-from informers.meta import KubeObject, ObjectKey
+from informers.meta import ObjectKey
 from informers.objects import PatchType
 from informers.resource import Resource
-from informers.store import Store
 
 TRIES: Final = 4
 """The maximum number of attempts to patch the KubeVirt object. An attempt fails if another client changes the object at
@@ -44,9 +43,7 @@ the same time.
 """
 
 
-class Settings(Struct, frozen=True, kw_only=True):
-    kubeconfig: str = ""
-    context: str = ""
+class Settings(Connection, frozen=True, kw_only=True):
     kubevirt_namespace: str = ""
     leader_election_id: str = "vmherd"
     leader_election_namespace: str = ""
@@ -225,8 +222,6 @@ TAKEOVER: Final = Config(mode=Mode.TAKEOVER.value)
 TAKEN_OVER: Final = tuple(kind for kind in KINDS if kind.loop_flag)
 """The kinds for which KubeVirt has a controller."""
 
-T = TypeVar("T", bound=KubeObject)
-
 
 async def preview(client: ApiClient, *, now: datetime) -> list[str]:
     """Return lines with the planned actions and their reasons for each object of KubeVirt's kinds.
@@ -243,20 +238,11 @@ async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
     """
     modules = {kind: kind.module("wiring") for kind in TAKEN_OVER}
     caches = merged_caches(module.CACHES for module in modules.values())
-    stores = {resource: await _listed(client, resource, cache) for resource, cache in caches.items()}
+    stores = {resource: await cache.read(client, resource) for resource, cache in caches.items()}
     for kind, module in modules.items():
         resource = await served_resource(client, kind)
-        owners = await _listed(client, resource, module.OWNER_CACHE)
+        owners = await module.OWNER_CACHE.read(client, resource)
         yield module.rules_of(TAKEOVER, resource, owners, stores)
-
-
-async def _listed(client: ApiClient, resource: Resource[T], cache: Cache) -> Store[T]:
-    store: Store[T] = Store(indexes=cache.indexes)
-    async for each in list_all(client, resource):
-        kept = cache.transform(each) if cache.transform else each
-        if kept is not None:
-            store.apply(kept)
-    return store
 
 
 def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:

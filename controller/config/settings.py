@@ -37,21 +37,25 @@ RETRY_JITTER = 1.2
 """The largest random factor for the pause between two attempts to renew the lease, as in client-go."""
 
 
+class Connection(Struct, frozen=True, kw_only=True):
+    """How to reach the cluster."""
+
+    kubeconfig: str = ""
+    context: str = ""
+
+
 if TYPE_CHECKING:
 
-    class KindGroups(Struct, frozen=True, kw_only=True):
+    class KindGroups(Connection, frozen=True, kw_only=True):
         """The API groups of the kinds. Each kind has one field: `replicaset_group`, `pool_group`."""
 else:
-    KindGroups = defstruct(
-        "KindGroups", [(kind.group_setting, str, kind.group) for kind in KINDS], frozen=True, kw_only=True
-    )
+    GROUP_FIELDS = [(kind.group_setting, str, kind.group) for kind in KINDS]
+    KindGroups = defstruct("KindGroups", GROUP_FIELDS, bases=(Connection,), frozen=True, kw_only=True)
 
 
 class Config(KindGroups, frozen=True, kw_only=True):
     """All settings, with their defaults. The help texts in `GROUPS` describe each field."""
 
-    kubeconfig: str = ""
-    context: str = ""
     kube_api_qps: float = 0.0
     kube_api_burst: int = 0
     max_inflight: int = 50

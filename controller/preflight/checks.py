@@ -32,9 +32,8 @@ from controller.leaderelection.other_leader import OtherLeader, find_other_leade
 from controller.preflight.permissions import permissions_needed
 from controller.preflight.versions import TooOld, check_version, with_served_versions
 from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
-from controller.takeover.discovery import find_kubevirt, is_served
+from controller.takeover.discovery import find_visible_kubevirt, is_served
 from controller.takeover.second_writer import Objection, decide_mode, find_second_writer
-from controller.takeover.virt_controller import KUBEVIRTS
 from informers.errors import (
     ApiError,
     Forbidden,
@@ -192,7 +191,7 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
                 continue
             # If there is already a problem, report it at once and do not wait for this kind.
             problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
-        problems += await _check_kubevirt_version(client, config)
+        problems += check_version(config, await find_visible_kubevirt(client, config.kubevirt_namespace))
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
         if not problems and (leader := await find_other_leader(client, config)):
             problems.append(leader)
@@ -252,20 +251,6 @@ async def reach(client: Requests, *, wait_s: float) -> None:
             return  # A server that denies /version has answered, and may allow the requests of the controller.
         else:
             return
-
-
-async def _check_kubevirt_version(client: Requests, config: Config) -> tuple[Problem, ...]:
-    """Return a problem if the installed KubeVirt is too old for the mode, or else an empty tuple.
-
-    The tuple is also empty if KubeVirt is not installed, or if the controller has no permission to read its version.
-    """
-    if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
-        return ()
-    may_list = Permission(KUBEVIRTS.group, KUBEVIRTS.plural, "list", config.kubevirt_namespace)
-    if await missing_permissions(client, (may_list,)):
-        log.debug("cannot check the version of KubeVirt", why=f"no permission to list {KUBEVIRTS.name}")
-        return ()
-    return check_version(config, await find_kubevirt(client, config.kubevirt_namespace))
 
 
 async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, ...]:

@@ -10,11 +10,10 @@ from typing import Final
 import msgspec
 import structlog
 
-from controller.access import Permission, missing_permissions
 from controller.preflight.versions import parse_version, version_of
 from controller.runtime.execute.requests import Requests
-from controller.takeover.discovery import Absent, Found, Hidden, Installation, find_kubevirt, is_served
-from controller.takeover.virt_controller import KUBEVIRTS, KubeVirt
+from controller.takeover.discovery import Found, find_visible_kubevirt
+from controller.takeover.virt_controller import KubeVirt
 from informers.errors import ApiError
 
 log = structlog.get_logger()
@@ -41,7 +40,7 @@ class RolloutStrategy:
     async def read(self) -> None:
         """Read the strategy once. A failure is only logged."""
         try:
-            installation = await self._find()
+            installation = await find_visible_kubevirt(self._client, self._namespace)
         except (ApiError, msgspec.DecodeError) as error:
             log.debug("cannot read KubeVirt's rollout strategy", why=str(error))
             return
@@ -49,15 +48,6 @@ class RolloutStrategy:
         before, self.is_live = self.is_live, bool(found) and all(map(updates_live, found))
         if self.is_live != before:
             log.info("KubeVirt's rollout strategy", changes_running_vms=self.is_live)
-
-    async def _find(self) -> Installation:
-        """Return the installed KubeVirt. The permission is asked for first, so no request is refused."""
-        if not await is_served(self._client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
-            return Absent()
-        may_list = Permission(KUBEVIRTS.group, KUBEVIRTS.plural, "list", self._namespace)
-        if await missing_permissions(self._client, (may_list,)):
-            return Hidden(f"no permission to list {KUBEVIRTS.name}")
-        return await find_kubevirt(self._client, self._namespace)
 
     async def run(self) -> None:
         """Read the strategy again and again."""

@@ -11,6 +11,7 @@ from typing import TypeAlias
 import msgspec
 from msgspec import Struct
 
+from controller.access import Permission, missing_permissions
 from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER, Deployment, KubeVirt
 from informers.errors import Forbidden, NotFound
@@ -116,6 +117,15 @@ async def find_kubevirt(client: Requests, namespace: str = "") -> Installation:
     except Forbidden as error:
         return Hidden(str(error))
     return Found(page.items) if page.items else Absent()
+
+
+async def find_visible_kubevirt(client: Requests, namespace: str = "") -> Installation:
+    """Return the same as `find_kubevirt`. The permission is asked for first, so no request is refused."""
+    if not await is_served(client, KUBEVIRTS.group_path, KUBEVIRTS.plural):
+        return Absent()
+    if await missing_permissions(client, (Permission(KUBEVIRTS.group, KUBEVIRTS.plural, "list", namespace),)):
+        return Hidden(f"no permission to list {KUBEVIRTS.name}")
+    return await find_kubevirt(client, namespace)
 
 
 async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deployment:
