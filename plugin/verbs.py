@@ -72,7 +72,12 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         ALL_NAMESPACES,
         SELECTOR,
     ),
-    "plan": (ALL_NAMESPACES, SELECTOR, output(JSON, YAML)),
+    "plan": (
+        click.Option(["-f", "--filename"], default="", help="a manifest: print what it would do to each VM"),
+        ALL_NAMESPACES,
+        SELECTOR,
+        output(JSON, YAML),
+    ),
     "scale": (
         click.Option(["--replicas"], required=True, type=Integer(0, MOST), help="the new number of VMs"),
         click.Option(["--current-replicas"], type=Integer(0, MOST), help="only scale if this is the number now"),

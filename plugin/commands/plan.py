@@ -1,22 +1,51 @@
-"""`kubectl vmherd plan`: the next writes of the controller, each with its reason."""
+"""`kubectl vmherd plan`: the next writes of the controller, each with its reason, or what a new manifest would do."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import click
+import msgspec
+from msgspec.structs import replace
 
 from controller.kinds import POOLS
 from controller.runtime.dry_run import DryRunReport, dry_run_report
+from informers.errors import Forbidden, NotFound
+from informers.meta import ObjectKey
+from informers.resource import Resource
 from plugin.command import Subjects, on_objects
-from plugin.connection import Session
+from plugin.connection import Failed, Session
+from plugin.flags import FOR_PROGRAMS, SERVER
+from plugin.manifests import apply_edits, read_manifest, subject_in
 from plugin.other_writer import note_about_other_writer
-from plugin.printing import print_answers, print_lines
-from plugin.reading import Reader, snapshot_of
+from plugin.printing import note, print_answers, print_lines, print_value, width
+from plugin.reading import Reader, Target, snapshot_of
+from plugin.subjects import Subject, parse_subjects
 from plugin.views.disks import disk_lines, disk_steps
+from plugin.views.edits import Document, edited, field
+from plugin.views.forecast import forecast_lines, forecast_of, with_owner
+from plugin.writing import changed
+
+
+def _parse(arguments: Sequence[str]) -> Subjects:
+    return parse_subjects(arguments) if arguments else ()
 
 
 @on_objects(
     "plan",
-    "Print the writes that the controller would send next, each with its reason. Later writes depend on them.",
+    "Print the writes that the controller would send next, each with its reason. Later writes depend on them. With "
+    "-f, print what a changed manifest would do to each VM.",
+    parse=_parse,
 )
-async def command(session: Session, subjects: Subjects) -> None:
+async def command(session: Session, subjects: Subjects, filename: str) -> None:
+    if filename and (subjects or session.flags.selector or session.flags.all_namespaces):
+        raise click.UsageError("with -f, name no object and no selector: the manifest names the object")
+    if filename:
+        await _forecast(session, filename)
+    else:
+        await _next_writes(session, subjects or parse_subjects(()))
+
+
+async def _next_writes(session: Session, subjects: Subjects) -> None:
     reader = Reader(session, session.scope, once=True)
     answers = []
     targets = await reader.some_targets(subjects, session.flags.selector)
@@ -47,3 +76,59 @@ def plan_lines(subject: str, report: DryRunReport, disks: Iterable[str] = ()) ->
         texts.append(f"held: {report.held}")
     texts += disks
     return [f"{subject}: {text}" for text in texts or ["nothing"]]
+
+
+async def _found(session: Session, subject: Subject, resource: Resource[Any], key: ObjectKey) -> Target | None:
+    try:
+        raw = await session.request("GET", resource.path(*key))
+    except NotFound as error:
+        if not error.reason:
+            raise Failed(f"error: this cluster has no {subject.plural}") from error
+        return None
+    return Target(subject.kind, resource, resource.decode(raw), raw)
+
+
+async def _forecast(session: Session, filename: str) -> None:
+    """Print what the manifest would do. The API server checks it in a dry run, if the user may write the object."""
+    manifest = read_manifest(filename)
+    subject = subject_in(manifest, filename)
+    namespace = field(manifest, ("metadata", "namespace"))
+    namespace = namespace if isinstance(namespace, str) else session.namespace
+    if session.flags.namespace not in ("", namespace):
+        raise Failed(f"error: {filename} has the namespace {namespace}, and the flag -n {session.flags.namespace}")
+    reader, tried = Reader(session, namespace), Session(session, replace(session.flags, dry_run=SERVER))
+    resource = await reader.resource(subject.kind, subject.group)
+    path, key = f"{subject.kind.singular}.{resource.group}/{subject.name}", ObjectKey(namespace, subject.name)
+    target = await _found(session, subject, resource, key)
+    answer: dict[str, object] = {"name": path, "namespace": namespace}
+    try:
+        if target is None:
+            body = msgspec.json.encode({**manifest, "apiVersion": f"{resource.group}/{resource.version}"})
+            await tried.create(resource, namespace, body)
+            document: Document = manifest
+        else:
+            edits = apply_edits(target.document, manifest)
+            document = edited(target.document, edits)
+            document = await changed(tried, target, edits)
+    except Forbidden as error:
+        if " cannot " not in str(error):  # a policy or a quota refuses the manifest
+            raise
+        note(f"Note: the API server has not checked the manifest: {error}")
+    if target is None:
+        replicas = field(manifest, ("spec", "replicas"))
+        creates = replicas if isinstance(replicas, int) else 1
+        lines = [f"{path} does not exist in the namespace {namespace}: it would be created with {creates} VMs"]
+        answer |= {"exists": False, "creates": creates}
+    else:
+        snapshot = await reader.snapshot(target)
+        if snapshot is None:
+            raise reader.refusal("there is no plan: ")
+        forecast = forecast_of(with_owner(snapshot, resource.decode(msgspec.json.encode(document))))
+        lines = [f"{path}:", *forecast_lines(forecast, width=width())]
+        answer |= {"exists": True, **msgspec.to_builtins(forecast)}
+    if session.flags.output in FOR_PROGRAMS:
+        print_value(answer, session.flags.output)
+    else:
+        print_lines(lines)
+    if target is not None:
+        await note_about_other_writer(session, [target])

@@ -38,7 +38,8 @@ class Past(Struct, frozen=True):
 
 @on_objects(
     "rollout history",
-    "List the templates that an object can return to. CHANGES has the fields that differ from the line above.",
+    "List the templates that an object can return to. CHANGES has the fields that differ from the line above, "
+    "and EFFECT is what this difference does to a running VM.",
 )
 async def command(session: Session, subjects: Subjects, revision: int) -> None:
     """Print the history of each object, or the template of one revision."""

@@ -20,12 +20,16 @@ GITOPS: Final[Mapping[str, str]] = {
 }
 """Labels and annotations of GitOps programs. Such a program resets an object to the state in a Git repository."""
 
+REPLACE: Final = "replace"
+"""The effect on an outdated VMI of a set: it is deleted, and the set creates a new VMI."""
+
 UNKNOWN: Final = "<unknown>"
 """kubectl's word for a value that is not known."""
 
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel"):
-    """One row of the history. `changes` lists the fields that differ from the revision before.
+    """One row of the history. `changes` lists the fields that differ from the revision before, and `effect` is what an
+    update from the revision before does to a running VM, such as `restart`.
 
     `vms` is the number of VMs of a pool, or of VMIs of a set, with this revision. It is None if the user may not read
     them.
@@ -37,6 +41,7 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel"):
     vms: int | None
     created: datetime | None
     changes: str
+    effect: str = ""
 
 
 class Entry(Struct, frozen=True, kw_only=True):
@@ -81,13 +86,14 @@ def decoded(revision: ControllerRevision) -> dict[str, Any]:
 
 
 def history_lines(history: History, now: datetime, *, width: int = 0) -> list[str]:
-    headers = ("REVISION", "CURRENT", history.members, "AGE", "CHANGES")
+    headers = ("REVISION", "CURRENT", history.members, "AGE", "EFFECT", "CHANGES")
     cells = [
         (
             str(row.revision),
             "*" if row.is_current else "",
             UNKNOWN if row.vms is None else str(row.vms),
             age(row.created, now),
+            row.effect or "-",
             row.changes or "<none>",
         )
         for row in history.rows

@@ -10,6 +10,7 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vms import revision_of
 from controller.pool.members.revisions import read_revisions, template_of
 from controller.pool.members.snapshot import Snapshot
+from controller.pool.rollout.effects import effect_between
 from controller.pool.spec.intent import parse_intent
 from controller.pool.spec.template import describe_difference
 from plugin.views.edits import ABSENT, Document, Edit
@@ -32,7 +33,10 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
     entries, before = [], None
     for each in in_order(snapshot.revisions):
         name, template = each.metadata.name, template_of(each)
-        changes = describe_difference(before, template) if before is not None and template is not None else ""
+        changes = effect = ""
+        if before is not None and template is not None:
+            changes = describe_difference(before, template)
+            effect = effect_between(before, template, live=snapshot.live is not None)
         row = Revision(
             revision=each.revision,
             name=name,
@@ -40,6 +44,7 @@ def history_of_pool(snapshot: Snapshot, *, counts: bool) -> History:
             vms=members[name] if counts else None,
             created=each.metadata.creation_timestamp,
             changes=changes,
+            effect=effect,
         )
         fields = None if template is None else _fields_of(each)
         entries.append(

@@ -21,7 +21,7 @@ from controller.replicaset.snapshot import Snapshot
 from controller.replicaset.template import Template, parse_template
 from informers.meta import labels_of
 from plugin.views.edits import Document, Edit
-from plugin.views.history import Entry, History, Revision, decoded, in_order
+from plugin.views.history import REPLACE, Entry, History, Revision, decoded, in_order
 
 MOST_CHANGES: Final = 3
 
@@ -43,13 +43,15 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
         template = _template_in(snapshot, each)
         document: Document | None = decoded(each)["template"] if template is not None else None
         own = template.hash if template is not None else ""
+        changes = _changes(before, document)
         row = Revision(
             revision=each.revision,
             name=each.metadata.name,
             is_current=bool(own) and own == hashed,
             vms=(members[own] if own else 0) if counts else None,
             created=each.metadata.creation_timestamp,
-            changes=_changes(before, document),
+            changes=changes,
+            effect=REPLACE if changes else "",
         )
         entries.append(
             Entry(

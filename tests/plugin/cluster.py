@@ -22,6 +22,7 @@ from plugin.connection import Session
 from plugin.flags import Flags
 from tests.builders import NOW
 from tests.fakes.apiserver import FakeApiServer
+from tests.fakes.patches import json_patch
 from tests.fakes.rules import wire
 
 POOL = POOLS.resource()
@@ -61,6 +62,7 @@ class Cluster:
         self.served: tuple[Resource[Any], ...] = (POOL, SET)
         self.forbidden: set[str] = set()
         self.has_kubevirt = False
+        self.is_read_only = False
         self.writes: list[tuple[str, str, Mapping[str, str], Any]] = []
         self.on_read: list[Any] = []
         self.evictions: list[str] = []
@@ -125,8 +127,13 @@ class Cluster:
         if method != "GET":
             params = more.get("params") or {}
             self.writes.append((method, path, params, msgspec.json.decode(more.get("body") or b"null")))
+            if self.is_read_only:
+                what = {"POST": "create", "PATCH": "patch"}[method]
+                raise Forbidden(f'User "jane" cannot {what} resource "pools"', code=403, reason="Forbidden")
             if "dryRun" in params:
-                return msgspec.json.encode(self.server.document(*self.server._route(path)[:2]))
+                body = msgspec.json.decode(more["body"])
+                held = body if method == "POST" else self.server.document(*self.server._route(path)[:2])
+                return msgspec.json.encode(json_patch(held, body) if isinstance(body, list) else held)
         answer = await self.server.request(method, path, **more)
         if method == "GET" and path.endswith(VMIS.plural) and self.on_read:
             self.on_read.pop(0)()

@@ -23,14 +23,22 @@ from controller.pool.members.notes import note_patch
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
-from controller.pool.rollout.live import is_live_change
+from controller.pool.rollout.effects import Effect, effect_between
 from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
-from controller.pool.spec.template import DiskChange, Template, describe_difference, disk_change
+from controller.pool.spec.template import Template, describe_difference
 from controller.runtime.actions import Notice, Plan, Stage
 from informers.meta import annotations_of
 
 PROCEED: Final = "proceed"
 DONE: Final = "done"
+
+_EFFECTS: Final = {
+    Effect.NOTHING: "updated",
+    Effect.NO_RESTART: "updated",
+    Effect.LIVE: "changed while they run",
+    Effect.RESTART: "restarted",
+    Effect.RECREATE: "deleted with their disks",
+}
 
 _DIGEST_VERSION: Final = "2"
 """The version of the digest method.
@@ -111,15 +119,8 @@ def _consequence(revision: str, revisions: Revisions, *, live: bool) -> str:
     past, current = revisions.templates.get(revision), revisions.template
     if past is None:
         return f"updated and restarted: their revision {revision or '(none)'} is not known"
-    if disk_change(past, current) not in (DiskChange.NONE, DiskChange.LARGER):
-        effect = "deleted with their disks"
-    elif live and is_live_change(past, current):
-        effect = "changed while they run"
-    elif past.machine != current.machine:
-        effect = "restarted"
-    else:
-        effect = "updated"
-    return f"{effect}: their revision {revision} differs in {describe_difference(past, current)}"
+    effect = effect_between(past, current, live=live)
+    return f"{_EFFECTS[effect]}: their revision {revision} differs in {describe_difference(past, current)}"
 
 
 def _mark_of(snapshot: Snapshot) -> str:

@@ -97,6 +97,13 @@ def pending_steps(situation: Situation) -> list[PendingStep]:
     return [step for step in steps if step is not None]
 
 
+def in_turn(pending: Iterable[PendingStep]) -> list[PendingStep]:
+    """Return the steps in the order in which they begin: steps that put no ready VM at risk come first. VMs that
+    already have the current spec come before other VMs.
+    """
+    return sorted(pending, key=lambda each: (each.costly, not each.begun))
+
+
 def plan_update(situation: Situation, pending: list[PendingStep], *, missing: int = 0) -> Plan:
     """Plan the pending update steps that come next, within the limits of one reconciliation.
 
@@ -175,10 +182,7 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
 
 
 def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowance) -> Choice:
-    """Return the update steps of this reconciliation, at most `burst` updates of VMs and at most `burst` other steps.
-
-    Steps that put no ready VM at risk come first. VMs that already have the current spec come before other VMs.
-    """
+    """Return the update steps of this reconciliation: at most `burst` updates of VMs and `burst` other steps."""
     ready, waiting, burst = allowance.ready, 0, situation.snapshot.limits.burst
     chosen: list[PendingStep] = []
     held: list[PendingStep] = []
@@ -186,7 +190,7 @@ def _choose(situation: Situation, pending: list[PendingStep], allowance: Allowan
     live_left = most_live_changes(situation.intent) - sum(
         each.live and each.step is not Step.UPDATE for each in pending
     )
-    for each in sorted(pending, key=lambda each: (each.costly, not each.begun)):
+    for each in in_turn(pending):
         begins_live = each.live and each.step is Step.UPDATE
         needs_ready = each.costly or (begins_live and not each.risky)
         may_start = (ready > 0) if needs_ready else not (each.risky and allowance.is_unproven)

@@ -1,0 +1,79 @@
+"""Reads the manifest of one replica set or pool from a file, and applies it to the object as `kubectl apply` would."""
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+
+from controller.kinds import KINDS
+from plugin.connection import Failed
+from plugin.subjects import Subject
+from plugin.views.edits import Document, Edit, field
+
+LAST_APPLIED: Final = "kubectl.kubernetes.io/last-applied-configuration"
+CHANGED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations"))
+"""The fields that a manifest changes."""
+
+
+def read_manifest(file: str) -> Document:
+    """Return the only document of the file, or of stdin for `-`. Raise Failed with one line if this is not possible."""
+    try:
+        text = sys.stdin.read() if file == "-" else Path(file).read_text()
+        documents = [each for each in yaml.safe_load_all(text) if each is not None]
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        reason = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
+        raise Failed(f"error: {file} cannot be read: {reason}") from error
+    if len(documents) != 1:
+        raise Failed(f"error: {file} has {len(documents)} documents: a plan needs exactly one set or pool")
+    if not isinstance(documents[0], dict) or not isinstance(field(documents[0], ("spec",)), Mapping):
+        raise Failed(f"error: {file} is no manifest of a set or pool: it has no spec")
+    return documents[0]
+
+
+def subject_in(manifest: Document, file: str) -> Subject:
+    """Return the object that the manifest describes. Raise Failed if it is no set or pool, or if it has no name."""
+    written, version, name = manifest.get("kind"), manifest.get("apiVersion"), field(manifest, ("metadata", "name"))
+    group = str(version).partition("/")[0]
+    kind = next((each for each in KINDS if each.kind == written and group in (each.group, each.own_group)), None)
+    if kind is None:
+        kinds = " or a ".join(each.kind for each in KINDS)
+        raise Failed(f"error: {file} has the kind {written} of {version}: a plan needs a {kinds}")
+    if not isinstance(name, str) or not name:
+        raise Failed(f"error: {file} has no metadata.name")
+    return Subject(kind, group, name)
+
+
+def apply_edits(document: Document, manifest: Document) -> tuple[Edit, ...]:
+    """Return the changes that `kubectl apply` would make. A field that the last apply had, and the manifest has not, is
+    removed. Fields that other writers set stay.
+    """
+    try:
+        last = json.loads(field(document, ("metadata", "annotations", LAST_APPLIED)))
+    except (TypeError, ValueError):
+        last = {}
+    edits = []
+    for path in CHANGED:
+        values = (field(each, path) for each in (document, last if isinstance(last, dict) else {}, manifest))
+        current, old, new = (each if isinstance(each, Mapping) else {} for each in values)
+        merged = _merged(current, old, new)
+        if merged != current:
+            edits.append(Edit(path, merged))
+    return tuple(edits)
+
+
+def _merged(current: Mapping[str, Any], old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
+    result = {name: value for name, value in current.items() if name not in old or name in new}
+    for name, value in new.items():
+        if value is None:
+            result.pop(name, None)
+        elif isinstance(value, Mapping):
+            before, past = (each.get(name) for each in (current, old))
+            result[name] = _merged(
+                before if isinstance(before, Mapping) else {}, past if isinstance(past, Mapping) else {}, value
+            )
+        else:
+            result[name] = value
+    return result

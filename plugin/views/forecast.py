@@ -1,0 +1,179 @@
+"""What a new spec would do to each VM of a pool and to each VMI of a set: the effect, the turn, and what holds it.
+
+The controller's own functions decide this. Their input is the present snapshot with the new set or pool.
+"""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.apimachinery.field_error import FieldError
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, is_protected
+from controller.kubevirt.delicate import PROTECTED, reason_to_spare_vmi
+from controller.kubevirt.vms import is_deleting
+from controller.pool.leaving.claims import choose_claims
+from controller.pool.members.machine import Machine
+from controller.pool.members.situation import Situation, situation_of
+from controller.pool.members.snapshot import Snapshot as PoolSnapshot
+from controller.pool.plan import plan as plan_pool
+from controller.pool.rollout.effects import Effect, effect_of
+from controller.pool.rollout.live import most_live_changes
+from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
+from controller.pool.rollout.update import in_turn, pending_steps
+from controller.pool.spec.intent import parse_intent as parse_pool
+from controller.replicaset.intent import parse_intent as parse_set
+from controller.replicaset.plan import plan as plan_set
+from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.rolling_update import parse_rollout
+from controller.replicaset.snapshot import Snapshot as SetSnapshot
+from controller.replicaset.template import is_updated as is_updated_vmi
+from informers.meta import annotations_of
+from plugin.views.history import REPLACE
+from plugin.views.scaling import ScalePreview, preview, preview_lines
+from plugin.views.steering import Refused
+from plugin.views.tables import table
+
+LEAVES: Final = "leaves"
+
+
+class Fate(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What happens to one VM or VMI. `turn` is its place in the order of the update, or 0. `held` says why it must wait
+    or stays as it is. `lost_disks` are deleted with it, and `grown_disks` are the new sizes of disks that grow.
+    """
+
+    name: str
+    effect: str
+    turn: int = 0
+    held: str = ""
+    lost_disks: tuple[str, ...] = ()
+    grown_disks: Mapping[str, str] = {}
+
+
+class Forecast(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """What a new spec would do. `pace` is the number of VMs at a time. `held` is what the controller's next plan leaves
+    out, such as an update while the pool is paused.
+    """
+
+    members: tuple[Fate, ...]
+    pace: str
+    scale: ScalePreview
+    held: str = ""
+
+
+def with_owner(snapshot: Any, owner: Any) -> Any:
+    """Return the snapshot with the new object. A write of another spec increases the generation."""
+    before, meta = snapshot.owner, owner.metadata
+    if owner.spec != before.spec and meta.generation == before.metadata.generation:
+        owner = replace(owner, metadata=replace(meta, generation=(meta.generation or 0) + 1))
+    return replace(snapshot, owner=owner)
+
+
+def forecast_of(snapshot: PoolSnapshot | SetSnapshot) -> Forecast:
+    """Return what the controller would do with the object in the snapshot. Raise Refused if its spec is invalid."""
+    return _of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else _of_set(snapshot)
+
+
+def forecast_lines(forecast: Forecast, *, width: int = 0) -> list[str]:
+    rows = [(each.name, str(each.turn or "-"), each.effect, _why(each)) for each in forecast.members]
+    lines = table(("NAME", "TURN", "EFFECT", "WHY"), rows, width=width, wraps=True) if rows else []
+    scale = preview_lines(replace(forecast.scale, held="")) if replace(forecast.scale, held="") != NO_SCALE else []
+    held = [f"held: {forecast.held}"] if forecast.held else []
+    return [*lines, *([f"pace: {forecast.pace}"] if any(each.turn for each in forecast.members) else []), *scale, *held]
+
+
+NO_SCALE: Final = ScalePreview()
+
+
+def _why(fate: Fate) -> str:
+    texts = [f"held: {fate.held}"] if fate.held else []
+    texts += [f"deletes its disks {', '.join(fate.lost_disks)}"] if fate.lost_disks else []
+    texts += [f"disk {name} grows to {size}" for name, size in fate.grown_disks.items()]
+    return "; ".join(texts)
+
+
+def _of_pool(snapshot: PoolSnapshot) -> Forecast:
+    intent = parse_pool(snapshot.owner)
+    if isinstance(intent, FieldError):
+        raise Refused(f"the new spec is invalid: {intent.message}")
+    situation = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept)
+    scale = preview(snapshot, intent.wanted)
+    leaving = {each.name for each in scale.leaving}
+    ordered = in_turn(pending_steps(situation))
+    free = [each.machine.metadata.name for each in ordered if not each.reason]
+    turns = {name: turn for turn, name in enumerate((each for each in free if each not in leaving), start=1)}
+    machines = sorted(situation.members, key=snapshot.rank_of)
+    fates = [_fate(situation, each, turns, leaves=each.metadata.name in leaving) for each in machines]
+    return Forecast(
+        members=_by_turn(fates),
+        pace=(
+            f"at most {intent.most_unavailable} of {intent.wanted} unavailable at a time, "
+            f"and at most {most_live_changes(intent)} in a live change"
+        ),
+        scale=scale,
+        held=plan_pool(snapshot).held,
+    )
+
+
+def _fate(situation: Situation, machine: Machine, turns: Mapping[str, int], *, leaves: bool) -> Fate:
+    name = machine.metadata.name
+    step = pending_step(situation, machine)
+    if leaves or is_deleting(machine.vm):
+        return Fate(name=name, effect=LEAVES)
+    if step is None:
+        held = "" if is_updated(situation.revisions, machine) else "it stays outdated until its user restarts it"
+        return Fate(name=name, effect=Effect.NOTHING, held=held)
+    return Fate(
+        name=name,
+        effect=effect_of(step),
+        turn=turns.get(name, 0),
+        held=_held(situation, step),
+        lost_disks=step.lost_disks,
+        grown_disks={name: size for name, (_, size) in step.sizes.items()},
+    )
+
+
+def _held(situation: Situation, step: PendingStep) -> str:
+    """Return why the update of the VM waits for more than its turn, or ""."""
+    if not situation.may_update(step.machine):
+        return f"spec.updateStrategy {situation.intent.update.strategy} leaves it out"
+    if not situation.is_above_partition(step.machine):
+        return f"{PARTITION} is {annotations_of(situation.pool).get(PARTITION)}"
+    return step.reason
+
+
+def _of_set(snapshot: SetSnapshot) -> Forecast:
+    intent = parse_set(snapshot.owner)
+    if isinstance(intent, FieldError):
+        raise Refused(f"the new spec is invalid: {intent.message}")
+    active, rollout = snapshot.members.where(vmis.is_active), parse_rollout(snapshot.owner, intent.wanted)
+    scale = preview(snapshot, intent.wanted)
+    leaving, fates, turn = {each.name for each in scale.leaving}, [], 0
+    protected = active.where(lambda vmi: is_protected(vmi.metadata))
+    for vmi in (*rank_for_removal(active, snapshot.now), *sorted(protected, key=lambda vmi: vmi.metadata.name)):
+        name, effect, held = vmi.metadata.name, REPLACE, ""
+        if name in leaving:
+            effect = LEAVES
+        elif is_updated_vmi(vmi, intent.template):
+            effect = Effect.NOTHING
+        elif rollout is None:
+            held = f"without a valid annotation {ROLLING_UPDATE}, it keeps its template"
+        else:
+            held = PROTECTED if is_protected(vmi.metadata) else reason_to_spare_vmi(vmi, snapshot.now)
+        is_free = effect == REPLACE and not held
+        turn += is_free
+        fates.append(Fate(name=name, effect=effect, turn=turn if is_free else 0, held=held))
+    limits = (rollout.max_unavailable, rollout.max_surge) if rollout is not None else (0, 0)
+    return Forecast(
+        members=_by_turn(fates),
+        pace=f"at most {limits[0]} of {intent.wanted} not ready and {limits[1]} additional at a time",
+        scale=scale,
+        held=plan_set(snapshot).held,
+    )
+
+
+def _by_turn(fates: Iterable[Fate]) -> tuple[Fate, ...]:
+    """Return the VMs in the order of their turns. The VMs without a turn come last."""
+    return tuple(sorted(fates, key=lambda each: (each.turn == 0, each.turn)))
