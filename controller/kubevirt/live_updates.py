@@ -54,11 +54,16 @@ class Verdict(Enum):
 
 def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
     """Return what KubeVirt has done with the VM's spec. `vmi` is the running VMI of the VM."""
-    if vm.status is None or vm.status.desired_generation != vm.metadata.generation:
+    if not _is_seen(vm):
         return Verdict.UNSEEN
     if restart_required(vm) is not None:
         return Verdict.RESTART
     return Verdict.CHANGING if _is_changing(vmi) else Verdict.APPLIED
+
+
+def asks_for_restart(vm: VirtualMachine) -> bool:
+    """Return True if KubeVirt has seen the present spec of the VM, and the spec needs a restart."""
+    return _is_seen(vm) and restart_required(vm) is not None
 
 
 def restart_required(vm: VirtualMachine) -> Condition | None:
@@ -99,6 +104,10 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
         if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
     return ""
+
+
+def _is_seen(vm: VirtualMachine) -> bool:
+    return vm.status is not None and vm.status.desired_generation == vm.metadata.generation
 
 
 def _is_changing(vmi: VirtualMachineInstance) -> bool:

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from controller.apimachinery.indexes import OWNER_UID, NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, delicate_reason, reason_to_keep
-from controller.kubevirt.live_updates import unapplied
+from controller.kubevirt.live_updates import asks_for_restart, unapplied
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.resources import VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
@@ -54,6 +54,8 @@ def obstacle(action: Delete | Restart | Patch, found: Found, now: datetime) -> s
         return UNREADABLE
     if isinstance(action, Delete) and action.resource is VMS:
         return reason_to_keep(vm or _NO_VM, vmi, now)
+    if action.member is not None and action.member.must_ask and not asks_for_restart(vm or _NO_VM):
+        return "KubeVirt does not ask for its restart any more"
     return delicate_reason(vm or _NO_VM, vmi, now, may_interrupt_resizing=True)
 
 

@@ -64,13 +64,15 @@ class Create(Struct, frozen=True, kw_only=True):
 class Member(Struct, frozen=True, kw_only=True):
     """A VM that must still belong to its pool while the pool restarts the VMI of this VM.
 
-    `key` and `uid` are the key and the UID of the VM. `owner_uid` is the UID of the pool.
+    `key` and `uid` are the key and the UID of the VM. `owner_uid` is the UID of the pool. If `must_ask` is true, the
+    only reason for the restart is that KubeVirt asks for it in the status of the VM.
     """
 
     resource: AnyResource
     key: ObjectKey
     uid: str
     owner_uid: str
+    must_ask: bool = False
 
 
 class Delete(Struct, frozen=True, kw_only=True):

@@ -302,7 +302,8 @@ def _change_of_vmi(pending: PendingStep) -> Delete | Patch | Restart:
         return Patch(resource=VMIS, key=vmi.key, body=body, type=PatchType.MERGE, why=why, judged=pending.live)
     why = f"its template is older than revision {revision}"
     owner = controller_of(vm)
-    member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner.uid if owner is not None else "")
+    owner_uid = owner.uid if owner is not None else ""
+    member = Member(resource=VMS, key=vm.key, uid=vm.uid, owner_uid=owner_uid, must_ask=pending.live)
     if after_stop(machine.vm) is AfterStop.STARTS:
         # Without an owner's UID, the action gives up after a change of the VMI, and a new plan judges it again (P20).
         return Delete(resource=VMIS, key=vmi.key, uid=vmi.uid, version=vmi.resource_version, why=why, member=member)

@@ -100,8 +100,8 @@ async def perform_delete(client: ObjectClient, action: Delete, judge: Judge = NO
 
 
 async def member_error(client: ObjectClient, action: Delete | Restart, found: Found, judge: Judge) -> ApiError | None:
-    """Return a Conflict if the VM of the action has left its pool, or if the judge finds an obstacle in the VM and in
-    the objects `found`. Return the error if the VM cannot be read. Otherwise return None.
+    """Return a Conflict if the VM of the action has left its pool or is terminating, or if the judge finds an obstacle
+    in the VM and in the objects `found`. Return the error if the VM cannot be read. Otherwise return None.
 
     A user may have just detached the VM, to keep its VMI running.
     """
@@ -117,6 +117,8 @@ async def member_error(client: ObjectClient, action: Delete | Restart, found: Fo
         return error
     if meta.uid != member.uid or not is_controlled_by(meta, member.owner_uid):
         return Conflict(f"{member.key} has left its pool", code=409)
+    if meta.deletion_timestamp is not None:
+        return Conflict(f"{member.key} is being deleted", code=409)
     if obstacle := judge.reason(action, {**found, member.resource: answer}):
         return Conflict(f"{member.key} is not restarted now: {obstacle}", code=409)
     return None

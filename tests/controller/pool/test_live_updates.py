@@ -151,8 +151,15 @@ def test_p13_what_follows_from_kubevirts_verdict(facts: Facts, expected: list[st
     assert changes(facts.todo()) == expected
 
 
-def test_p13_without_live_changes_of_kubevirt_the_vm_is_restarted_at_once() -> None:
-    assert "restart web-0" in changes(Facts(NEW, begun=1).hot_plug(0).todo(live=False))
+@pytest.mark.parametrize("live", [True, False])
+def test_p13_only_the_restart_after_a_live_change_depends_on_the_condition(live: bool) -> None:
+    """Without live changes of KubeVirt, the VM is restarted at once."""
+    facts = Facts(NEW, begun=1)
+    todo = facts.restart_required(0).todo() if live else facts.hot_plug(0).todo(live=False)
+    [restart] = [each for each in todo.actions if isinstance(each, Delete)]
+    assert restart.key.name == "web-0"
+    assert restart.member is not None
+    assert restart.member.must_ask is live
 
 
 def test_p13_the_label_after_a_live_change_is_checked_on_the_server_and_names_the_spec_of_the_vm() -> None:

@@ -1,10 +1,13 @@
 """The executor requests restarts through a subresource."""
 
 import asyncio
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.resources import RESTART, VM_REQUESTS, VMIS, VMS
+from controller.pool.rules import JUDGE
 from controller.runtime.actions import Done, Member, Plan, Rejected, Restart, Unknown, Unserved
 from controller.runtime.result import UNSERVED_S, After, Retry, facts_of, result_of
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key, kinds
@@ -91,6 +94,36 @@ async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_pla
     assert outcome.message == "default/vm has left its pool"
     assert result_of(Plan(), [outcome], settled=True) == Retry(outcome.message, lost_race=True)
     assert setup.updates == 1
+
+
+ASKED = {"type": "RestartRequired", "status": "True"}
+CHANGES: dict[str, tuple[dict[str, Any], str]] = {
+    "nothing": ({}, ""),
+    "KubeVirt takes the condition back": ({"status": {"conditions": []}}, "does not ask for its restart"),
+    "KubeVirt has not seen its spec": ({"status": {"desiredGeneration": 1}}, "does not ask for its restart"),
+    "its user works in it": (
+        {"metadata": {"annotations": {"vmherd.dev/busy-until": "2126-01-01T00:00:00Z"}}},
+        "it is busy",
+    ),
+    "it is deleted": (
+        {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x"]}},
+        "is being deleted",
+    ),
+    "another VM has its name": ({"metadata": {"uid": "another"}}, "has left its pool"),
+}
+
+
+@pytest.mark.parametrize(("change", "reason"), CHANGES.values(), ids=CHANGES)
+async def test_p13_a_restart_that_kubevirt_asks_for_is_judged_again_on_the_server(setup, change, reason: str):
+    setup.executor = setup.new_executor(JUDGE)
+    next_generation = setup.server.document(VMS, key("vm"))["metadata"]["generation"] + 1
+    status = {"desiredGeneration": next_generation, "conditions": [ASKED], **change.get("status", {})}
+    setup.server.change(VMS, key("vm"), {**change, "status": status})
+    asked = replace(setup.restart(), member=replace(setup.member, must_ask=True))
+    outcome = await setup.outcome_of(asked)
+    assert isinstance(outcome, Rejected) is bool(reason)
+    assert not reason or reason in outcome.message
+    assert setup.updates == (not reason)
 
 
 @pytest.mark.parametrize("fault", [DOWN, ABSENT])
