@@ -30,7 +30,7 @@ from controller.kinds import KINDS, Kind, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
 from controller.leaderelection.other_leader import OtherLeader, find_other_leader, with_lease_namespace
 from controller.preflight.permissions import permissions_needed
-from controller.preflight.versions import TooOld, check_version, with_served_versions
+from controller.preflight.versions import check_version, with_served_versions
 from controller.runtime.execute.requests import REQUEST_TIMEOUT_S, Requests
 from controller.takeover.discovery import find_visible_kubevirt, is_served
 from controller.takeover.second_writer import Objection, decide_mode, find_second_writer
@@ -67,60 +67,12 @@ class NeededKind(Struct, frozen=True):
     is_optional: bool = False
     other_versions: tuple[str, ...] = ()
 
-    @property
-    def name(self) -> str:
-        return self.resource.name
-
-    @property
-    def version(self) -> str:
-        return self.resource.version
-
-
-class NoAnswer(Struct, frozen=True):
-    """The API server does not answer, or the answer is not from an API server."""
-
-    why: str
-
     def __str__(self) -> str:
-        return (
-            f"the API server does not answer: {self.why}; check that it runs, and that the kubeconfig has its address"
-        )
+        return f"{self.resource.name} in version {self.resource.version}"
 
 
-class NotRecognized(Struct, frozen=True):
-    """The API server does not accept the credentials of the controller."""
-
-    why: str
-
-    def __str__(self) -> str:
-        return f"the API server does not accept the credentials ({self.why}): renew the token or the certificate"
-
-
-class MissingKind(Struct, frozen=True):
-    """The API server does not serve the kind, and no CustomResourceDefinition of the kind was found."""
-
-    kind: NeededKind
-
-    def __str__(self) -> str:
-        return f"the cluster has no {self.kind.name} in version {self.kind.version}: {self.kind.remedy}"
-
-
-class UnservedKind(Struct, frozen=True):
-    """The CustomResourceDefinition of the kind exists, but the API server does not serve the kind."""
-
-    kind: NeededKind
-    why: str
-
-    def __str__(self) -> str:
-        return (
-            f"the cluster does not serve {self.kind.name} in version {self.kind.version} ({self.why}): "
-            f"run 'kubectl describe crd {self.kind.name}' for details"
-        )
-
-
-Problem: TypeAlias = (
-    NoAnswer | NotRecognized | MissingKind | UnservedKind | MissingPermission | TooOld | OtherLeader | Objection
-)
+Problem: TypeAlias = str | MissingPermission | OtherLeader | Objection
+"""A reason why the controller cannot start. `str()` is one line with a remedy."""
 
 
 class StartupError(Exception):
@@ -168,8 +120,8 @@ async def resolve(client: Requests, config: Config, *, wait_s: float = WAIT_S) -
 
     If a request fails, raise StartupError. Raise SeveralLeases if the user has to choose a namespace.
     """
-    await reach(client, wait_s=wait_s)
     async with _errors_as_problems():
+        await reach(client, wait_s=wait_s)
         for choose in (decide_mode, with_served_versions, with_lease_namespace):
             config = await choose(client, config)
     return config
@@ -180,17 +132,19 @@ async def check(client: Requests, config: Config, *, now: Callable[[], datetime]
 
     The function `now` returns the wall clock time. `wait_s` is the longest time to wait, in seconds.
     """
-    await reach(client, wait_s=wait_s)
-    deadline = asyncio.get_running_loop().time() + wait_s
     async with _errors_as_problems():
+        await reach(client, wait_s=wait_s)
+        deadline = asyncio.get_running_loop().time() + wait_s
         problems: list[Problem] = list(await _missing_permissions(client, permissions_needed(config)))
+        unserved: list[Problem] = []
         # Required kinds come first. If all of them are served, an optional kind does not stop the start.
         for kind in sorted(kinds_needed(config), key=lambda each: each.is_optional):
-            if kind.is_optional and not any(isinstance(each, MissingKind | UnservedKind) for each in problems):
-                problems += await _check_optional(client, kind)
+            if kind.is_optional and not unserved:
+                unserved += await _check_optional(client, kind)
                 continue
             # If there is already a problem, report it at once and do not wait for this kind.
-            problems += await missing_kind(client, kind, deadline=0.0 if problems else deadline)
+            unserved += await missing_kind(client, kind, deadline=0.0 if problems or unserved else deadline)
+        problems += unserved
         problems += check_version(config, await find_visible_kubevirt(client, config.kubevirt_namespace))
         objections = await find_second_writer(client, config, now=now, deadline=0.0 if problems else deadline)
         if not problems and (leader := await find_other_leader(client, config)):
@@ -221,28 +175,33 @@ async def _errors_as_problems() -> AsyncIterator[None]:
     try:
         yield
     except Unauthorized as error:
-        raise StartupError(NotRecognized(str(error))) from error
+        why = f"the API server does not accept the credentials ({error}): renew the token or the certificate"
+        raise StartupError(why) from error
     except ApiError as error:
-        raise StartupError(NoAnswer(str(error))) from error
+        raise StartupError(_no_answer(str(error))) from error
     except msgspec.DecodeError as error:
-        raise StartupError(NoAnswer("its address returns data that is not from an API server")) from error
+        raise StartupError(_no_answer("its address returns data that is not from an API server")) from error
+
+
+def _no_answer(why: str) -> str:
+    return f"the API server does not answer: {why}; check that it runs, and that the kubeconfig has its address"
 
 
 async def reach(client: Requests, *, wait_s: float) -> None:
     """Wait until the API server answers.
 
-    Raise StartupError if the API server does not answer within `wait_s` seconds or does not accept the credentials.
+    Raise ApiError if the API server does not answer within `wait_s` seconds or does not accept the credentials.
     """
     deadline = asyncio.get_running_loop().time() + wait_s
     reported = ""
     while True:
         try:
             await client.request("GET", "/version", timeout_s=REQUEST_TIMEOUT_S)
-        except Unauthorized as error:
-            raise StartupError(NotRecognized(str(error))) from error
+        except Unauthorized:
+            raise
         except (TransportError, ServerError, TooManyRequests) as error:
             if asyncio.get_running_loop().time() >= deadline:
-                raise StartupError(NoAnswer(str(error))) from error
+                raise
             if str(error) != reported:
                 reported = str(error)
                 log.warning("waiting for the API server", why=reported, wait_s=wait_s)
@@ -264,11 +223,11 @@ async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, 
         return ()
     for version in kind.other_versions:
         if await is_served(client, f"/apis/{resource.group}/{version}", resource.plural):
-            return (UnservedKind(kind, f"it serves version {version}, which the next start uses"),)
+            return (_unserved(kind, f"it serves version {version}, which the next start uses"),)
     log.warning(
         "the cluster does not serve this kind: its objects are reconciled as soon as it does",
-        kind=kind.name,
-        version=kind.version,
+        kind=kind.resource.name,
+        version=kind.resource.version,
         remedy=kind.remedy,
     )
     return ()
@@ -302,9 +261,13 @@ async def missing_kind(client: Requests, kind: NeededKind, *, deadline: float) -
             return (problem,)
         if not reported:
             reported = True
-            log.warning("waiting for a kind to be served", kind=kind.name, version=kind.version)
+            log.warning("waiting for a kind to be served", kind=kind.resource.name, version=kind.resource.version)
         await asyncio.sleep(PAUSE_S)
     return ()
+
+
+def _unserved(kind: NeededKind, why: str) -> str:
+    return f"the cluster does not serve {kind} ({why}): run 'kubectl describe crd {kind.resource.name}' for details"
 
 
 async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bool]:
@@ -313,15 +276,16 @@ async def _why_unserved(client: Requests, kind: NeededKind) -> tuple[Problem, bo
     If the kind is not installed, a wait is useless. If the CustomResourceDefinition of the kind exists, a wait is
     useful. A wait is also useful if the controller has no permission to read the CustomResourceDefinition.
     """
-    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.name}"
+    path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{kind.resource.name}"
+    missing = f"the cluster has no {kind}: {kind.remedy}"
     try:
         body = await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S)
     except NotFound:
-        return MissingKind(kind), True
+        return missing, True
     except Forbidden:
-        return MissingKind(kind), False  # This is usual: the role of the controller has no permission for this request.
+        return missing, False  # This is usual: the role of the controller has no permission for this request.
     status = _decode_definition(body).status
     conditions = (status and status.conditions) or ()
     faults = [condition.message for condition in conditions if condition.status == "False" and condition.message]
     faults.append("its definition exists, but has no such version, or is not active yet")
-    return UnservedKind(kind, faults[0]), False
+    return _unserved(kind, faults[0]), False

@@ -9,7 +9,7 @@ import re
 from typing import Any, Final, TypeAlias
 
 import structlog
-from msgspec import Struct, structs
+from msgspec import structs
 
 from controller.config.modes import Mode
 from controller.config.settings import Config
@@ -65,19 +65,7 @@ FIRST_WITH_BOTH_LOOPS: Final[Version] = (0, 49)
 _VERSION: Final = re.compile(r"v?(\d{1,4})\.(\d{1,4})\.")
 
 
-class TooOld(Struct, frozen=True):
-    """This KubeVirt is too old for a takeover. The field `found` is its version."""
-
-    found: str
-
-    def __str__(self) -> str:
-        return (
-            f"KubeVirt {self.found} cannot be taken over, because its virt-controller has no flag that stops the loop "
-            f"for pools: upgrade KubeVirt to {_text(OLDEST)} or newer, or use --mode alongside"
-        )
-
-
-def check_version(config: Config, installation: Installation) -> tuple[TooOld, ...]:
+def check_version(config: Config, installation: Installation) -> tuple[str, ...]:
     """Return a problem if the mode is `takeover` and the installed KubeVirt is too old for a takeover.
 
     In other cases, only log a warning if vmherd does not support the installed KubeVirt. The check is skipped if the
@@ -90,7 +78,10 @@ def check_version(config: Config, installation: Installation) -> tuple[TooOld, .
         if version is None or version >= OLDEST:
             continue
         if config.mode == Mode.TAKEOVER and version < FIRST_WITH_BOTH_LOOPS:
-            problems.append(TooOld(text))
+            problems.append(
+                f"KubeVirt {text} cannot be taken over, because its virt-controller has no flag that stops the loop "
+                f"for pools: upgrade KubeVirt to {_text(OLDEST)} or newer, or use --mode alongside"
+            )
         else:
             log.warning("this version of KubeVirt is not supported", found=text, oldest=_text(OLDEST))
     return tuple(problems)
