@@ -66,22 +66,23 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
         return ()
     match snapshot:
         case PoolSnapshot():
-            found = _later(snapshot, plan_pool, pool_status, _pool_deadline(snapshot))
+            found = _later(snapshot, plan_pool, pool_status, _pool_progress(snapshot))
             found += _unblocked(snapshot, found, _healings(snapshot))
         case SetSnapshot():
-            found = _later(snapshot, plan_set, set_status, _set_deadline(snapshot))
+            found = _later(snapshot, plan_set, set_status, _set_progress(snapshot))
         case _:
             return ()
     found += _repeated_writes(snapshot.owner.status)
     return tuple(sorted(found, key=lambda each: (each.seconds is None, each.seconds or 0)))
 
 
-def _later(snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any], Any], deadline: Plan) -> list[Upcoming]:
+def _later(snapshot: Any, plan_of: Planner, status_of: Callable[[Any, Any], Any], progress: Plan) -> list[Upcoming]:
     """Return the new Events, the new writes and the stall of the plans at later times.
 
-    The search ends with the first new write, because the write changes an object. `deadline` asks for a reconciliation
-    when the object becomes stalled.
+    The search ends with the first new write, because the write changes an object. `progress` asks for a reconciliation
+    when the object becomes stalled because of a VM.
     """
+    deadline = join((progress, _failure_deadline(snapshot)))
     now = plan_of(snapshot)
     events = {notice.reason for notice in now.notices}
     actions = set(map(_identity, reported_actions(now)))
@@ -135,20 +136,18 @@ def _is_stalled(status: Any) -> bool:
     return find_true(status.conditions, STALLED) is not None
 
 
-def _pool_deadline(snapshot: PoolSnapshot) -> Plan:
+def _pool_progress(snapshot: PoolSnapshot) -> Plan:
     intent = parse_pool(snapshot.owner)
     if isinstance(intent, FieldError):
         return Plan()
-    progress = pool_progress(situation_of(snapshot, intent, snapshot.members))
-    return join((progress, _failure_deadline(snapshot)))
+    return pool_progress(situation_of(snapshot, intent, snapshot.members))
 
 
-def _set_deadline(snapshot: SetSnapshot) -> Plan:
+def _set_progress(snapshot: SetSnapshot) -> Plan:
     intent = parse_set(snapshot.owner)
     if isinstance(intent, FieldError):
         return Plan()
-    progress = set_progress(set_situation(snapshot, intent, snapshot.members))
-    return join((progress, _failure_deadline(snapshot)))
+    return set_progress(set_situation(snapshot, intent, snapshot.members))
 
 
 def _failure_deadline(snapshot: Any) -> Plan:
