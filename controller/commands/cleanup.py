@@ -17,8 +17,9 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from controller.apimachinery.indexes import by_owner_uid
 from controller.commands.cleanup_options import CLEANED, FORCE, SCOPE
-from controller.commands.command import CommandFailed, carry_out, list_all, refuse_if_controller_runs
+from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
 from controller.commands.shared_options import DRY_RUN, LEASE
 from controller.config.modes import Mode
 from controller.config.options import Command, Option, chosen
@@ -28,9 +29,10 @@ from controller.preflight.versions import served_resource
 from controller.runtime.actions import Action, AnyResource, Cleanup, Outcome, Patch, Rejected, Unknown
 from controller.runtime.execute.executor import Executor, failed
 from controller.runtime.settle.expectations import Expectations
+from controller.takeover.discovery import raw_items
 from controller.takeover.second_writer import decide_mode
 from informers.http.client import ApiClient
-from informers.meta import KubeObject, ObjectKey, ObjectMeta, controller_of
+from informers.meta import KubeObject, ObjectKey
 from informers.resource import Resource
 
 COMMAND: Final = "vmherd cleanup"
@@ -151,14 +153,10 @@ async def _with_finalizer(
     return [
         each
         for namespace in settings.watch_namespaces or ("",)
-        async for each in list_all(client, resource, namespace)
-        if finalizer in (each.metadata.finalizers or ()) or _controller_uid(each.metadata) in owners
+        async for raw in raw_items(client, resource.path(namespace))
+        for each in (resource.decode(raw),)
+        if finalizer in (each.metadata.finalizers or ()) or owners.intersection(by_owner_uid(each))
     ]
-
-
-def _controller_uid(meta: ObjectMeta) -> str:
-    owner = controller_of(meta)
-    return owner.uid if owner is not None else ""
 
 
 class _NoMetrics:
@@ -167,12 +165,9 @@ class _NoMetrics:
 
 
 def _executor(client: ApiClient) -> Executor:
-    expectations = Expectations({}, now=asyncio.get_running_loop().time, gave_up=_never)
+    # The command has no caches, so it never waits until a cache shows a write.
+    expectations = Expectations({}, now=asyncio.get_running_loop().time, gave_up=lambda: None)
     return Executor(client, expectations, controller=COMMAND, instruments=_NoMetrics())
-
-
-def _never() -> None:
-    """Do nothing. The command has no caches, so it never waits until a cache shows a write."""
 
 
 def _describe(action: Action) -> str:

@@ -17,14 +17,11 @@ from controller.config.settings import Connection
 from controller.leaderelection.lease import Observed, observe
 from controller.leaderelection.other_leader import leases_named
 from controller.runtime.execute.requests import Requests
-from controller.takeover.discovery import raw_items
 from controller.version import PROGRAM, version
 from informers.errors import ApiError, Forbidden
 from informers.http.client import ApiClient, ConfigurationError, load_credentials, open_client
-from informers.meta import KubeObject, ObjectKey
-from informers.resource import Resource
+from informers.meta import ObjectKey
 
-T = TypeVar("T", bound=KubeObject)
 K = TypeVar("K", bound=Connection)
 
 USUAL_LEASE_S = 15.0
@@ -59,12 +56,6 @@ async def _client(connection: Connection) -> AsyncIterator[ApiClient]:
     credentials = await load_credentials(connection.kubeconfig, connection.context)
     async with open_client(credentials, user_agent=f"{PROGRAM}/{version()}") as client:
         yield client
-
-
-async def list_all(client: Requests, resource: Resource[T], namespace: str = "") -> AsyncIterator[T]:
-    """Yield all objects of a resource, or nothing if the cluster does not serve the resource. Raises ApiError."""
-    async for raw in raw_items(client, resource.path(namespace)):
-        yield resource.decode(raw)
 
 
 async def active_holder(client: Requests, *, name: str, namespace: str = "") -> str:
