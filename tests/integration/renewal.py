@@ -9,6 +9,8 @@ from tests.controlplane.waits import eventually
 
 VMS = "virtualmachines"
 VMIS = "virtualmachineinstances"
+FIXED_SIZE = "fixed-size"
+"""The StorageClass of the sandbox whose disks cannot grow."""
 
 
 def done(pools: PoolNamespace, verb: str, resource: str, *, since: int, pool: str = "pool") -> list[AuditRecord]:

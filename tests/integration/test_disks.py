@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sandbox.controlplane import FIXED_SIZE, ControlPlane
+from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.documents import (
     FINALIZER,
@@ -23,7 +23,7 @@ from tests.controlplane.documents import (
 from tests.controlplane.namespace import PoolNamespace, controller_for
 from tests.controlplane.refusals import denied
 from tests.controlplane.waits import eventually, reacts
-from tests.integration.renewal import with_disk
+from tests.integration.renewal import FIXED_SIZE, with_disk
 
 pytestmark = pytest.mark.cluster
 

@@ -2,7 +2,6 @@
 
 import pytest
 
-from sandbox.controlplane import FIXED_SIZE
 from tests.controlplane.documents import BEHAVIOR, READY_AFTER, is_ready, uids, vm_template
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess
@@ -12,7 +11,7 @@ from tests.controlplane.watch import watched
 from tests.faults.proxy.actions import HoldWatch
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.threads import ThreadedProxy
-from tests.integration.renewal import VMS, break_vm, classes_of, memories, with_disk
+from tests.integration.renewal import FIXED_SIZE, VMS, break_vm, classes_of, memories, with_disk
 
 pytestmark = pytest.mark.cluster
 

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-from sandbox.controlplane import FIXED_SIZE
 from tests.controlplane.documents import (
     BEHAVIOR,
     HOLD,
@@ -25,7 +24,7 @@ from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.refusals import allow
 from tests.controlplane.waits import eventually, reacts
 from tests.controlplane.watch import watched
-from tests.integration.renewal import VMIS, VMS, classes_of, done, memories, restarts
+from tests.integration.renewal import FIXED_SIZE, VMIS, VMS, classes_of, done, memories, restarts
 
 pytestmark = pytest.mark.cluster
 
