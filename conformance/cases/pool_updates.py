@@ -249,3 +249,17 @@ async def partition(pools: Pools) -> None:
         pools.members,
         lambda seen: [name for name, vm in seen.items() if has_new_label(vm)] == ["pool-2"],
     )
+
+
+@cases.add("P14", origin=Origin.VMHERD)
+async def partition_steps(pools: Pools) -> None:
+    """An update in steps goes on when the VMs of a step have been ready for its pause."""
+    await running(pools, 2, annotations={"vmherd.dev/partition": "1:5s,0"})
+    await pools.relabel_template(NEW, vmi=True)
+
+    def updated(seen: dict[str, Document]) -> list[str]:
+        return [name for name, vm in seen.items() if has_new_label(vm["spec"]["template"])]
+
+    await pools.until("the new template in pool-1 only", pools.members, lambda seen: updated(seen) == ["pool-1"])
+    await pools.until_told("RolloutStep")
+    await until_vms_have_label(pools)

@@ -60,6 +60,11 @@ PARTITION_REVISION: Final = "vmherd.dev/partition-revision"
 below the partition get this revision (P14).
 """
 
+PARTITION_STEP: Final = "vmherd.dev/partition-step"
+"""An annotation on a pool whose partition has several steps. The value names the step of the update that has begun, the
+template and the steps (P14). The controller and `kubectl vmherd rollout resume` write it.
+"""
+
 INDEX_SYSPREP: Final = "vmherd.dev/index-sysprep"
 """An annotation on a pool. With the value "true", the controller also adds the ordinal to the references of `sysprep`
 volumes (P5). The controller copies the annotation to the pool's revisions, because the annotation changes how VMs are

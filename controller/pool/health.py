@@ -82,18 +82,10 @@ def plan_progress(situation: Situation) -> Plan:
     return plan_deadline(starts, situation.now, deadline)
 
 
-def will_be_updated(situation: Situation, machine: Machine) -> bool:
-    """Return True if the VM or its VMI is outdated, and the controller will update it without a user.
-
-    A VM that the update strategy, the selectors or the partition leave out stays outdated.
-    """
-    return _needs_update(situation, machine) and situation.is_above_partition(machine)
-
-
 def _will_update(situation: Situation) -> bool:
-    """Return True if `will_be_updated` is true for a member."""
+    """Return True if the controller will update a member without a user, now or in a later step of the partition."""
     needy = situation.snapshot.members.where(lambda each: _needs_update(situation, each))
-    return any(map(situation.is_above_partition, needy))
+    return any(map(situation.is_in_steps, needy))
 
 
 def _needs_update(situation: Situation, machine: Machine) -> bool:

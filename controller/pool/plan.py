@@ -45,6 +45,7 @@ from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.rollout.limits import plan_partition_note
+from controller.pool.rollout.partition_steps import plan_partition_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
@@ -98,6 +99,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_own_finalizer(snapshot),
         plan_first_mark(snapshot, intent.template),
         plan_partition_note(situation),
+        plan_partition_step(after_healing) if may_update else Plan(),
         plan_unready_note(situation),
         plan_progress(situation),
         Plan(notices=_undecodable_notices(situation)),

@@ -23,6 +23,7 @@ from controller.kubevirt.annotations import (
     MOST_DISRUPTIVE,
     PARTITION,
     PARTITION_REVISION,
+    PARTITION_STEP,
     PROGRESS_DEADLINE,
     PROTECT,
     RECREATED,
@@ -97,6 +98,11 @@ ROLLING: Final = Value(
     f"{_UNAVAILABLE}(,{_MAYBE_SURGE})?|{_MAYBE_UNAVAILABLE},{_SURGE}"
     f"|{_SURGE},{_MAYBE_UNAVAILABLE}|{_MAYBE_SURGE},{_UNAVAILABLE}",
 )
+_STEP: Final = r"\s*(0|[1-9][0-9]{0,9}|[0-9]{1,2}%|100%)(:([0-9]{1,5}[hms]){1,3})?\s*"
+STEPS: Final = Value(
+    "an ordinal, a percentage, or up to ten steps with pauses such as 90%,50%:10m,0",
+    f"{_STEP}(,{_STEP}){{0,9}}",
+)
 TIME: Final = Value(
     "a time such as 2026-01-31T17:00:00Z",
     rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})",
@@ -119,7 +125,7 @@ CATALOGUE: Final = (
     Annotation(BUSY_UNTIL, _MACHINES, TIME, "it counts as busy"),
     Annotation(ROLLING_UPDATE, _SET, ROLLING, "outdated VMIs are not replaced"),
     Annotation(MIN_READY, _POOL, COUNT, "it counts as 0"),
-    Annotation(PARTITION, _POOL, COUNT, "nothing is rolled out"),
+    Annotation(PARTITION, _POOL, STEPS, "nothing is rolled out"),
     Annotation(MAX_UNHEALTHY, _POOL, AMOUNT, "it counts as 50%"),
     Annotation(MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as live"),
     Annotation(INDEX_SYSPREP, _POOL, FLAG, 'it counts as "false"'),
@@ -133,6 +139,7 @@ CATALOGUE: Final = (
     Annotation(RECREATED, _POOL, OPAQUE),
     Annotation(UNREADY, _POOL, OPAQUE),
     Annotation(PARTITION_REVISION, _POOL, OPAQUE),
+    Annotation(PARTITION_STEP, _POOL, OPAQUE),
     Annotation(EARLY_FAILURES, (Place.VMI,), OPAQUE),
 )
 """What each annotation means, with an example, is in `tools/reference/annotations.md.in`."""

@@ -7,7 +7,7 @@ from plugin.connection import Session
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, other_writer
 from plugin.printing import note
 from plugin.reading import Reader
-from plugin.views.steering import Refused, pause_edits, pause_note, restart_edits
+from plugin.views.steering import Refused, pause_edits, pause_note, restart_edits, resume_edits
 from plugin.writing import write
 
 
@@ -35,16 +35,21 @@ async def pause(session: Session, subjects: Subjects) -> None:
     await _set_paused(session, subjects, paused=True)
 
 
-@on_objects("rollout resume", "End the pause of an object.")
+@on_objects("rollout resume", "End the pause of an object, or begin the next step of a pool's update at once.")
 async def resume(session: Session, subjects: Subjects) -> None:
     await _set_paused(session, subjects, paused=False)
 
 
 async def _set_paused(session: Session, subjects: Subjects, *, paused: bool) -> None:
-    """Pause or resume each object. Raise Refused if an object already is in this state."""
+    """Pause or resume each object. Raise Refused if an object already is in this state. A resume of a pool that is
+    not paused begins the next step of its update.
+    """
     reader = Reader(session, session.namespace)
     for target in await reader.some_targets(subjects, session.flags.selector):
-        edits = pause_edits(target.document, target.resource.name, paused=paused)
+        if paused:
+            edits = pause_edits(target.document, target.resource.name, paused=True)
+        else:
+            edits = resume_edits(target.owner, target.document, target.resource.name)
         await write(session, target, edits, "paused" if paused else "resumed")
         if paused and not session.flags.output:
             note(pause_note(target.kind))

@@ -140,7 +140,8 @@ def _held(situation: Situation, step: PendingStep) -> str:
     if not situation.may_update(step.machine):
         return f"spec.updateStrategy {situation.intent.update.strategy} leaves it out"
     if not situation.is_above_partition(step.machine):
-        return f"{PARTITION} is {annotations_of(situation.pool).get(PARTITION)}"
+        later = "it waits for a later step: " if situation.is_in_steps(step.machine) else ""
+        return f"{later}{PARTITION} is {annotations_of(situation.pool).get(PARTITION)}"
     return step.reason
 
 

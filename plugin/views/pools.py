@@ -20,10 +20,12 @@ from controller.pool.members.downtime import member_stuck_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
+from controller.pool.members.situation import Situation as PoolSituation
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.rollout.steps import is_updated, vmi_revision_of
 from controller.pool.rollout.update import pending_steps
 from controller.pool.spec.intent import Intent, parse_intent
@@ -58,7 +60,8 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     }
     members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name)) for each in machines)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
-    left_out = _left_out(snapshot, intent, revisions)
+    situation = situation_of(snapshot, intent, snapshot.members) if intent is not None else None
+    left_out = _left_out(situation) if situation is not None else 0
     staying = _staying(snapshot)
     counted = count_unavailable(snapshot, staying, min_ready_of(snapshot))
     target = wanted - left_out
@@ -82,6 +85,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
         left_out=_why_left_out(snapshot, left_out),
+        step=waiting_step(situation) if situation is not None else "",
         takeover_held=is_takeover_held(owner.metadata),
         recreation_held=any(each.needs_user and MOST_DISRUPTIVE in each.reason for each in disk_steps(snapshot)),
     )
@@ -100,14 +104,12 @@ def _ordinal(snapshot: Snapshot, machine: Machine) -> int:
     return PLAIN if ordinal is None else ordinal
 
 
-def _left_out(snapshot: Snapshot, intent: Intent | None, revisions: Revisions | None) -> int:
-    """Return the number of outdated members that the partition or the update selectors leave out."""
-    if intent is None or revisions is None:
-        return 0
+def _left_out(situation: PoolSituation) -> int:
+    """Return the number of outdated members that all steps of the partition or the update selectors leave out."""
     return sum(
-        not is_updated(revisions, each)
-        and not (allows(intent.update.selection, each.vm) and _ordinal(snapshot, each) >= intent.partition)
-        for each in _staying(snapshot)
+        not is_updated(situation.revisions, each)
+        and not (allows(situation.intent.update.selection, each.vm) and situation.is_in_steps(each))
+        for each in _staying(situation.snapshot)
     )
 
 

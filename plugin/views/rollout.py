@@ -71,7 +71,8 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
         if situation.by_hand:
             return State.FAILED, f"{this} does not finish its rollout: {situation.by_hand}"
         done = f"{situation.updated} out of {situation.target} new {member}s have been updated"
-        return State.WAITING, f"{waiting} {done}{' (paused)' if situation.is_paused else ''}..."
+        step = f"; {situation.step}" if situation.step else ""
+        return State.WAITING, f"{waiting} {done}{' (paused)' if situation.is_paused else ''}{step}..."
     if situation.total > situation.wanted:
         surplus = situation.total - situation.wanted
         return State.WAITING, f"{waiting} {surplus} old {member}s are pending termination..."

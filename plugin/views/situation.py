@@ -88,14 +88,15 @@ class Identity(Struct, frozen=True, kw_only=True, rename="camel"):
 class Situation(Struct, frozen=True, kw_only=True):
     """The state of one set or pool.
 
-    `target` is the number of members that the rollout will update. A partition or update selectors make it smaller than
-    `wanted`, and `left_out` says so. `most_unavailable` is None if no rollout limits the unavailable members, and
-    `percentage` is this limit if a user wrote it in percent. `by_hand` says why outdated members stay outdated until a
-    user acts. `takeover_held` is True if the first update after a takeover waits for the user. `recreation_held` is
-    True if an update waits for leave to delete VMs with their disks. `stalled` says which member does not become ready
-    in time. `failures` are the failures that the status reports, such as a full quota. `found` is the first problem, as
-    the field `problem` of the status names it.
-    `finalizers` are those of an object that is being deleted. `wrong` are the wrong annotations (P23).
+    `target` is the number of members that the rollout will update. A partition or update selectors make it smaller
+    than `wanted`, and `left_out` says so. `step` is the present step of an update in steps, or "".
+    `most_unavailable` is None if no rollout limits the unavailable members, and `percentage` is this limit if a
+    user wrote it in percent. `by_hand` says why outdated members stay outdated until a user acts. `takeover_held`
+    is True if the first update after a takeover waits for the user. `recreation_held` is True if an update waits
+    for leave to delete VMs with their disks. `stalled` says which member does not become ready in time. `failures`
+    are the failures that the status reports, such as a full quota. `found` is the first problem, as the field
+    `problem` of the status names it. `finalizers` are those of an object that is being deleted. `wrong` are the
+    wrong annotations (P23).
     """
 
     identity: Identity
@@ -120,6 +121,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     invalid: str = ""
     by_hand: str = ""
     left_out: str = ""
+    step: str = ""
     takeover_held: bool = False
     recreation_held: bool = False
     stalled: str = ""

@@ -3,7 +3,10 @@
 from typing import Any, Final
 
 from controller.kinds import POOLS, Kind
-from controller.kubevirt.annotations import ROLLING_UPDATE
+from controller.kubevirt.annotations import INDEX_SYSPREP, PARTITION_STEP, ROLLING_UPDATE, is_marked
+from controller.kubevirt.pool_types import Pool
+from controller.pool.spec.partition import noted_step, parse_partition, step_note
+from controller.pool.spec.template import Template, parse_template
 from plugin.views.edits import ABSENT, Document, Edit, field
 
 RESTARTED_AT: Final = "kubectl.kubernetes.io/restartedAt"
@@ -56,6 +59,25 @@ def pause_edits(document: Document, plural: str, *, paused: bool) -> tuple[Edit,
         name = field(document, ("metadata", "name"))
         raise Refused(f'{plural} "{name}" is {"already" if paused else "not"} paused')
     return (Edit(PAUSED, True if paused else ABSENT),)
+
+
+def resume_edits(target: Any, document: Document, plural: str) -> tuple[Edit, ...]:
+    """Return the change that ends the pause of an object, or that begins the next step of a pool's update. `target` is
+    the decoded object. Raise Refused if it is neither paused nor before a further step.
+    """
+    template = (
+        parse_template(target.spec, index_sysprep=is_marked(target.metadata, INDEX_SYSPREP))
+        if isinstance(target, Pool)
+        else None
+    )
+    status = target.status
+    is_done = status is None or (status.updated_replicas or 0) >= (status.replicas or 0)
+    if is_paused(document) or not isinstance(template, Template) or is_done:
+        return pause_edits(document, plural, paused=False)
+    step = noted_step(target.metadata, template.digest) + 1
+    if step > len(parse_partition(target.metadata)):
+        return pause_edits(document, plural, paused=False)
+    return (Edit(("metadata", "annotations", PARTITION_STEP), step_note(target.metadata, template.digest, step)),)
 
 
 def is_paused(document: Document) -> bool:

@@ -78,14 +78,14 @@ def test_p23_sets_and_pools_with_a_wrong_annotation_are_denied_and_vms_and_vmis_
 
 
 def test_p23_the_message_names_the_annotation_its_value_and_what_is_right(checked: PoolNamespace) -> None:
-    wrong = 'annotation vmherd.dev/partition is "half": it must be 0 or more'
+    wrong = 'annotation vmherd.dev/partition is "half": it must be an ordinal'
     assert wrong in said(checked, Place.POOL, {"partition": "half"})
     misplaced = 'annotation vmherd.dev/partition: "3" has no effect on sets: it belongs on pools'
     assert misplaced in said(checked, Place.SET, {"partition": "3"})
     unknown = 'annotation vmherd.dev/partitio: "x" is unknown; on sets you can set vmherd.dev/rolling-update, '
     assert unknown in said(checked, Place.SET, {"partitio": "x"})
     lines = said(checked, Place.POOL, {"partition": "1\n2"})
-    assert "annotation vmherd.dev/partition must be 0 or more" in lines
+    assert "annotation vmherd.dev/partition must be an ordinal" in lines
     assert "annotation vmherd.dev/partition must be" in said(checked, Place.POOL, {"partition": "9" * 200_000})
 
 

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from datetime import datetime
+from itertools import count, islice
 
 from msgspec import Struct
+from msgspec.structs import replace
 
-from controller.kubevirt.vms import is_deleting
+from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions
 from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
+from controller.pool.spec.partition import noted_step
 from controller.pool.spec.policies import Strategy
 from informers.meta import ObjectMeta
 
@@ -54,7 +57,31 @@ class Situation(Struct, frozen=True):
         ordinal = self.snapshot.ordinal_of(machine)
         return ordinal is not None and ordinal >= self.intent.partition
 
+    def is_in_steps(self, machine: Machine) -> bool:
+        """Return True if the VM is above the partition in the present step, or will be in a later step."""
+        ordinal = self.snapshot.ordinal_of(machine)
+        return ordinal is not None and ordinal >= self.intent.last_partition
+
 
 def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situation:
     """Return the situation of a pool with these members, before any part of the plan is known."""
-    return Situation(snapshot, intent, read_revisions(snapshot, intent.template), members)
+    revisions = read_revisions(snapshot, intent.template)
+    return Situation(snapshot, _at_step(snapshot, intent, revisions), revisions, members)
+
+
+def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent:
+    """Return the intent with the partition of the present step.
+
+    The VM with the lowest ordinal is updated last. If it has the current template, the pool returns to this template,
+    or the update has reached the last step. A return needs no steps.
+    """
+    if not intent.steps:
+        return intent
+    machines = {ordinal: each for each in snapshot.members if (ordinal := snapshot.ordinal_of(each)) is not None}
+    free = (ordinal for ordinal in count() if ordinal not in machines)
+    ordinals = sorted((*machines, *islice(free, max(intent.wanted - len(machines), 0))))
+    partitions = [each.partition_of(ordinals) for each in intent.steps]
+    step = noted_step(snapshot.owner.metadata, intent.template.digest)
+    if machines and revisions.is_current(revision_of(machines[min(machines)].vm)):
+        step = len(partitions)
+    return replace(intent, step=step, partition=min(partitions[:step]), last_partition=min(partitions))

@@ -24,7 +24,7 @@ from controller.pool.members.notes import note_patch
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import STEADY, down_of, has_ended
-from controller.pool.spec.intent import ALL_ORDINALS
+from controller.pool.spec.partition import ALL_ORDINALS
 from controller.pool.spec.template import Template
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Plan, Stage

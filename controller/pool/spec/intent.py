@@ -1,16 +1,16 @@
 """The parsed form of a pool's spec. If the spec is invalid, the parser returns the first error in the spec (P1)."""
 
 from datetime import timedelta
-from typing import Final
 
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.apimachinery.quantities import Amount, parse_amount
-from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, PARTITION, is_marked
+from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, is_marked
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.one_shot import replaces_finished
+from controller.pool.spec.partition import PartitionStep, parse_partition
 from controller.pool.spec.policies import (
     Healing,
     ScaleIn,
@@ -21,17 +21,15 @@ from controller.pool.spec.policies import (
 )
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.settings import replace_unready_after, spares_running
-from controller.replicas.wrong_annotations import setting
-from informers.meta import ObjectMeta, annotations_of
-
-ALL_ORDINALS: Final = 2**31
-"""A partition above every ordinal. With this partition, no VM is updated."""
+from informers.meta import annotations_of
 
 
 class Intent(Struct, frozen=True, kw_only=True):
     """A valid pool spec. The selector is not empty and matches the template's labels.
 
-    VMs with an ordinal below `partition` keep their revision. `replace_unready_after` is the time limit for a running
+    `steps` are the steps of the annotation `PARTITION`. `step` is the present step, from 1. VMs with an ordinal below
+    `partition` keep their revision in this step, and those below `last_partition` in all steps. These three values are
+    set with the VMs of the pool (`situation_of`). `replace_unready_after` is the time limit for a running
     VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
     `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25).
     """
@@ -43,7 +41,10 @@ class Intent(Struct, frozen=True, kw_only=True):
     scale_in: ScaleIn
     update: Update
     healing: Healing | None
+    steps: tuple[PartitionStep, ...] = ()
+    step: int = 0
     partition: int = 0
+    last_partition: int = 0
     replace_unready_after: timedelta | None = None
     most_disruptive: str | None = None
     replaces_finished: bool = False
@@ -106,7 +107,7 @@ def _with_policies(
         scale_in=scale_in,
         update=update,
         healing=healing,
-        partition=_parse_partition(owner.metadata),
+        steps=parse_partition(owner.metadata),
         replace_unready_after=replace_unready_after(owner.metadata),
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
         replaces_finished=replaces_finished(owner),
@@ -119,11 +120,6 @@ def max_unavailable(owner: Pool) -> int | None:
     wanted = 1 if owner.spec.replicas is None else owner.spec.replicas
     amount = _parse_max_unavailable(owner.spec.max_unavailable)
     return None if isinstance(amount, FieldError) else amount.of(wanted)
-
-
-def _parse_partition(pool: ObjectMeta) -> int:
-    """Return the partition. If the value of the annotation is not valid, all VMs keep their revision."""
-    return int(setting(pool, PARTITION) or ALL_ORDINALS) if PARTITION in annotations_of(pool) else 0
 
 
 def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:

@@ -156,6 +156,11 @@ UPDATES = (
         Step(change_template(vm_template(NEW)), both(at(3, updated=1), running_with(NEW, "pool-2"))),
     ),
     scenario(
+        "pool-update-steps",
+        *of(3, annotations={"vmherd.dev/partition": "67%,1:1s,0"}),
+        Step(change_template(vm_template(NEW)), both(at(3), memory_is(NEW, *THREE), running_with(NEW, *THREE))),
+    ),
+    scenario(
         "pool-undo",
         *of(2),
         Step(change_template(vm_template(NEW)), both(at(2), running_with(NEW, "pool-0", "pool-1"))),

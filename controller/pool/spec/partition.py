@@ -1,0 +1,72 @@
+"""The steps of `vmherd.dev/partition`: which VMs keep their revision, and when the next step begins (P14).
+
+`"3"` is one step: VMs with an ordinal below 3 keep their revision. `"90%,50%:10m,0"` has three steps. First the 10% of
+the VMs with the highest ordinals are updated. When these are ready, 50% are updated. When these have been ready for ten
+minutes, all are updated.
+"""
+
+import re
+from collections.abc import Sequence
+from datetime import timedelta
+from math import ceil
+from typing import Final
+
+from msgspec import Struct
+
+from controller.apimachinery.quantities import parse_duration
+from controller.kubevirt.annotations import PARTITION, PARTITION_STEP
+from controller.replicas.wrong_annotations import setting
+from informers.meta import ObjectMeta, annotations_of
+
+ALL_ORDINALS: Final = 2**31
+"""A partition above every ordinal. With this partition, no VM is updated."""
+
+
+class PartitionStep(Struct, frozen=True):
+    """VMs with an ordinal below `number` keep their revision. If `is_percent` is true, it is the share of VMs that keep
+    their revision. The next step begins when the updated VMs have been ready for the time `pause`.
+    """
+
+    number: int
+    is_percent: bool = False
+    pause: timedelta = timedelta()
+
+    def partition_of(self, ordinals: Sequence[int]) -> int:
+        """Return the partition in a pool with these ordinals, in ascending order.
+
+        A percentage is rounded up, but one VM at least is updated, except with 100%.
+        """
+        if not self.is_percent:
+            return self.number
+        if self.number >= 100:
+            return ALL_ORDINALS
+        kept = min(ceil(len(ordinals) * self.number / 100), len(ordinals) - 1)
+        return ordinals[kept] if kept > 0 else 0
+
+
+def parse_partition(pool: ObjectMeta) -> tuple[PartitionStep, ...]:
+    """Return the steps of the annotation, or none if there is no annotation. If its value is not valid, all VMs keep
+    their revision.
+    """
+    if PARTITION not in annotations_of(pool):
+        return ()
+    text = setting(pool, PARTITION)
+    return tuple(map(_parse_step, text.split(","))) if text is not None else (PartitionStep(ALL_ORDINALS),)
+
+
+def _parse_step(text: str) -> PartitionStep:
+    number, _, pause = text.strip().partition(":")
+    return PartitionStep(int(number.rstrip("%")), number.endswith("%"), parse_duration(pause or "0") or timedelta())
+
+
+def step_note(pool: ObjectMeta, digest: str, step: int) -> str:
+    """Return the value of the annotation `PARTITION_STEP` for this step of the update to the template `digest`."""
+    return f"{digest} {step} {annotations_of(pool).get(PARTITION)}"
+
+
+def noted_step(pool: ObjectMeta, digest: str) -> int:
+    """Return the step that has begun, from 1. A note about another template or other steps does not count."""
+    text = annotations_of(pool).get(PARTITION_STEP, "")
+    found = re.fullmatch(r"\w+ ([1-9][0-9]?) .*", text, re.ASCII | re.DOTALL)
+    step = int(found[1]) if found is not None else 1
+    return min(step, len(parse_partition(pool))) if text == step_note(pool, digest, step) else 1
