@@ -21,22 +21,6 @@ def test_failures_of_one_key_do_not_delay_another_key():
     assert limiter.delay("good", now=0.0) == 0.005
 
 
-def test_a_forgotten_key_starts_over():
-    limiter: ItemBackoff[str] = ItemBackoff()
-    limiter.delay("a", now=0.0)
-    limiter.delay("a", now=0.0)
-    assert limiter.retries("a") == 2
-    limiter.forget("a")
-    assert limiter.retries("a") == 0
-    assert limiter.delay("a", now=0.0) == 0.005
-
-
-def test_forgetting_a_key_that_never_failed_is_harmless():
-    limiter: ItemBackoff[str] = ItemBackoff()
-    limiter.forget("a")
-    assert limiter.retries("a") == 0
-
-
 def test_thousands_of_failures_do_not_overflow():
     limiter: ItemBackoff[str] = ItemBackoff()
     assert [limiter.delay("a", now=0.0) for _ in range(2000)][-1] == 1000.0

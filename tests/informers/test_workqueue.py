@@ -18,16 +18,6 @@ async def test_each_key_comes_out_once_in_the_order_in_which_they_were_added(que
     assert await take_all(queue) == [*taken]
 
 
-async def test_a_key_that_is_added_during_its_run_runs_again_after_done(queue):
-    queue.add("a")
-    assert await queue.get() == "a"
-    queue.add("a")
-    queue.add("a")
-    assert len(queue) == 0
-    queue.done("a")
-    assert await take_all(queue) == ["a"]
-
-
 async def test_a_key_that_runs_again_waits_behind_earlier_keys(queue):
     queue.add("a")
     queue.add("b")
@@ -44,12 +34,6 @@ async def test_done_without_get_is_an_error(queue):
     assert await take_all(queue) == ["a"]
 
 
-async def test_a_waiting_worker_gets_a_key_that_is_added_later(queue):
-    asyncio.get_running_loop().call_later(5, queue.add, "a")
-    assert await queue.get() == "a"
-    assert now() == 5
-
-
 async def test_other_tasks_run_between_two_keys(queue):
     for number in range(100):
         queue.add(str(number))
@@ -60,13 +44,6 @@ async def test_other_tasks_run_between_two_keys(queue):
 
 
 # Delays
-
-
-async def test_a_delayed_key_comes_out_after_its_delay(queue):
-    queue.add_after("a", 30)
-    assert len(queue) == 0
-    assert await queue.get() == "a"
-    assert now() == 30
 
 
 @pytest.mark.parametrize("delays", [(30, 10), (10, 30)], ids=["shorter later", "longer later"])
@@ -92,16 +69,6 @@ async def test_add_does_not_cancel_a_delay_of_the_key(queue):
     assert await take_all(queue) == ["a"]
     assert await queue.get() == "a"
     assert now() == 30
-
-
-async def test_a_delay_that_ends_during_a_run_of_the_key_causes_another_run(queue):
-    queue.add("a")
-    await queue.get()
-    queue.add_after("a", 1)
-    await asyncio.sleep(2)
-    assert len(queue) == 0
-    queue.done("a")
-    assert await take_all(queue) == ["a"]
 
 
 async def test_the_delay_of_a_failing_key_grows_until_it_is_forgotten():

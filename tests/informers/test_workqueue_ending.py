@@ -8,7 +8,7 @@ import pytest
 
 from informers.workqueue import QueueShutDown, WorkQueue
 from tests.fakes.virtual_time import now
-from tests.informers.queues import loop_errors, make_queue, run_ready_tasks, take_all
+from tests.informers.queues import loop_errors, make_queue, run_ready_tasks
 
 pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
 
@@ -101,14 +101,6 @@ async def test_the_current_run_is_finished_and_with_drain_waiting_keys_still_com
     assert worker.result() == worked
 
 
-@pytest.mark.parametrize(("drain", "runs"), [(True, ["a", "a"]), (False, ["a"])])
-async def test_a_key_that_was_added_during_its_run_runs_again_only_with_drain(drain, runs):
-    async with worked_on("a") as (queue, worker):
-        queue.add("a")
-        queue.shut_down(drain=drain)
-    assert worker.result() == runs
-
-
 async def test_a_second_shut_down_ends_a_drain_early():
     async with worked_on("abc") as (queue, worker):
         queue.shut_down(drain=True)
@@ -134,27 +126,6 @@ async def test_a_worker_cancelled_after_its_wake_up_wakes_another_worker(queue):
 async def is_cancelled(task: asyncio.Task[str]) -> bool:
     await asyncio.wait([task])
     return task.cancelled()
-
-
-async def test_a_worker_cancelled_before_the_wake_up_does_not_receive_it(queue):
-    first = asyncio.create_task(queue.get())
-    second = asyncio.create_task(queue.get())
-    await run_ready_tasks()
-    first.cancel()
-    queue.add("a")
-    async with asyncio.timeout(1):
-        assert await second == "a"
-    assert await is_cancelled(first)
-
-
-async def test_a_cancelled_waiting_worker_takes_no_key(queue):
-    for _ in range(3):
-        waiting = asyncio.create_task(queue.get())
-        await run_ready_tasks()
-        waiting.cancel()
-        assert await is_cancelled(waiting)
-    queue.add("a")
-    assert await take_all(queue) == ["a"]
 
 
 async def test_workers_that_time_out_leave_no_future_behind(queue):

@@ -161,22 +161,6 @@ def test_p15_a_vm_that_fails_and_recovers_costs_two_writes():
 
 
 @pytest.mark.no_cover  # hours of the same few lines
-def test_p15_fifty_vms_that_recover_one_after_the_other_cost_few_writes():
-    owner = healing_pool(replicas=50)
-    machines = vms(owner, *range(50), **DOWN)
-    before, writes = periods(machines, 100), 0
-    for recovered in range(51):
-        alive = (*vms(owner, *range(recovered)), *machines[recovered:])
-        todo = note_plan(owner, alive, {each.metadata.name: before[each.metadata.name] for each in alive[recovered:]})
-        if todo.actions:
-            writes += 1
-            entries = written(todo)
-            annotations = {} if entries is None else {UNREADY: json.dumps(entries)}
-            owner = healing_pool(replicas=50, annotations=annotations)
-    assert writes <= 8
-
-
-@pytest.mark.no_cover  # hours of the same few lines
 def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the_controller():
     """VMs with the new template never become ready. A new process reads their unready times from the pool."""
     simulation = PoolSimulation(pool(replicas=2, maxUnavailable=1, annotations={PARTITION: "0"}))

@@ -42,15 +42,6 @@ def patched(owner, status) -> dict:
     return json.loads(status_patch(owner, status))
 
 
-def test_p17_nothing_is_written_when_nothing_changed():
-    owner = pool(paused=True, status={"conditions": [FOREIGN, FAILURE]})
-    machines = vms(owner, 0, 1)
-    first = status_of(owner, *machines)
-    assert status_patch(owner, first) is not None
-    written = replace(owner, status=first)
-    assert status_patch(written, status_of(written, *machines)) is None
-
-
 def test_p17_an_empty_list_of_conditions_equals_no_list():
     owner = pool(replicas=0, status={"conditions": []})
     status = status_of(owner)

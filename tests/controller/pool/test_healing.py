@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
-from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import BROKEN_STATES
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Patch, Plan
@@ -43,17 +42,6 @@ PRESERVING = {"proactive": {"statePreservation": "Offline"}}
 
 def uids(documents) -> dict[str, str]:
     return {name: document["metadata"]["uid"] for name, document in documents.items()}
-
-
-def test_p15_a_vm_that_reaches_the_failure_threshold_is_deleted_with_its_disks():
-    owner = healing_pool()
-    todo = heal(owner, *vms(owner, 0, 1, 2), *vms(owner, 3, ready=False, failures=3))
-    [delete] = [each for each in todo.actions if isinstance(each, Delete)]
-    assert (delete.resource, delete.key.name, delete.uid, delete.foreground) == (VMS, "web-3", "uid-web-3", True)
-    assert delete.why == (
-        "healing: it failed to start 3 times in a row, the limit is 3; "
-        "it has not been ready for 1800 s, the limit is 300 s"
-    )
 
 
 @pytest.mark.parametrize(("failures", "expected"), [(None, []), (0, []), (2, []), (3, ["web-0"]), (9, ["web-0"])])
@@ -124,13 +112,6 @@ def test_p15_which_vms_are_due_and_when_the_next_vm_is_due(failing, fields, expe
     machines = [each for ordinal, of_vm in enumerate(changes) for each in vms(owner, ordinal, **of_vm)]
     todo = heal(owner, *machines, *vms(owner, *range(2, 10)), **more)
     assert (healed(todo), todo.requeue_after_s) == (expected, wake_s)
-
-
-def test_p15_a_vm_whose_vmi_is_ready_is_not_healed():
-    owner = healing_pool()
-    machines = (*vms(owner, 0, **FAILING), *vms(owner, 1, 2))
-    assert healed(heal(owner, *machines, vmis=[vmi(machines[0], ready=True)])) == []
-    assert healed(heal(owner, *machines, vmis=[vmi(machines[0], ready=False)])) == ["web-0"]
 
 
 def test_p15_the_record_is_written_three_seconds_before_the_vms_are_deleted():

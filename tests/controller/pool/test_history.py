@@ -13,7 +13,6 @@ from controller.pool.members.revisions import oldest_in_use
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Plan, ThreeWayMerge
 from tests.pool_builders import LABELS, pool, revision, revisions_of, snapshot, vm_spec, vmi, vms
-from tests.pool_simulation import PoolSimulation
 
 
 def revisions_in(todo, kind=Create):
@@ -227,18 +226,6 @@ def test_p11_an_updated_vm_counts_with_its_old_revision_until_its_vmi_runs_the_n
 def oldest_of(owner, machines, **circumstances) -> str:
     seen = snapshot(owner, machines, revisions=history(1, 2, 3), **circumstances)
     return oldest_in_use(seen, revisions_of(seen))
-
-
-def test_p11_after_many_changes_the_current_revision_and_the_history_remain():
-    simulation = PoolSimulation(pool(spec=vm_spec(image="v1")), revision_history=2)
-    simulation.come_to_rest()
-    for image in ("v2", "v3", "v4", "v5", "v2"):
-        simulation.change_template(vm_spec(image=image))
-        simulation.change(replicas=4 if image == "v3" else 3)
-        simulation.come_to_rest()
-    assert len(simulation.revisions) == 3
-    current = simulation.pool["status"]["updateRevision"]
-    assert simulation.revisions[current]["data"]["virtualMachineTemplate"]["spec"] == vm_spec(image="v2")
 
 
 def test_p12_every_revision_with_the_meaning_of_the_present_template_is_current():

@@ -22,10 +22,6 @@ def test_the_defaults_of_a_pool():
     assert intent.healing is None
 
 
-def test_zero_replicas_are_not_replaced_by_the_default():
-    assert intent_of(pool(replicas=0)).wanted == 0
-
-
 SELECTORS = "spec.scaleInStrategy.proactive.selectionPolicy.selectors"
 
 
