@@ -7,24 +7,17 @@ from typing import Any, TypeAlias
 
 import yaml
 
-from tools.reference.markdown import code, generated, sentence, table
+from tools.reference.markdown import code, introduction, sentence, table
 
 Schema: TypeAlias = Mapping[str, Any]
 
-PROSE = """
-All fields of both kinds, with the types, defaults and checks of the CRDs in [manifests/crds](../../manifests/crds). The
-API server rejects an object that fails a check. `kubectl explain vmpool.spec` shows the same descriptions.
-
-The CRDs list only some fields of a VM and of a VMI. All other fields of KubeVirt are accepted, too, and are copied to
-the VM or VMI. In takeover mode the CRDs are those of KubeVirt. [The status](../status.md) lists the fields that are
-then missing.
-"""
+SOURCE = Path(__file__).with_name("api.md.in")
 STANDARD = ("apiVersion", "kind", "metadata")
 """The fields that each object of Kubernetes has. The page leaves them out."""
 
 
 def page(definitions: Sequence[Path]) -> str:
-    parts = [generated("API fields", PROSE)]
+    parts = [introduction(SOURCE.read_text())]
     for path in definitions:
         parts.append(_kind(yaml.safe_load(path.read_text())["spec"]))
     return "\n".join(parts)

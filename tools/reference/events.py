@@ -8,14 +8,8 @@ from typing import Final
 
 from msgspec import Struct
 
-from tools.reference.markdown import code, generated, sections, table
+from tools.reference.markdown import code, introduction, sections, table
 
-PROSE = """
-Events of sets have the source `virtualmachineinstancereplicaset-controller`, and Events of pools have the source
-`virtualmachinepool-controller`. `kubectl describe` and `kubectl events --for vmpool/NAME` show them. Similar Events are
-combined into one with a count, and the number of Events for each object is limited. The [metrics](../metrics.md) count
-every action.
-"""
 HEADER: Final = ("reason", "type", "on", "meaning", "what to do")
 WRITE: Final = re.compile(r"(?:Successful|Failed)[A-Z][A-Za-z]+|[A-Z][a-z]+Held|VirtualMachineFailure")
 """The reason of an Event about a write or a condition, or a write that waits. The code chooses it from a table."""
@@ -66,7 +60,8 @@ class Reason(Struct, frozen=True):
 def page(controller: Path) -> str:
     """Return the page. Raises Undescribed."""
     found = reasons(controller)
-    texts = read_texts(SOURCE.read_text())
+    source = SOURCE.read_text()
+    texts = read_texts(source)
     described = {text.reason for text in texts}
     if found.keys() != described:
         different = sorted(found.keys() ^ described)
@@ -76,7 +71,7 @@ def page(controller: Path) -> str:
         reason = found[text.reason]
         name = code(text.reason) + (f", {text.when}" if text.when else "")
         rows.append((name, "Warning" if reason.warning else "Normal", reason.owner, text.meaning, text.remedy))
-    return f"{generated('Events', PROSE)}\n{table(HEADER, rows)}"
+    return f"{introduction(source)}\n{table(HEADER, rows)}"
 
 
 def reasons(controller: Path) -> dict[str, Reason]:

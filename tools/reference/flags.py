@@ -1,6 +1,7 @@
 """The page of all flags, from the commands of the program."""
 
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import click
 
@@ -8,27 +9,18 @@ from controller.cli import LazyCommand, vmherd
 from controller.config.options import Command, Option
 from plugin.cli import plugin
 from plugin.flags import CONNECTION, Verb
-from tools.reference.markdown import code, generated, sentence, table
+from tools.reference.markdown import code, introduction, sentence, table
 
-PROSE = """
-The flags of each command. `COMMAND --help` prints the same list.
-
-Each flag of the program `vmherd` is an environment variable, too, if the table has a variable. The flag wins. Durations
-are written as `15s`, `1m30s`, `500ms`. A switch such as `--observe` is turned off by `--no-observe` or
-`--observe=false`.
-"""
-KUBECTL = """
-Each command of `kubectl vmherd` also has the flags in the last table. [The plugin](../plugin.md) shows the commands in
-use.
-"""
+SOURCE = Path(__file__).with_name("flags.md.in")
 
 
 def page() -> str:
-    parts = [generated("Flags", PROSE)]
+    source = SOURCE.read_text()
+    parts = [introduction(source)]
     for name, each in vmherd.commands.items():
         if isinstance(each, LazyCommand):
             parts += _command(f"vmherd {name}", each)
-    parts.append(f"## kubectl vmherd\n{KUBECTL}")
+    parts.append(source[source.index("## kubectl vmherd") :])
     for name, command in _verbs(plugin, "kubectl vmherd"):
         parts.append(f"### {name}\n\n{sentence(command.help or '')}\n")
         if command.own:

@@ -3,9 +3,10 @@
 from collections.abc import Iterable, Iterator, Sequence
 
 
-def generated(title: str, prose: str) -> str:
-    """Return the first lines of a page: a note for its editors, the title, and an introduction."""
-    return f"<!-- `make reference` writes this page. -->\n\n# {title}\n\n{prose.strip()}\n"
+def introduction(source: str) -> str:
+    """Return the first lines of a page: a note for its editors, and the text before the sections of its source."""
+    text = source.partition("\n## ")[0].strip()
+    return f"<!-- `make reference` writes this page. -->\n\n{text}\n"
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

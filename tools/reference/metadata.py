@@ -6,15 +6,8 @@ from typing import Final, NamedTuple
 
 from controller.kubevirt import annotations as names
 from controller.replicas.catalogue import CATALOGUE, OPAQUE, Annotation, Place
-from tools.reference.markdown import code, generated, sections, table
+from tools.reference.markdown import code, introduction, sections, table
 
-PROSE = """
-The API server denies wrong annotations on sets and pools, and warns about wrong annotations on VMs and VMIs, if the
-policies of [the chart](../../charts/vmherd/README.md) or of `manifests/` are installed. An annotation is wrong if it is
-unknown, if it is on an object where it has no effect, or if its value is not valid. vmherd works on with a wrong
-annotation, and reports it: in the Event `InvalidAnnotation`, in the column PROBLEM, and in `kubectl vmherd why`.
-[The sandbox](../sandbox.md) has annotations of its own, which start with `sim.vmherd.dev/`.
-"""
 LABELS: Final = {
     "vmherd.dev/template-hash": ("VMIs and ControllerRevisions of a set", "the hash of the template"),
     "vmherd.dev/pool-uid": ("ControllerRevisions of a pool", "the pool that created the revision"),
@@ -61,7 +54,7 @@ def page() -> str:
     ]
     return "\n".join(
         (
-            generated("Labels and annotations", PROSE),
+            introduction(SOURCE.read_text()),
             f"## On VMs and VMIs\n\nThese annotations change the order of a scale-in.\n\n{of_vms}",
             f"## On sets and pools\n\n{of_owners}",
             "## Written by vmherd\n\nDo not change these labels and annotations. Every value is valid.\n\n"

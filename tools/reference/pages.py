@@ -1,9 +1,9 @@
 """The list of the pages, and their content.
 
-docs/reference/api.md          from the CRDs in manifests/crds/
+docs/reference/api.md          from the CRDs in manifests/crds/ and tools/reference/api.md.in
 docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/annotations.md.in
 docs/reference/events.md       from the reasons in controller/ and tools/reference/events.md.in
-docs/reference/flags.md        from the commands of the program
+docs/reference/flags.md        from the commands of the program and tools/reference/flags.md.in
 """
 
 from pathlib import Path
