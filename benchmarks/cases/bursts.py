@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from functools import partial
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -14,6 +13,9 @@ from benchmarks import objects
 from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.cluster import NAMESPACE, SETTLE_S, Cluster, requests_without_events, running_cluster, wall_s
 from benchmarks.controllers import Running, running_controller
+from controller import kinds
+from controller.kubevirt.resources import VMIS, VMS
+from informers.resource import Resource
 
 BareLoop: TypeAlias = dict[str, dict[str, float]]
 """The figures of a bare loop, by the verb "create" or "delete"."""
@@ -23,32 +25,29 @@ REST_S, QUICK_REST_S = 60.0, 2.0
 
 
 class Burst(Struct, frozen=True):
-    """An object with replicas, and the resource of its children."""
+    """A set or pool, the resource of its children, and its name in `objects.yaml`."""
 
-    owners: str
-    children: str
-    owner: Callable[[int], dict[str, Any]]
-    owner_group: str = "kubevirt.io/v1"
+    owner: Resource[Any]
+    child: Resource[Any]
+    document: str
 
     def path(self, name: str = "") -> str:
-        return f"/apis/{self.owner_group}/namespaces/{NAMESPACE}/{self.owners}" + (f"/{name}" if name else "")
+        return self.owner.path(NAMESPACE, name)
 
     @property
     def children_path(self) -> str:
-        return f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/{self.children}"
+        return self.child.path(NAMESPACE)
 
 
-SETS = Burst("virtualmachineinstancereplicasets", "virtualmachineinstances", partial(objects.scaled, "burst set"))
-POOLS = Burst(
-    "virtualmachinepools", "virtualmachines", partial(objects.scaled, "burst pool"), "pool.kubevirt.io/v1beta1"
-)
+SETS = Burst(kinds.REPLICA_SETS.resource(), VMIS, "burst set")
+POOLS = Burst(kinds.POOLS.resource(), VMS, "burst pool")
 
 
 def _run(burst: Burst, setting: Setting) -> Round:
     with running_cluster(setting.directory) as cluster:
         log = setting.directory / "controller.log"
         with running_controller(cluster.kubeconfig, log, against=setting.against) as program:
-            cluster.create(burst.path(), burst.owner(0))
+            cluster.create(burst.path(), objects.scaled(burst.document, 0))
             _wait_until_it_works(cluster, burst)
             values = {"idle_mb": program.rss_mb}
             values |= _scale(cluster, burst, program, setting.size, "up", setting.size)
@@ -57,7 +56,7 @@ def _run(burst: Burst, setting: Setting) -> Round:
             values |= _rest(cluster, program, QUICK_REST_S if setting.quick else REST_S)
         for name, watch in (("bare", False), ("watching", True)):
             values |= _against(
-                name, bare_loop(cluster, burst.children, setting.size, watch=watch), values, setting.size
+                name, bare_loop(cluster, burst.child.plural, setting.size, watch=watch), values, setting.size
             )
     return values
 
@@ -89,9 +88,9 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
     time.sleep(SETTLE_S)
     cpu_s = program.cpu_s - cpu_s
     records, ours = cluster.records(position), cluster.of_controller(position)
-    asked = next(r for r in records if r.verb == "patch" and r.resource == burst.owners and r not in ours)
+    asked = next(r for r in records if r.verb == "patch" and r.resource == burst.owner.plural and r not in ours)
     verb = "create" if way == "up" else "delete"
-    writes = [record for record in ours if record.verb == verb and record.resource == burst.children]
+    writes = [record for record in ours if record.verb == verb and record.resource == burst.child.plural]
     return {
         f"{way}_s": wall_s(asked, writes),
         f"{way}_cpu_ms": cpu_s / count * 1000,

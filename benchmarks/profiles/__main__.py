@@ -74,7 +74,7 @@ def _owner_at(directory: Path, burst: bursts.Burst, replicas: int, target: Path)
     with running_cluster(directory) as cluster:
         log = directory / "controller.log"
         with running_controller(cluster.kubeconfig, log, watched=("--profile", str(target))) as program:
-            cluster.create(burst.path(), burst.owner(0))
+            cluster.create(burst.path(), objects.scaled(burst.document, 0))
             program.wait_for('"working"', within_s=WITHIN_S)
             _scale(cluster, burst, replicas)
             yield cluster, program

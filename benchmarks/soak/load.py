@@ -5,19 +5,29 @@ the controller has a leak.
 """
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import deepcopy
 from random import Random
 from typing import Any, Final, Literal, TypeAlias
 
 from msgspec import Struct
 
 from benchmarks.cluster import Cluster
-from controller.kubevirt.annotations import ROLLING_UPDATE
+from benchmarks.objects import OBJECTS
+from controller import kinds
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS, VMS
+from informers.resource import Resource
 from sandbox.admin import Rejected, Unanswered
 from sandbox.settings import BEHAVIOR, TIME_SCALE
 
 Kind: TypeAlias = Literal["set", "pool"]
 
+OWNERS: Final[Mapping[Kind, Resource[Any]]] = {
+    "set": kinds.REPLICA_SETS.resource(),
+    "pool": kinds.POOLS.resource(),
+}
+MACHINES: Final[Mapping[Kind, Resource[Any]]] = {"set": VMIS, "pool": VMS}
+OWNED: Final = (VMIS, VMS, DATA_VOLUMES, PVCS)
 APP: Final = "app"
 
 
@@ -38,7 +48,11 @@ class Herd(Struct):
 
     @property
     def path(self) -> str:
-        return f"{collection(self.kind, self.namespace)}/{self.name}"
+        return OWNERS[self.kind].path(self.namespace, self.name)
+
+    def machine(self, name: str) -> str:
+        """Return the path of a VM of the pool or of a VMI of the set, or of all of them if the name is ""."""
+        return MACHINES[self.kind].path(self.namespace, name)
 
     @property
     def template_field(self) -> str:
@@ -64,41 +78,17 @@ class Herd(Struct):
         return {"metadata": {"labels": labels}, "spec": vm}
 
     def manifest(self) -> dict[str, Any]:
-        spec: dict[str, Any] = {
+        document = deepcopy(OBJECTS[f"soak {self.kind}"])
+        document["metadata"]["name"] = self.name
+        document["spec"] |= {
             "replicas": self.replicas,
             "paused": self.paused,
             "selector": {"matchLabels": {APP: self.name}},
             self.template_field: self.template(),
         }
-        metadata: dict[str, Any] = {"name": self.name}
-        if self.kind == "set":
-            metadata["annotations"] = {ROLLING_UPDATE: "maxUnavailable=50%"}
-            version, kind = "kubevirt.io/v1", "VirtualMachineInstanceReplicaSet"
-        else:
-            version, kind = "pool.kubevirt.io/v1beta1", "VirtualMachinePool"
-            spec["maxUnavailable"] = "50%"
-            spec["autohealing"] = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "2s"}
-            if self.disks:
-                spec["scaleInStrategy"] = {"proactive": {"statePreservation": "Offline"}}
-        return {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
-
-
-def collection(kind: Kind, namespace: str) -> str:
-    if kind == "set":
-        return f"/apis/kubevirt.io/v1/namespaces/{namespace}/virtualmachineinstancereplicasets"
-    return f"/apis/pool.kubevirt.io/v1beta1/namespaces/{namespace}/virtualmachinepools"
-
-
-def machines(kind: Kind, namespace: str) -> str:
-    """Return the path of all VMs for the kind `pool`, or of all VMIs for the kind `set`."""
-    plural = "virtualmachineinstances" if kind == "set" else "virtualmachines"
-    return f"/apis/kubevirt.io/v1/namespaces/{namespace}/{plural}"
-
-
-def storage(namespace: str) -> tuple[str, str]:
-    """Return the paths of the disks: DataVolumes and PersistentVolumeClaims."""
-    volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{namespace}/datavolumes"
-    return volumes, f"/api/v1/namespaces/{namespace}/persistentvolumeclaims"
+        if self.disks:
+            document["spec"]["scaleInStrategy"] = {"proactive": {"statePreservation": "Offline"}}
+        return document
 
 
 NAMESPACES: Final = ("soak-0", "soak-1", "soak-2")
@@ -170,9 +160,9 @@ class Load:
             elif herd.paused:
                 self._pause(herd, paused=False)
         for namespace in NAMESPACES:
-            for vmi in self._api.items(machines("set", namespace)):
+            for vmi in self._api.items(VMIS.path(namespace)):
                 if BEHAVIOR in (vmi["metadata"].get("annotations") or {}):
-                    self._try_delete(f"{machines('set', namespace)}/{vmi['metadata']['name']}")
+                    self._try_delete(VMIS.path(namespace, vmi["metadata"]["name"]))
         self._sweep()
 
     def differences(self) -> list[str]:
@@ -196,12 +186,7 @@ class Load:
     def left(self) -> int:
         """Return the number of objects that still exist."""
         self._sweep()
-        paths = [
-            path
-            for namespace in NAMESPACES
-            for kind in ("set", "pool")
-            for path in (collection(kind, namespace), machines(kind, namespace), *storage(namespace))
-        ]
+        paths = [each.path(namespace) for namespace in NAMESPACES for each in (*OWNERS.values(), *OWNED)]
         return sum(len(self._api.items(path)) for path in paths)
 
     def _create(self, kind: Kind, *, sick: bool = False) -> None:
@@ -214,7 +199,7 @@ class Load:
             disks=kind == "pool" and self._chance.random() < 0.3,
             sick=sick,
         )
-        self._api.create(collection(kind, herd.namespace), herd.manifest())
+        self._api.create(OWNERS[kind].path(herd.namespace), herd.manifest())
         self.herds.append(herd)
 
     def _pick(self) -> Herd:
@@ -245,7 +230,7 @@ class Load:
         self.herds.remove(herd)
         for _ in range(20):
             try:
-                self._api.create(collection(herd.kind, herd.namespace), herd.manifest())
+                self._api.create(OWNERS[herd.kind].path(herd.namespace), herd.manifest())
             except Rejected as error:
                 if error.status != 409:
                     raise
@@ -268,36 +253,32 @@ class Load:
     def _lose_machine(self) -> None:
         herd = self._pick()
         if member := self._member(herd):
-            self._api.delete(member)
+            self._api.delete(herd.machine(member))
 
     def _break_machine(self) -> None:
         """Give the VMI of a machine one of the behaviors `BROKEN`."""
         herd = self._pick()
         if member := self._member(herd):
-            path = f"{machines('set', herd.namespace)}/{member.rpartition('/')[2]}"
             behavior = self._chance.choice(BROKEN if herd.kind == "pool" else BROKEN[:2])
-            self._api.patch(path, {"metadata": {"annotations": {BEHAVIOR: behavior}}})
+            change = {"metadata": {"annotations": {BEHAVIOR: behavior}}}
+            self._api.patch(VMIS.path(herd.namespace, member), change)
 
     def _release(self) -> None:
         """Remove the label of a machine, so that its set or pool releases it."""
         herd = self._pick()
         if member := self._member(herd):
-            self._api.patch(member, {"metadata": {"labels": {APP: None}}})
+            self._api.patch(herd.machine(member), {"metadata": {"labels": {APP: None}}})
 
     def _sweep(self) -> None:
         """Delete the machines without an owner, and the disks of pools that no longer exist."""
         known = {herd.name for herd in self.herds}
         for namespace in NAMESPACES:
-            for kind in ("set", "pool"):
-                for item in self._api.items(machines(kind, namespace)):
-                    owned = bool(item["metadata"].get("ownerReferences"))
-                    if not owned and (item["metadata"].get("labels") or {}).get(APP) not in known:
-                        self._try_delete(f"{machines(kind, namespace)}/{item['metadata']['name']}")
-            for path in storage(namespace):
-                for item in self._api.items(path):
-                    name = item["metadata"]["name"]
-                    if not item["metadata"].get("ownerReferences") and name.partition("-root")[0] not in known:
-                        self._try_delete(f"{path}/{name}")
+            for resource in OWNED:
+                for item in self._api.items(resource.path(namespace)):
+                    meta = item["metadata"]
+                    herd = (meta.get("labels") or {}).get(APP) or meta["name"].partition("-root")[0]
+                    if not meta.get("ownerReferences") and herd not in known:
+                        self._try_delete(resource.path(namespace, meta["name"]))
 
     def _try_delete(self, path: str) -> None:
         try:
@@ -309,13 +290,11 @@ class Load:
     def _members(self, herd: Herd) -> list[dict[str, Any]]:
         return [
             item
-            for item in self._api.items(f"{machines(herd.kind, herd.namespace)}?labelSelector={APP}%3D{herd.name}")
+            for item in self._api.items(f"{herd.machine('')}?labelSelector={APP}%3D{herd.name}")
             if "deletionTimestamp" not in item["metadata"] and item["metadata"].get("ownerReferences")
         ]
 
     def _member(self, herd: Herd) -> str:
-        """Return the path of a random machine of the set or pool, or "" if there is none."""
+        """Return the name of a random machine of the set or pool, or "" if there is none."""
         members = self._members(herd)
-        if not members:
-            return ""
-        return f"{machines(herd.kind, herd.namespace)}/{self._chance.choice(members)['metadata']['name']}"
+        return str(self._chance.choice(members)["metadata"]["name"]) if members else ""
