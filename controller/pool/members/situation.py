@@ -73,7 +73,7 @@ def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent
     """Return the intent with the partition of the present step.
 
     The VM with the lowest ordinal is updated last. If it has the current template, the pool returns to this template,
-    or the update has reached the last step. A return needs no steps.
+    or the update has reached the last step. A return needs no steps. While this VM is missing, only the note counts.
     """
     if not intent.steps:
         return intent
@@ -82,6 +82,7 @@ def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent
     ordinals = sorted((*machines, *islice(free, max(intent.wanted - len(machines), 0))))
     partitions = [each.partition_of(ordinals) for each in intent.steps]
     step = noted_step(snapshot.owner.metadata, intent.template.digest)
-    if machines and revisions.is_current(revision_of(machines[min(machines)].vm)):
+    lowest = machines.get(min(ordinals, default=0))
+    if lowest is not None and revisions.is_current(revision_of(lowest.vm)):
         step = len(partitions)
     return replace(intent, step=step, partition=min(partitions[:step]), last_partition=min(partitions))

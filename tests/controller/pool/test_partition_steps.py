@@ -12,6 +12,7 @@ from controller.pool.plan import plan
 from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
 from controller.pool.status import next_status
+from controller.runtime.actions import Create
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import intent_of, pool, situation_of, vm_spec, vmi
 from tests.pool_simulation import PoolSimulation
@@ -102,6 +103,15 @@ def test_p14_a_note_about_another_template_or_other_steps_does_not_count():
 def test_p14_a_return_to_the_template_of_the_lowest_ordinals_takes_no_steps():
     owner = stepped()
     assert merged(plan(seen_in(owner, range(0, 2)))) == ["web-2", "web-3"]
+
+
+def test_p14_a_missing_vm_below_the_partition_comes_back_with_the_earlier_template_and_begins_no_step():
+    owner = stepped("1:10m,0", replicas=2)
+    machines = new_vms(owner, 1, ready_for_s=60)
+    todo = plan(during_update(owner, machines, vmis=[vmi(each, ready_for_s=60) for each in machines]))
+    [create] = [each for each in todo.actions if isinstance(each, Create) and each.key.name == "web-0"]
+    assert b'"kubevirt.io/vm-pool-revision-name":"web-1"' in create.body
+    assert situation_of(during_update(owner, machines)).intent.step == 1
 
 
 def test_p17_a_pool_between_two_steps_is_updating():
