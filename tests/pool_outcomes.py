@@ -17,7 +17,7 @@ KEY = ObjectKey("default", "vm-pool-cirros-0")
 CREATE = Create(resource=VMS, key=KEY, body=b"{}", owner_uid="uid-of-the-pool", why="2 of 3 VMs exist")
 DELETE = Delete(resource=VMS, key=KEY, uid="uid", why="surplus: 4 VMs exist, 3 are wanted")
 MERGE = ThreeWayMerge(
-    resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="its revision is web-1, the current revision is web-2"
+    resource=VMS, key=KEY, uid="uid", old=b"{}", new=b"{}", why="restart, from revision web-1 to web-2"
 )
 RESTART = Delete(resource=VMIS, key=KEY, uid="uid", why="its template is older than revision web-2")
 REQUESTED_RESTART = Restart(

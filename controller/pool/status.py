@@ -137,7 +137,7 @@ def _notice_of(outcome: Outcome) -> Notice | None:
     subject = f"{action.resource.kind.replace('VirtualMachine', 'VM').replace('VMInstance', 'VMI')} {action.key}"
     match outcome:
         case Done() | AlreadyThere():
-            why = f": {action.why}" if isinstance(action, Delete | Restart) else ""
+            why = f": {action.why}" if isinstance(action, Delete | Restart | ThreeWayMerge) else ""
             # A delete in the foreground also deletes the disks of the VM. One-shot pools do so all day.
             warning = isinstance(action, Delete) and action.foreground and action.cause is not Cause.FINISHED
             return Notice(reason=success, message=f"{done} {subject}{why}", warning=warning)

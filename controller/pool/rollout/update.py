@@ -20,7 +20,6 @@ from controller.kubevirt.annotations import REVISION_NAME
 from controller.kubevirt.busy import lasting
 from controller.kubevirt.delicate import needs_manual_recovery
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, RESTART, VM_REQUESTS, VMIS, VMS
-from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import AfterStop, after_stop, is_deleting, revision_of
 from controller.pool.leaving.deletes import MAX_NOTICES, replacement_of
 from controller.pool.members.downtime import member_stuck_since
@@ -28,6 +27,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.revisions import plan_revision
 from controller.pool.members.select import in_order
 from controller.pool.members.situation import Situation
+from controller.pool.rollout.effects import effect_of
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.live import late_change, most_live_changes
 from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending_step
@@ -212,7 +212,7 @@ def _stages(situation: Situation, steps: list[PendingStep]) -> tuple[Stage, ...]
     """Return the stages of these steps. No stage is essential but the note of the recreations: a VM that cannot be
     patched or deleted must not delay other VMs.
     """
-    merges = tuple(_spec_update(situation, each.machine.vm) for each in steps if each.step is Step.UPDATE)
+    merges = tuple(_spec_update(situation, each) for each in steps if each.step is Step.UPDATE)
     expansions = tuple(expansion for each in steps for expansion in _expansions(each))
     changes = tuple(_change_of_vmi(each) for each in steps if each.step in (Step.RELABEL, Step.RESTART))
     recreated = [each for each in steps if each.step is Step.RECREATE]
@@ -276,8 +276,9 @@ def _held_notices(held: list[PendingStep]) -> tuple[Notice, ...]:
     )
 
 
-def _spec_update(situation: Situation, vm: VirtualMachine) -> ThreeWayMerge:
-    ordinal, name, revisions = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm), situation.revisions
+def _spec_update(situation: Situation, pending: PendingStep) -> ThreeWayMerge:
+    vm, revisions = pending.machine.vm, situation.revisions
+    ordinal, name = situation.snapshot.ordinal_of(vm) or 0, revision_of(vm)
     past = revisions.templates.get(name)
     return ThreeWayMerge(
         resource=VMS,
@@ -286,7 +287,7 @@ def _spec_update(situation: Situation, vm: VirtualMachine) -> ThreeWayMerge:
         # If the VM's revision is unknown, the merge sets every field of the new template.
         old=encode_shape(past, ordinal, name) if past is not None else b"{}",
         new=encode_shape(revisions.template, ordinal, revisions.current),
-        why=f"its revision is {name or 'not known'}, the current revision is {revisions.current}",
+        why=f"{effect_of(pending)}, from revision {name or '(not known)'} to {revisions.current}",
         owner_uid=situation.pool.uid,
     )
 

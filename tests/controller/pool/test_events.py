@@ -85,7 +85,10 @@ EVENTS = {
         Done(DELETE),
         ("SuccessfulDelete", "Deleted VM default/vm-pool-cirros-0: surplus: 4 VMs exist, 3 are wanted", False),
     ),
-    "updated": (Done(MERGE), ("SuccessfulUpdate", "Updated VM default/vm-pool-cirros-0", False)),
+    "updated": (
+        Done(MERGE),
+        ("SuccessfulUpdate", "Updated VM default/vm-pool-cirros-0: restart, from revision web-1 to web-2", False),
+    ),
     "restarted": (
         Done(RESTART),
         ("SuccessfulDelete", "Deleted VMI default/vm-pool-cirros-0: its template is older than revision web-2", False),
