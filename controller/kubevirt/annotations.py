@@ -22,10 +22,17 @@ TEMPLATE_HASH: Final = "vmherd.dev/template-hash"
 the same template (R14). A set's ControllerRevision with this template has the label, too (R17).
 """
 
+IN_SERVICE: Final = "vmherd.dev/in-service"
+"""A label that a user writes in the VMI template, with the value "true". While a VM drains, the value is "false" (P26).
+"""
+
 REMOVE: Final = "vmherd.dev/remove"
 PROTECT: Final = "vmherd.dev/protect"
 DELETION_COST: Final = "vmherd.dev/deletion-cost"
 BUSY_UNTIL: Final = "vmherd.dev/busy-until"
+DRAIN_SECONDS: Final = "vmherd.dev/drain-seconds"
+DRAINING: Final = "vmherd.dev/draining"
+DRAINED: Final = "vmherd.dev/drained"
 REPLACE_FINISHED: Final = "vmherd.dev/replace-finished"
 SCALE_IN: Final = "vmherd.dev/scale-in"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"

@@ -24,7 +24,7 @@ def busy_reason(obj: KubeObject, now: datetime) -> str:
     mark = busy_mark(obj.metadata)
     if mark is None:
         return ""
-    until = _time_of(mark)
+    until = time_of(mark)
     if until is None:
         return f"it is busy: its {BUSY_UNTIL} is not a time"
     return f"it is busy until {mark}" if now < until else ""
@@ -39,12 +39,13 @@ def ends_of_marks(*objects: KubeObject | None, now: datetime) -> Iterator[dateti
     """Yield the times after `now` at which the marks of these objects end."""
     for obj in objects:
         mark = busy_mark(obj.metadata) if obj is not None else None
-        until = _time_of(mark) if mark is not None else None
+        until = time_of(mark) if mark is not None else None
         if until is not None and until > now:
             yield until
 
 
-def _time_of(text: str) -> datetime | None:
+def time_of(text: str) -> datetime | None:
+    """Return the time in an annotation, or None if the text is not a time with a time zone."""
     try:
         time = datetime.fromisoformat(text)
     except ValueError:

@@ -12,7 +12,7 @@ from msgspec import Struct, structs
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.label_selectors import LabelSelector
-from controller.kubevirt.annotations import REVISION_NAME, TEMPLATE_HASH
+from controller.kubevirt.annotations import IN_SERVICE, REVISION_NAME, TEMPLATE_HASH
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VMITemplate
@@ -139,12 +139,17 @@ def choose_selector(selector: LabelSelector | None, labels: Mapping[str, str]) -
     set's or pool's selector are common labels, return the `matchLabels`. Otherwise return all common labels, because a
     pool's selector may contain labels that only the VMs have. Also return all common labels if the selector has
     `matchExpressions`, because a Service cannot have expressions. The result is empty if there are no common labels.
+
+    If the template has the label `vmherd.dev/in-service`, the result has it too. So a VM that drains leaves the Service
+    (P26).
     """
     common = {key: value for key, value in sorted(labels.items()) if key not in NOT_COMMON}
     if selector is None or selector.match_expressions:
         return common
     named = dict(sorted((selector.match_labels or {}).items()))
-    return named if named and named.items() <= common.items() else common
+    if not named or not named.items() <= common.items():
+        return common
+    return {**named, **{key: value for key, value in common.items() if key == IN_SERVICE}}
 
 
 def template_of_replicaset(owner: ReplicaSet) -> VMITemplate:

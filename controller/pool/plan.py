@@ -13,6 +13,8 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    rejects new VMs, for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
+At the end, VMs that must drain before they leave are marked, and are neither deleted nor restarted yet (P26).
+
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
 delete VMs. If the pool is paused, the plan also corrects the finalizers of members. If the caches do not show all
 earlier writes for this pool, the plan contains no writes.
@@ -26,7 +28,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.vms import is_deleting, revision_of
+from controller.kubevirt.vms import is_deleting, is_ready, revision_of
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_finished
 from controller.pool.healing.heal import plan_healing
@@ -39,18 +41,20 @@ from controller.pool.leaving.claims import (
     plan_releases,
 )
 from controller.pool.leaving.deletion import plan_deletion, plan_own_finalizer
-from controller.pool.members.machine import Machines, ends_of_work
+from controller.pool.members.machine import Machine, Machines, ends_of_work, guest_of
 from controller.pool.members.revisions import plan_pruning, plan_revision
 from controller.pool.members.situation import Situation, situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.rollout.limits import plan_partition_note
 from controller.pool.rollout.partition_steps import plan_partition_step
+from controller.pool.rollout.steps import Step, pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
+from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held, wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
@@ -114,7 +118,22 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     writes = join((departures, finalizers, *steps))
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.wanted, snapshot.limits.max_replicas)
-    return join((writes, revisions, limit, plan_advice(intent)))
+    whole = join((writes, revisions, limit, plan_advice(intent)))
+
+    def still_leaves(machine: Machine, cause: str) -> bool:
+        return _still_leaves(situation, machine, cause)
+
+    return drain_first(whole, situation.pool, situation.members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+
+
+def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:
+    """Return True if a VM that drains because of an update or healing only waits for its turn (P26)."""
+    if cause == HEALING:
+        return not is_ready(machine.vm)
+    if cause != UPDATE or not situation.may_update(machine) or not situation.is_above_partition(machine):
+        return False
+    step = pending_step(situation, machine)
+    return step is not None and (step.costly or step.risky or step.step in (Step.RESTART, Step.RECREATE))
 
 
 def _plan_departures(snapshot: Snapshot) -> Plan:

@@ -15,6 +15,9 @@ from controller.kubevirt.annotations import (
     ADOPTED_TEMPLATE,
     BUSY_UNTIL,
     DELETION_COST,
+    DRAIN_SECONDS,
+    DRAINED,
+    DRAINING,
     EARLY_FAILURES,
     HEALED,
     INDEX_SYSPREP,
@@ -133,6 +136,8 @@ CATALOGUE: Final = (
     Annotation(REPLACE_UNREADY_AFTER, _OWNERS, SECONDS, "no VM is replaced because it is not ready"),
     Annotation(REPLACE_FINISHED, _POOL, FLAG, "finished VMs stay"),
     Annotation(SCALE_IN, _OWNERS, FINISHED, "it counts as finished"),
+    Annotation(DRAIN_SECONDS, _OWNERS, SECONDS, "it counts as 600"),
+    Annotation(DRAINED, _MEMBERS, FLAG, "the VM goes on to drain"),
     Annotation(TAKEOVER, _POOL, PROCEED, "the first update waits"),
     Annotation(ADOPTED_TEMPLATE, _SET, OPAQUE),
     Annotation(HEALED, _POOL, OPAQUE),
@@ -140,6 +145,7 @@ CATALOGUE: Final = (
     Annotation(UNREADY, _POOL, OPAQUE),
     Annotation(PARTITION_REVISION, _POOL, OPAQUE),
     Annotation(PARTITION_STEP, _POOL, OPAQUE),
+    Annotation(DRAINING, _MEMBERS, OPAQUE),
     Annotation(EARLY_FAILURES, (Place.VMI,), OPAQUE),
 )
 """What each annotation means, with an example, is in `tools/reference/annotations.md.in`."""

@@ -11,6 +11,8 @@ The stages of a plan run in this order:
 4. If the number of VMIs is right, replace outdated VMIs (R14). A surge of this update may still be missing.
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
+At the end, VMIs that must drain before they leave are marked, and are not deleted yet (P26).
+
 Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
 are deleted.
 
@@ -23,8 +25,10 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kubevirt.busy import ends_of_marks
-from controller.kubevirt.vmis import is_active
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicas.conditions import held_reason
+from controller.replicas.draining import HEALING, UPDATE, Guest, drain_first, guest_of_vmi
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
@@ -32,7 +36,7 @@ from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import message_of
 from controller.replicaset.claims import choose_claims, plan_adopted_template, plan_claims
-from controller.replicaset.health import plan_progress
+from controller.replicaset.health import plan_progress, replaced_by_rollout
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.revisions import plan_pruning, plan_revision
 from controller.replicaset.rollout import plan_rollout
@@ -101,7 +105,17 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
             parts.append(_unless_limited(situation, unready, Cause.HEALING))
     if not any(part.stages for part in parts):
         parts.append(plan_pruning(snapshot, intent))
-    return join(parts)
+    whole = join(parts)
+    is_replaced = replaced_by_rollout(situation)
+
+    def guest_of(vmi: VirtualMachineInstance) -> Guest:
+        return guest_of_vmi(snapshot.vmis, intent.selector, vmi)
+
+    def still_leaves(vmi: VirtualMachineInstance, cause: str) -> bool:
+        return (cause == UPDATE and is_replaced(vmi)) or (cause == HEALING and not is_ready(vmi))
+
+    owner = snapshot.owner.metadata
+    return drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:

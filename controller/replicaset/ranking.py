@@ -15,11 +15,12 @@ from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_migrating, is_paused, is_ready, is_running, node_of, ready_since
+from controller.replicas.draining import is_draining
 from controller.replicas.settings import deletion_cost
 from controller.replicaset.traits import VMIs
 from controller.runtime.members.groups import Group, Members
 
-StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, bool, int]
+StateRank: TypeAlias = tuple[bool, bool, bool, bool, bool, bool, bool, bool, int]
 AgeRank: TypeAlias = tuple[float, float, str]
 
 
@@ -29,7 +30,7 @@ def rank_for_removal(active: VMIs, now: datetime) -> tuple[VirtualMachineInstanc
     The result contains no protected VMIs. But `active` must contain the protected VMIs, because they count in the
     number of VMIs on a node.
 
-    The sort criteria are, in this order: removal mark, work, state, deletion cost, number of VMIs on the node, age.
+    The sort criteria are, in this order: drain, removal mark, work, state, deletion cost, VMIs on the node, age.
     """
     return tuple(_in_order(active, now))
 
@@ -117,10 +118,12 @@ def state_rank_of(vmi: VirtualMachineInstance, now: datetime) -> StateRank:
     """Return the first part of the sort key: in R6, the criteria before "VMIs on the same node".
 
     The VMI with the smaller key is deleted first. A VMI with an unreadable field is the last, because it is not deleted
-    (P20). Of the VMIs with the same mark, the busy ones are the last (P24).
+    (P20). VMIs that drain are the first, so that every plan chooses the same ones (P26). Of the others with the same
+    mark, the busy ones are the last (P24).
     """
     return (
         bool(vmi.undecodable),
+        not is_draining(vmi.metadata),
         not is_marked(vmi.metadata, REMOVE),
         bool(busy_reason(vmi, now)),
         node_of(vmi) != "",

@@ -17,6 +17,7 @@ from controller.kubevirt.problems import is_booting, obstacle_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_migrating, is_paused, is_ready, is_spent, node_of, unready_since
 from controller.replicas.catalogue import Place
+from controller.replicas.draining import drain_marks
 from controller.replicas.wrong_annotations import wrong_on
 from controller.runtime.members.groups import Members, grouped
 from informers.meta import annotations_of, labels_of
@@ -42,7 +43,13 @@ def traits_of(vmi: VirtualMachineInstance) -> Hashable:
         not vmi.undecodable,
         None
         if not annotations
-        else (is_protected(vmi.metadata), busy_mark(vmi.metadata), replaces_failure(vmi), wrong_on_vmi(vmi)),
+        else (
+            is_protected(vmi.metadata),
+            busy_mark(vmi.metadata),
+            drain_marks(vmi.metadata),
+            replaces_failure(vmi),
+            wrong_on_vmi(vmi),
+        ),
         _wait_of(vmi) if deleted is None and not ready and not spent else None,
     )
 

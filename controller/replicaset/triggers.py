@@ -11,6 +11,7 @@ from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting, is_paused, is_ready, is_spent, node_of, phase_of
+from controller.replicas.draining import drain_marks
 from controller.replicas.revisions import former_set_of
 from controller.replicas.triggers import controller_key
 from controller.replicaset.snapshot import REQUIRED_LABEL, label_key
@@ -77,7 +78,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
     - For a VMI that no owner controls, only the labels are returned.
     - For a terminating VMI with a controller, only the UID of the controller is returned.
     - For any other VMI, the result contains the UID of the controller, the labels, the state, the marks for removal and
-      protection, the end of its work, and whether the VMI is paused.
+      protection, the end of its work, the marks of its drain, and whether the VMI is paused.
     """
     meta = vmi.metadata
     owner = controller_of(meta)
@@ -92,6 +93,7 @@ def _write_input(vmi: VirtualMachineInstance) -> tuple[object, ...]:
         is_marked(meta, REMOVE),
         is_protected(meta),
         busy_mark(meta),
+        drain_marks(meta),
         is_paused(vmi),
     )
 

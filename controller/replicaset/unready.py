@@ -17,6 +17,7 @@ from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
+from controller.replicas.draining import guest_of_vmi, is_draining, must_drain
 from controller.replicas.settings import replace_unready_after
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
 from controller.replicaset.rolling_update import rolls_out
@@ -61,7 +62,9 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
 
 
 def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
-    """Return the VMIs that run and are not ready. VMIs that replaced fewer failed VMIs come first."""
+    """Return the VMIs that run and are not ready. VMIs that drain, and then VMIs that replaced fewer failed
+    VMIs, come first.
+    """
     snapshot, active = situation.snapshot, situation.active
     found = []
     for vmi in active.where(lambda vmi: is_running(vmi) and not is_ready(vmi) and not is_protected(vmi.metadata)):
@@ -72,7 +75,7 @@ def _unready_vmis(situation: Situation, after: timedelta) -> list[UnreadyVMI]:
         failures = trial_of(vmi).failures + 1
         since = min(_unready_since(vmi) or snapshot.now, snapshot.now)
         found.append(UnreadyVMI(vmi, failures, since + after + delay_after(failures)))
-    found.sort(key=lambda each: (each.failures, each.due, each.vmi.metadata.name))
+    found.sort(key=lambda each: (not is_draining(each.vmi.metadata), each.failures, each.due, each.vmi.metadata.name))
     return found
 
 
@@ -100,14 +103,22 @@ def _slots(situation: Situation, overdue: list[UnreadyVMI]) -> int:
 def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tuple[Stage, ...]:
     snapshot, template = situation.snapshot, situation.intent.template
     why = f"not ready for longer than {seconds} s"
-    missing = max(situation.missing + len(chosen), 0)
+    # A VMI that must drain first is not deleted yet (P26), so nothing replaces it.
+    going = [each for each in chosen if not _must_drain(situation, each.vmi)]
+    missing = max(situation.missing + len(going), 0)
     replaced = tuple(
         EarlyFailure(each.vmi, each.failures, failing_since(each.vmi, snapshot.now), snapshot.now)
-        for each in chosen
+        for each in going
         if is_updated(each.vmi, template)
     )[:missing]
-    fresh = min(len(chosen), missing) - len(replaced)
+    fresh = min(len(going), missing) - len(replaced)
     creates = creates_of(situation, Creates(replaced, fresh), "replaces a VMI that was not ready")
     successor = creates[0].body if creates else b""
     deletes = (delete_of(snapshot, each.vmi, why, cause=Cause.HEALING, successor=successor) for each in chosen)
     return (Stage(tuple(deletes)), *((Stage(creates),) if creates else ()))
+
+
+def _must_drain(situation: Situation, vmi: VirtualMachineInstance) -> bool:
+    snapshot = situation.snapshot
+    guest = guest_of_vmi(snapshot.vmis, situation.intent.selector, vmi)
+    return must_drain(snapshot.owner.metadata, guest, snapshot.now)

@@ -14,11 +14,11 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
-from controller.kubevirt.delicate import reason_to_spare_vmi
+from controller.kubevirt.delicate import reason_to_keep, reason_to_spare_vmi
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import disk_names_of, is_deleting
-from controller.pool.leaving.claims import choose_claims
+from controller.kubevirt.vms import disk_names_of, has_finished, is_deleting
+from controller.pool.leaving.claims import by_name, choose_claims
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import choose_for_removal
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
@@ -27,6 +27,7 @@ from controller.pool.scale import may_leave
 from controller.pool.spec.intent import Intent as PoolIntent
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Strategy
+from controller.replicas.draining import drain_time
 from controller.replicas.settings import deletion_cost, spares_running
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
@@ -49,12 +50,15 @@ class Leaving(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=T
 
 
 class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The effect of a new number of replicas. `held` says why the controller does not scale now."""
+    """The effect of a new number of replicas. `held` says why the controller does not scale now. `drain` says how long
+    the VMs that run may stay.
+    """
 
     leaving: tuple[Leaving, ...] = ()
     staying: tuple[Leaving, ...] = ()
     creating: tuple[str, ...] = ()
     disks: str = ""
+    drain: str = ""
     held: str = ""
 
 
@@ -76,6 +80,8 @@ def preview_lines(given: ScalePreview) -> list[str]:
         lines.append(f"would create: {_listed(given.creating)}")
     if given.disks:
         lines.append(f"disks: {given.disks}")
+    if given.drain:
+        lines.append(f"drain: {given.drain}")
     if given.held:
         lines.append(f"held: {given.held}")
     return lines or ["would change nothing"]
@@ -104,7 +110,15 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
     surplus = len(staying) - intent.wanted
     if surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
-    return _scale_in(snapshot, intent, staying, surplus)
+    if not intent.replaces_finished:
+        return _scale_in(snapshot, intent, staying, surplus)
+    # Finished VMs leave before the scale-in chooses (P25).
+    finished = by_name(staying.where(lambda each: has_finished(each.vm, each.vmi)))
+    first = [each for each in finished if not reason_to_keep(each.vm, each.vmi, snapshot.now)][:surplus]
+    others = staying.without({each.metadata.uid for each in first})
+    rest = _scale_in(snapshot, intent, others, surplus - len(first))
+    disks = _disks(snapshot, intent, [each.vm for each in first]) or rest.disks
+    return replace(rest, leaving=(*_names((each, "finished") for each in first), *rest.leaving), disks=disks)
 
 
 def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: Machines, surplus: int) -> ScalePreview:
@@ -122,6 +136,7 @@ def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: Machines, sur
         leaving=_names((vm, _why(vm.metadata, vms.is_ready(vm))) for vm in leaving),
         staying=_names([*((each, PROTECT) for each in protected), *delicate]),
         disks=_disks(snapshot, intent, leaving),
+        drain=_drain(snapshot.owner.metadata) if leaving else "",
         held=f"{missing} surplus virtual machines may not be deleted" if missing > 0 else "",
     )
 
@@ -145,8 +160,14 @@ def _of_set(snapshot: SetSnapshot) -> ScalePreview:
     return ScalePreview(
         leaving=_names((each, _why(each.metadata, vmis.is_ready(each))) for each in leaving),
         staying=_names([*((each, PROTECT) for each in stays), *spared]),
+        drain=_drain(snapshot.owner.metadata) if leaving else "",
         held=f"{missing} surplus VMIs are protected" if missing > 0 else "",
     )
+
+
+def _drain(owner: ObjectMeta) -> str:
+    time = drain_time(owner)
+    return f"VMs that run leave when they have drained, after at most {time.total_seconds():.0f} s" if time else ""
 
 
 def _names(reasons: Iterable[tuple[VirtualMachine | Machine | VirtualMachineInstance, str]]) -> tuple[Leaving, ...]:

@@ -20,6 +20,7 @@ from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
+from controller.replicas.draining import mark_of, time_text
 from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import ObjectMeta
 from plugin.views.tables import printable, short
@@ -241,12 +242,13 @@ def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
 
 
 def marks_of(meta: ObjectMeta) -> str:
-    """Return the marks of a user on a VM or VMI, separated by commas."""
-    until = busy_mark(meta)
+    """Return the marks of a user on a VM or VMI, and the mark of its drain, separated by commas."""
+    until, drain = busy_mark(meta), mark_of(meta)
     marks = (
         PROTECTED if is_protected(meta) else "",
         "removed first" if is_marked(meta, REMOVE) else "",
         f"busy until {printable(until)}" if until is not None else "",
+        f"drains until {time_text(drain.until)} ({printable(drain.cause)})" if drain is not None else "",
     )
     return ", ".join(filter(None, marks))
 

@@ -28,7 +28,7 @@ HOW_TO = DOCS / "how-to"
 ON_A_LAB = [
     *(
         HOW_TO / f"{name}.md"
-        for name in ("choose-a-kind", "update-safely", "keep-disks", "run-ci-jobs", "gitops", "debug")
+        for name in ("choose-a-kind", "update-safely", "keep-disks", "run-ci-jobs", "drain-vms", "gitops", "debug")
     ),
     DOCS / "upgrading.md",
 ]

@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
+    DRAIN_SECONDS,
+    DRAINING,
     HEALED,
     MAX_UNHEALTHY,
     MIN_READY,
@@ -217,6 +219,13 @@ def pool_busy(cluster: Cluster) -> None:
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
+def pool_draining(cluster: Cluster) -> None:
+    pool = pool_builders.pool(replicas=1, annotations={DRAIN_SECONDS: "900"})
+    mark = {DRAINING: "scale-in until 2026-08-01T12:10:00Z of uid-web-1"}
+    vms = (*pool_builders.vms(pool, 0), *pool_builders.vms(pool, 1, annotations=mark))
+    cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
+
+
 def pool_deleted(cluster: Cluster) -> None:
     """A pool that keeps disks is being deleted, and another program's finalizer delays a VM."""
     policy = {"proactive": {"statePreservation": "Offline"}}
@@ -326,6 +335,7 @@ POOLS: Final[Mapping[str, State]] = {
     "takeover-held": pool_takeover,
     "protected": pool_protected,
     "busy": pool_busy,
+    "draining": pool_draining,
     "deleted": pool_deleted,
     "invalid": pool_invalid,
     "scale-in": pool_scale_in,

@@ -42,3 +42,20 @@ def test_the_preview_of_a_set_follows_its_ranking():
     assert [each.name for each in given.staying] == ["b"]
     assert preview(set_snapshot(owner, vmis), 0).held == "1 surplus VMIs are protected"
     assert len(preview(set_snapshot(owner, vmis), 5).creating) == 2
+
+
+def test_the_preview_of_a_one_shot_pool_names_the_finished_vms_first():
+    pool = pool_builders.pool(
+        replicas=4,
+        spec=pool_builders.vm_spec(run_strategy="Once"),
+        annotations={"vmherd.dev/replace-finished": "true", "vmherd.dev/drain-seconds": "60"},
+    )
+    vms = pool_builders.vms(pool, 0, 1, 2, 3, spec=pool_builders.vm_spec(run_strategy="Once"))
+    ended = {"web-1": "Succeeded", "web-3": "Failed"}
+    vmis = [pool_builders.vmi(vm, phase=ended.get(vm.metadata.name, "Running")) for vm in vms]
+    snapshot = pool_builders.snapshot(pool, vms, vmis=vmis)
+    assert [(each.name, each.why) for each in preview(snapshot, 3).leaving] == [("web-1", "finished")]
+    given = preview(snapshot, 1)
+    assert [(each.name, each.why) for each in given.leaving[:2]] == [("web-1", "finished"), ("web-3", "finished")]
+    assert len(given.leaving) == 3
+    assert given.drain == "VMs that run leave when they have drained, after at most 60 s"

@@ -10,6 +10,10 @@ from tools.reference.markdown import code, introduction, sections, table
 
 LABELS: Final = {
     "vmherd.dev/template-hash": ("VMIs and ControllerRevisions of a set", "the hash of the template"),
+    "vmherd.dev/in-service": (
+        "VMIs, and the templates of VMs",
+        'a user writes "true" in the VMI template, and vmherd writes "false" while the VM drains',
+    ),
     "vmherd.dev/pool-uid": ("ControllerRevisions of a pool", "the pool that created the revision"),
 }
 """For each label: the objects that have it, and its meaning."""

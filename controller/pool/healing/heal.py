@@ -31,12 +31,13 @@ from controller.pool.leaving.deletes import held_notices, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
-from controller.pool.members.machine import Machine
+from controller.pool.members.machine import Machine, guest_of
 from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import successor_of
 from controller.replicas.conditions import machines_wait
+from controller.replicas.draining import is_draining, must_drain
 from controller.replicas.progress import wake_at
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
@@ -95,7 +96,7 @@ def plan_healing(situation: Situation) -> HealingPlan:
 def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[FailingVM], Plan]:
     """Return the VMs that may be deleted now, and a plan with the Events that say why the other VMs must wait.
 
-    VMs whose deletion was announced come first, then VMs with fewer healings.
+    VMs that drain come first, then VMs whose deletion was announced, then VMs with fewer healings.
     """
     curable, held = [], []
     for each in due:
@@ -104,7 +105,15 @@ def _split_due(situation: Situation, due: list[FailingVM]) -> tuple[list[Failing
             held.append((each.machine.vm, reason))
         else:
             curable.append(each)
-    curable.sort(key=lambda each: (each.announced is None, each.healed, each.due, each.ordinal))
+    curable.sort(
+        key=lambda each: (
+            not is_draining(each.machine.metadata),
+            each.announced is None,
+            each.healed,
+            each.due,
+            each.ordinal,
+        )
+    )
     text = f"healing: {machines_wait(len(held))}: {held[0][1]}" if held else ""
     pattern = Notice(reason=HEALING_HELD, message="is not replaced", once="healing held")
     return curable, Plan(notices=held_notices(pattern, held), held=text)
@@ -121,11 +130,14 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
 
     If the controller crashes after an announcement, the next leader deletes the same VMs, and does not count the
     healing again. If the pool keeps disks, a VM without the pool finalizer gets the finalizer before the VM is deleted
-    (P10).
+    (P10). A VM that must drain is announced when it has drained (P26).
     """
     snapshot, preserve = situation.snapshot, situation.intent.scale_in.preserve
     unsafe = [each.machine.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.machine.vm)]
-    announced = {each.ordinal: each.machine.vm for each in chosen if each.announced is None}
+    draining = {each.ordinal for each in chosen if must_drain(situation.pool, guest_of(each.machine), snapshot.now)}
+    announced = {
+        each.ordinal: each.machine.vm for each in chosen if each.announced is None and each.ordinal not in draining
+    }
     deletes = tuple(
         replacement_of(
             each.machine.vm,
@@ -135,7 +147,8 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
             keep_disks=preserve,
         )
         for each in chosen
-        if each.announced is not None and each.announced <= snapshot.now and each.machine.vm not in unsafe
+        if (each.ordinal in draining or (each.announced is not None and each.announced <= snapshot.now))
+        and each.machine.vm not in unsafe
     )
     stages = [*add_finalizers(unsafe)]
     if announced:

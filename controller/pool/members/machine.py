@@ -9,6 +9,7 @@ from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.pool.members.unready_periods import Down, Recovering
+from controller.replicas.draining import Guest, guest_of_vm
 from controller.runtime.members.groups import Members
 from informers.meta import ObjectMeta
 
@@ -30,6 +31,10 @@ class Machine(Struct, frozen=True, gc=False):
 
 
 Machines = Members[Machine]
+
+
+def guest_of(machine: Machine) -> Guest:
+    return guest_of_vm(machine.vm, machine.vmi)
 
 
 def ends_of_work(members: Machines, now: datetime) -> Iterator[datetime]:

@@ -19,6 +19,7 @@ from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.policies import Selection, Sort
+from controller.replicas.draining import is_draining
 from controller.replicas.settings import deletion_cost
 
 SortKey = Callable[[Machine], tuple[Any, ...]]
@@ -63,11 +64,12 @@ def choose_for_removal(
 
     Protected VMs and VMs that the selectors do not match are left out. The criteria are, in this order:
 
-    1. VMs that a user marked for removal come first.
-    2. VMs whose deletion must wait come last (see `delicate_reason`).
-    3. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
-    4. VMs with a lower deletion cost come first.
-    5. The sort policy.
+    1. VMs that drain come first, so that every plan chooses the same VMs (P26).
+    2. VMs that a user marked for removal come first.
+    3. VMs whose deletion must wait come last (see `delicate_reason`).
+    4. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
+    5. VMs with a lower deletion cost come first.
+    6. The sort policy.
     """
     prefers_unready = selection.sort is Sort.UNSTATED
     allowed = members.where(lambda each: allows(selection, each.vm))
@@ -80,7 +82,8 @@ def choose_for_removal(
         if reason:
             delicate.update((each.metadata.uid, reason) for each in group)
         cost = deletion_cost(vm.metadata)
-        ranks[not is_marked(vm.metadata, REMOVE), bool(reason), prefers_unready and is_ready(vm), cost] += group
+        first = not is_draining(vm.metadata), not is_marked(vm.metadata, REMOVE)
+        ranks[*first, bool(reason), prefers_unready and is_ready(vm), cost] += group
     return Candidates(
         ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),
         deletable=len(unprotected),

@@ -34,6 +34,7 @@ from controller.pool.rollout.steps import PendingStep, Step, is_updated, pending
 from controller.pool.rollout.successors import note_recreations, successor_of
 from controller.pool.spec.indexing import encode_shape
 from controller.replicas.conditions import machines_wait
+from controller.replicas.draining import is_draining
 from controller.replicas.kstatus import is_overdue
 from controller.replicas.progress import wake_at, watch_progress
 from controller.replicas.settings import parse_deadline
@@ -98,10 +99,10 @@ def pending_steps(situation: Situation) -> list[PendingStep]:
 
 
 def in_turn(pending: Iterable[PendingStep]) -> list[PendingStep]:
-    """Return the steps in the order in which they begin: steps that put no ready VM at risk come first. VMs that
-    already have the current spec come before other VMs.
+    """Return the steps in the order in which they begin: steps that put no ready VM at risk come first. Of the others,
+    VMs that drain come first (P26), and then VMs that already have the current spec.
     """
-    return sorted(pending, key=lambda each: (each.costly, not each.begun))
+    return sorted(pending, key=lambda each: (each.costly, not is_draining(each.machine.metadata), not each.begun))
 
 
 def plan_update(situation: Situation, pending: list[PendingStep], *, missing: int = 0) -> Plan:

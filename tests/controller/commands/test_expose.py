@@ -24,6 +24,7 @@ from tests import builders, pool_builders
 SSH = ServicePort(27017, target_port=22)
 WISH = ServiceRequest(name="vmiservice", namespace="default", ports=(SSH,))
 LABELS = st.dictionaries(st.sampled_from(["app", "tier", "zone", "kubevirt.io", "vmi.kubevirt.io/id"]), st.text("ab"))
+SERVES = {"vmherd.dev/in-service": "true"}
 EXPRESSION = SelectorRequirement(key="tier", operator="Exists")
 
 
@@ -90,6 +91,7 @@ def test_a_pools_service_selects_by_the_labels_of_vmis_and_not_of_vms():
         (LabelSelector({"app": "a"}), {"app": "a", "version": "1"}, {"app": "a"}),
         (LabelSelector({"app": "a", "tier": "b"}), {"app": "a", "version": "1"}, {"app": "a", "version": "1"}),
         (LabelSelector({"app": "b"}), {"app": "a"}, {"app": "a"}),
+        (LabelSelector({"app": "a"}), {"app": "a", **SERVES}, {"app": "a", **SERVES}),
         (LabelSelector({"app": "a"}, (EXPRESSION,)), {"app": "a", "tier": "b"}, {"app": "a", "tier": "b"}),
         (LabelSelector({}), {"app": "a"}, {"app": "a"}),
         (None, {"app": "a"}, {"app": "a"}),

@@ -5,7 +5,7 @@ from typing import Any, Final
 from tests.faults.judge.cases_members import SHARED, pool_with_disk
 from tests.faults.judge.judge import Interval, LeaseTimes, Run
 from tests.faults.judge.made_history import replica_set
-from tests.faults.judge.states import BUSY_UNTIL, FAR, PROTECT, VM, VMI, Object
+from tests.faults.judge.states import BUSY_UNTIL, DRAIN_SECONDS, DRAINED, DRAINING, FAR, PROTECT, VM, VMI, Object
 from tests.faults.judge.steps import (
     KEPT,
     SNAPSHOT,
@@ -21,6 +21,7 @@ from tests.faults.judge.steps import (
     scale,
     simulator,
     user,
+    vmi_of,
     wait,
     we,
 )
@@ -102,6 +103,9 @@ KEEPING: Final[tuple[tuple[str, Object], ...]] = (
 )
 """Changes after which no VM or VMI may be deleted."""
 
+DRAINS: Final = {DRAIN_SECONDS: "900"}
+RUNS: Final = {"status": {"phase": "Running"}}
+
 S14: Cases = {
     **{
         f"{kind} {change}": case(
@@ -114,6 +118,22 @@ S14: Cases = {
         for kind, change in KEEPING
         for name in ("pool-0" if kind == VM else "herd-a",)
     },
+    "a VM that runs and has not drained": case(
+        a_pool(1, annotations=DRAINS),
+        vmi_of("pool-0"),
+        simulator.patch(VMI, "pool-0", RUNS),
+        we.patch(VM, "pool-0", {"metadata": {"annotations": {DRAINING: "scale-in"}}}),
+        we.delete(VM, "pool-0"),
+        broken("has not drained"),
+    ),
+    "VMIs that have drained or do not run": case(
+        a_set(2, annotations=DRAINS),
+        simulator.patch(VMI, "herd-a", {"status": {"phase": "Scheduled"}}),
+        we.delete(VMI, "herd-a"),
+        user.patch(VMI, "herd-b", {"metadata": {"annotations": {DRAINING: "scale-in", DRAINED: "true"}}}),
+        we.delete(VMI, "herd-b"),
+        KEPT,
+    ),
     "a value that does not protect, and another moment": case(
         a_pool(2),
         scale(1),

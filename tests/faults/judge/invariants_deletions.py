@@ -5,7 +5,8 @@
   it. A name that exists already counts as accepted, because the server compares names last. So does a quota in which
   the delete makes room. While every create is refused, no VM is deleted to be replaced.
 - S14: the version of an object that a delete request hits is not protected, busy or delicate. There is no window: each
-  delete has a version as precondition. The instance of a VM may be protected, because a restart keeps the VM.
+  delete has a version as precondition. The instance of a VM may be protected, because a restart keeps the VM. If the
+  owner lets its VMs drain, a VM that runs has the mark and the answer (P26). No deadline passes in the runs.
 """
 
 import re
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from tests.faults.judge import states
-from tests.faults.judge.history import Change, History, Request, answered_uid
+from tests.faults.judge.history import Change, History, Request, World, answered_uid
 from tests.faults.judge.judge import Finding, Run, Violation, described, found, invariant
 from tests.faults.judge.reasons import reason_of
 from tests.faults.judge.states import POOL, SET, VM, VMI, Object
@@ -80,8 +81,21 @@ def s14_nothing_protected_or_delicate_is_deleted(history: History, run: Run) -> 
         owner = world.by_uid(states.controller_uid(item))
         if author is None or author.verb != "delete" or (owner is not None and states.is_deleting(owner)):
             continue
-        problem = _reason_to_keep(item)
+        problem = _reason_to_keep(item) or _must_drain(item, world)
         yield Violation("S14", f"{change.name} is deleted, but {problem}", described(change)) if problem else None
+
+
+def _must_drain(item: Object, world: World) -> str:
+    """Return the reason why the VM or VMI had to drain first, or ""."""
+    vm = world.by_uid(states.controller_uid(item)) if item["kind"] == VMI else None
+    member = vm if vm is not None and vm["kind"] == VM else item
+    owner, vmi = world.by_uid(states.controller_uid(member)), world.get(VMI, states.name_of(item))
+    if owner is None or states.DRAIN_SECONDS not in states.annotations_of(owner):
+        return ""
+    runs = vmi is not None and states.status_of(vmi).get("phase") == "Running" and not states.is_deleting(vmi)
+    notes = states.annotations_of(member)
+    has_drained = states.DRAINING in notes and notes.get(states.DRAINED) == "true"
+    return "has not drained" if runs and not has_drained else ""
 
 
 def _reason_to_keep(item: Object) -> str:

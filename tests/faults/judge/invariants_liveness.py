@@ -55,7 +55,10 @@ def is_excused(owner: Object, world: World) -> bool:
     members = world.children(states.uid_of(owner), CHILD_OF[owner["kind"]])
     surplus = sum(states.counts(owner, each) for each in members) > states.wanted(owner)
     held = any(
-        states.is_protected(each) or states.is_busy(each) or states.status_of(each).get("snapshotInProgress")
+        states.is_protected(each)
+        or states.is_busy(each)
+        or states.DRAINING in states.annotations_of(each)
+        or states.status_of(each).get("snapshotInProgress")
         for each in members
     )
     name, settings = states.strategy(owner, "scaleInStrategy")

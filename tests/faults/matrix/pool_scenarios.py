@@ -31,7 +31,8 @@ from tests.faults.matrix.pool_steps import (
     vms,
 )
 from tests.faults.matrix.scenarios import Condition, Step, scenario
-from tests.faults.matrix.steps import both, created, deletions
+from tests.faults.matrix.steps import both, created, deletions, draining, has_drained
+from tests.faults.resources import VMS
 
 at, change = POOL.at, POOL.change
 NEW = "128M"
@@ -52,6 +53,7 @@ def with_disks(**more: Any) -> tuple[tuple[str, Json], Condition]:
 
 
 THREE = ("pool-0", "pool-1", "pool-2")
+DRAIN = {"vmherd.dev/drain-seconds": "900"}
 ONE_SHOT = {"vmherd.dev/replace-finished": "true", "vmherd.dev/scale-in": "finished"}
 HEALING = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "1h"}
 
@@ -71,6 +73,14 @@ SCALING = (
         Step(busy("pool-2"), at(3)),
         Step(change(replicas=1), ordinals(2)),
         Step(change(replicas=0), ordinals(2)),
+    ),
+    scenario(
+        "pool-scale-down-drain",
+        *of(3, annotations=DRAIN),
+        Step(change(replicas=2), draining(VMS, 1)),
+        Step(change(replicas=3), draining(VMS, 0)),
+        Step(change(replicas=1), draining(VMS, 2)),
+        Step(has_drained(VMS), both(at(1), ordinals(0))),
     ),
     scenario(
         "pool-scale-down-with-disks", *with_disks(), Step(change(replicas=1), both(at(1), ordinals(0), disks("root-0")))

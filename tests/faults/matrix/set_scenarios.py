@@ -6,7 +6,7 @@ from tests.controlplane.documents import SET_LABELS, memory_of_vmis, set_documen
 from tests.faults.judge.states import references_of
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import QUICK, Condition, Step, scenario
-from tests.faults.matrix.steps import Owner, both, created, deletions, memory_of
+from tests.faults.matrix.steps import Owner, both, created, deletions, draining, has_drained, memory_of
 from tests.faults.matrix.view import User
 from tests.faults.resources import SETS, VMIS
 
@@ -87,6 +87,13 @@ SET_SCENARIOS = (
     scenario("set-adopt", None, None, Step(created((VMIS, STRAY), herd(3)), both(at(3), total(3)))),
     scenario("set-scale-up", herd(1), at(1), Step(change(replicas=4), at(4))),
     scenario("set-scale-down", herd(4), at(4), Step(change(replicas=1), at(1))),
+    scenario(
+        "set-scale-down-drain",
+        herd(3, annotations={"vmherd.dev/drain-seconds": "900"}),
+        at(3),
+        Step(change(replicas=1), draining(VMIS, 2)),
+        Step(has_drained(VMIS), at(1)),
+    ),
     scenario("set-scale-to-zero", herd(3), at(3), Step(change(replicas=0), at(0))),
     scenario("set-scale-in-marks", herd(4), at(4), Step(_mark_two, both(at(2), total(2))), compared=False),
     scenario(

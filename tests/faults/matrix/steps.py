@@ -5,7 +5,17 @@ from typing import Any
 
 from msgspec import Struct
 
-from tests.faults.judge.states import FINALIZER, condition, finalizers_of, is_ready, references_of, status_of
+from tests.faults.judge.states import (
+    DRAINED,
+    DRAINING,
+    FINALIZER,
+    annotations_of,
+    condition,
+    finalizers_of,
+    is_ready,
+    references_of,
+    status_of,
+)
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import Act, Condition, Scenario, Step, scenario
 from tests.faults.matrix.view import User
@@ -72,6 +82,25 @@ def deletions(owner: Owner, name: str, given: tuple[str, Json], ready: Condition
     for propagation in ("Foreground", "Background", "Orphan"):
         step = Step(owner.delete(propagation), owner.gone(count if propagation == "Orphan" else 0))
         yield scenario(name.format(propagation.lower()), given, ready, step)
+
+
+def draining(plural: str, number: int) -> Condition:
+    """This number of VMs or VMIs has the mark of a drain."""
+    return lambda objects: len(_draining(objects, plural)) == number
+
+
+def has_drained(plural: str) -> Act:
+    """Answer for each VM or VMI that drains."""
+
+    async def act(user: User) -> None:
+        for name in _draining(user.objects, plural):
+            await user.patch(plural, name, {"metadata": {"annotations": {DRAINED: "true"}}})
+
+    return act
+
+
+def _draining(objects: Objects, plural: str) -> list[str]:
+    return sorted(name for name, each in objects.alive(plural).items() if DRAINING in annotations_of(each))
 
 
 def both(*conditions: Condition) -> Condition:

@@ -1,0 +1,240 @@
+"""P26: a VM of a pool that runs drains before a scale-in, an update or healing deletes or restarts it."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from controller.kubevirt.annotations import (
+    BUSY_UNTIL,
+    DRAIN_SECONDS,
+    DRAINED,
+    DRAINING,
+    IN_SERVICE,
+    REMOVE,
+    REPLACE_UNREADY_AFTER,
+)
+from controller.kubevirt.resources import VMIS, VMS
+from controller.pool.plan import plan
+from controller.replicas.draining import Mark, drain_time, guest_of_vm, mark_of, must_drain
+from controller.runtime.actions import Action, Delete, Patch, Restart
+from tests.builders import NOW, seconds_ago
+from tests.pool_builders import pool, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_simulation import PoolSimulation
+
+DRAIN = {DRAIN_SECONDS: "900"}
+END = NOW + timedelta(seconds=900)
+DESCENDING = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+
+
+def marked(name: str, *, cause: str = "scale-in", until: Any = END, **more: str) -> dict[str, Any]:
+    return {"annotations": {DRAINING: str(Mark(cause, until, f"uid-{name}")), **more}}
+
+
+def deletes(todo: Any) -> list[str]:
+    return [each.key.name for each in todo.actions if isinstance(each, Delete | Restart)]
+
+
+def patches(todo: Any) -> dict[str, Any]:
+    """The bodies of the patches of VMs, by name."""
+    return {each.key.name: json.loads(each.body) for each in todo.actions if _is_patch_of_vm(each)}
+
+
+def reasons(todo: Any) -> list[str]:
+    return [each.reason for each in todo.notices]
+
+
+def _is_patch_of_vm(action: Action) -> bool:
+    return isinstance(action, Patch) and action.resource is VMS
+
+
+def planned(owner: Any, *machines: Any, **more: Any) -> Any:
+    return plan(snapshot(owner, machines, vmis=[vmi(each) for each in machines], **more))
+
+
+def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its_deadline():
+    owner = pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
+    todo = planned(owner, *vms(owner, 0, 1))
+    assert (deletes(todo), reasons(todo), todo.requeue_after_s) == ([], ["Draining"], 900)
+    meta = patches(todo)["web-1"]["metadata"]
+    assert meta["annotations"] == {DRAINING: "scale-in until 2026-08-01T12:15:00Z of uid-web-1", DRAINED: None}
+    assert todo.held == "web-1 waits: it drains until 2026-08-01T12:15:00Z (scale-in)"
+    first = vm("web-0", owner=owner)
+    waiting = vm("web-1", owner=owner, **marked("web-1"))
+    todo = planned(owner, first, waiting, now=NOW + timedelta(seconds=300))
+    assert (todo.actions, todo.requeue_after_s) == ((), 600)
+    answered = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", **{DRAINED: "true"})))
+    assert (deletes(answered), reasons(answered)) == (["web-1"], ["Drained"])
+    overdue = planned(owner, first, waiting, now=END)
+    assert (deletes(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
+    ended = plan(snapshot(owner, (first, waiting), vmis=[vmi(first), vmi(waiting, phase="Succeeded")]))
+    assert deletes(ended) == ["web-1"], "its VMI has ended"
+
+
+def test_p26_growing_again_takes_the_mark_back():
+    owner = pool(replicas=2, annotations=DRAIN)
+    todo = planned(owner, vm("web-0", owner=owner), vm("web-1", owner=owner, **marked("web-1")))
+    assert patches(todo)["web-1"]["metadata"]["annotations"] == {DRAINING: None, DRAINED: None}
+    assert (deletes(todo), reasons(todo)) == ([], ["DrainCancelled"])
+
+
+def test_p26_a_vm_that_drains_stays_the_next_one_to_leave():
+    owner = pool(replicas=1, scaleInStrategy=DESCENDING, annotations=DRAIN)
+    others = vms(owner, 1, 2, annotations={REMOVE: "true"})
+    todo = planned(owner, vm("web-0", owner=owner, **marked("web-0")), *others)
+    assert list(patches(todo)) == ["web-2"], "web-0 keeps its turn, and one further VM leaves"
+
+
+@pytest.mark.parametrize(
+    ("annotations", "waits"),
+    [
+        ({}, True),
+        ({DRAINED: "true"}, True),
+        ({DRAINING: "nonsense"}, True),
+        (marked("web-0", until=seconds_ago(-1))["annotations"], True),
+        (marked("web-0", until=NOW)["annotations"], False),
+        (marked("web-0", **{DRAINED: "true"})["annotations"], False),
+        (marked("web-0", **{DRAINED: "yes"})["annotations"], True),
+        (marked("another", until=NOW)["annotations"], True),
+        (marked("another", until=NOW, cause="healing")["annotations"], False),
+    ],
+)
+def test_p26_only_the_answer_of_this_vmi_or_its_deadline_ends_the_wait(annotations: dict[str, str], waits: bool):
+    machine = vm("web-0", annotations=annotations)
+    assert must_drain(pool(annotations=DRAIN).metadata, guest_of_vm(machine, vmi(machine)), NOW) is waits
+    assert not must_drain(pool().metadata, guest_of_vm(machine, vmi(machine)), NOW)
+    assert not must_drain(pool(annotations=DRAIN).metadata, guest_of_vm(machine, vmi(machine, phase="Scheduled")), NOW)
+
+
+@pytest.mark.parametrize(("value", "seconds"), [("1", 1), ("0", 600), ("15m", 600), ("", 600)])
+def test_p26_a_wrong_time_counts_as_600_seconds(value: str, seconds: int):
+    assert drain_time(pool(annotations={DRAIN_SECONDS: value}).metadata) == timedelta(seconds=seconds)
+
+
+def test_p26_the_label_of_a_vm_that_drains_takes_it_out_of_its_services():
+    spec = vm_spec()
+    spec["template"]["metadata"]["labels"][IN_SERVICE] = "true"
+    for replicas, value in ((0, "false"), (1, "true")):
+        owner = pool(replicas=replicas, annotations=DRAIN, spec=spec)
+        marks = marked("web-0") if replicas else {}
+        todo = planned(owner, vm("web-0", owner=owner, spec=spec, **marks))
+        assert patches(todo)["web-0"]["spec"] == {"template": {"metadata": {"labels": {IN_SERVICE: value}}}}
+    owner = pool(replicas=0, annotations=DRAIN)
+    assert "spec" not in patches(planned(owner, *vms(owner, 0)))["web-0"], "no label, no change of the VM's spec"
+
+
+def test_p26_a_busy_vm_is_not_marked():
+    owner = pool(replicas=0, annotations=DRAIN)
+    todo = planned(owner, vm("web-0", owner=owner, annotations={BUSY_UNTIL: "2999-01-01T00:00:00Z"}))
+    assert (todo.actions, reasons(todo)) == ((), ["ScaleInHeld"])
+
+
+def test_p26_a_vm_that_does_not_run_leaves_at_once_unless_it_has_changed():
+    owner = pool(replicas=0, annotations=DRAIN)
+    [delete] = plan(snapshot(owner, vms(owner, 0), vmis=[])).actions
+    assert isinstance(delete, Delete)
+    assert (delete.owner_uid, delete.version) == ("", "1")
+
+
+def test_p26_a_deleted_pool_does_not_wait():
+    owner = pool(deleting=True, annotations=DRAIN, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    assert deletes(planned(owner, *vms(owner, 0))) == ["web-0"]
+
+
+def test_p26_an_update_drains_as_many_vms_as_may_be_unavailable_and_an_undo_cancels():
+    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=2, annotations=DRAIN))
+    simulation.come_to_rest()
+    old = simulation.template()
+    simulation.change_template(vm_spec(image="v2"))
+    simulation.run_passes(5)
+    first = draining(simulation)
+    assert len(first) == 2
+    simulation.restart()
+    simulation.run_passes(5)
+    assert draining(simulation) == first, "a restart forgets nothing and marks no other VM"
+    simulation.edit_vm(min(first), metadata={"annotations": {DRAINED: "true"}})
+    uids = instances(simulation)
+    simulation.run_passes(6)
+    assert {name for name, uid in instances(simulation).items() if uid != uids[name]} == {min(first)}
+    assert len(draining(simulation)) == 2, "the next VM has its turn, because the restarted VM is available"
+    assert min(first) not in draining(simulation)
+    simulation.change_template(old)
+    simulation.run_passes(5)
+    assert draining(simulation) == {min(first)}, "only the restarted VM has to go back"
+
+
+def test_p26_healing_drains_before_it_announces_the_deletion():
+    annotations = {**DRAIN, REPLACE_UNREADY_AFTER: "30"}
+    simulation = PoolSimulation(pool(replicas=3, annotations=annotations))
+    simulation.come_to_rest()
+    status = simulation.vmis["web-1"]["status"]
+    unready = [{"type": "Ready", "status": "False", "lastTransitionTime": simulation.now.isoformat()}]
+    simulation.kubevirt.act = lambda: None  # type: ignore[method-assign]
+    simulation.server.change(VMIS, simulation.key("web-1"), {"status": {**status, "conditions": unready}})
+    simulation.server.change(VMS, simulation.key("web-1"), {"status": {"conditions": unready}})
+    simulation.run_passes(20)
+    assert draining(simulation) == {"web-1"}
+    assert "vmherd.dev/healed" not in simulation.pool["metadata"]["annotations"], "nothing is announced yet"
+    simulation.live_on(900)
+    simulation.run_passes(5)
+    assert "deletionTimestamp" in simulation.vms["web-1"]["metadata"]
+
+
+def draining(simulation: PoolSimulation) -> set[str]:
+    return {name for name, each in simulation.vms.items() if DRAINING in each["metadata"].get("annotations", {})}
+
+
+def instances(simulation: PoolSimulation) -> dict[str, str]:
+    return {name: each["metadata"]["uid"] for name, each in simulation.vmis.items()}
+
+
+CHANGES = ("scale", "template", "drained", "remove", "delete", "wait", "crash")
+
+
+@given(st.lists(st.tuples(st.integers(0, 4), st.sampled_from(CHANGES)), max_size=8))
+def test_p26_no_vm_that_runs_is_deleted_or_restarted_before_its_mark_and_its_answer_or_deadline(
+    changes: list[tuple[int, str]],
+):
+    simulation = PoolSimulation(pool(replicas=4, maxUnavailable=2, annotations=DRAIN))
+    simulation.come_to_rest()
+    for number, change in changes:
+        name = f"web-{number}"
+        if change == "scale":
+            simulation.change(replicas=number)
+        elif change == "template":
+            simulation.change_template(vm_spec(image=f"v{number}"))
+        elif change == "wait":
+            simulation.live_on(number * 250)
+        elif change == "crash":
+            simulation.crash_in_a_pass(writes=number)
+        elif change == "delete":
+            simulation.delete_by_user(name) if name in simulation.vms else None
+        elif name in simulation.vms:
+            simulation.edit_vm(name, metadata={"annotations": {DRAINED if change == "drained" else REMOVE: "true"}})
+        for _ in range(3):
+            _pass_that_keeps_the_promise(simulation)
+    simulation.live_on(1000)
+    simulation.run_passes(60, seconds=100)
+    assert len(simulation.running()) == simulation.pool["spec"]["replicas"], "no VM waits for ever"
+    assert draining(simulation) == set()
+
+
+def _pass_that_keeps_the_promise(simulation: PoolSimulation) -> None:
+    before, running = simulation.vms, simulation.vmis
+    for action in simulation.run_pass():
+        name = action.key.name
+        vmi_before = running.get(name, {"status": {}})
+        if not isinstance(action, Delete | Restart) or action.resource not in (VMS, VMIS) or name not in before:
+            continue
+        if vmi_before["status"].get("phase") != "Running" or "deletionTimestamp" in vmi_before["metadata"]:
+            continue
+        machine = VMS.decode(json.dumps(before[name]).encode())
+        mark = mark_of(machine.metadata)
+        assert mark is not None, f"{name} has no mark"
+        assert mark.instance == vmi_before["metadata"]["uid"]
+        answered = (machine.metadata.annotations or {}).get(DRAINED) == "true"
+        assert answered or mark.until <= simulation.now
+    simulation.live_on()

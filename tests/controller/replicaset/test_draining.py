@@ -1,0 +1,112 @@
+"""P26: a VMI of a set that runs drains before a scale-in, an update or a replacement deletes it."""
+
+import json
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from controller.kubevirt.annotations import (
+    DRAIN_SECONDS,
+    DRAINED,
+    DRAINING,
+    IN_SERVICE,
+    REPLACE_UNREADY_AFTER,
+    ROLLING_UPDATE,
+)
+from controller.kubevirt.resources import VMIS
+from controller.replicas.draining import Mark
+from controller.replicaset.plan import plan
+from controller.replicaset.traits import traits_of
+from controller.replicaset.triggers import replicasets_of_vmi
+from controller.runtime.actions import Create, Delete, Patch
+from informers.store import Store, Updated
+from tests.builders import LABELS, NOW, replicaset, snapshot, vmi
+from tests.controller.replicaset.simulation import ReplicaSetSimulation
+
+DRAIN = {DRAIN_SECONDS: "60", ROLLING_UPDATE: "maxUnavailable=1", REPLACE_UNREADY_AFTER: "60"}
+END = NOW + timedelta(seconds=60)
+OLD = {**LABELS, "vmherd.dev/template-hash": "older"}
+UNREADY: dict[str, Any] = {"ready": False, "ready_for_s": 999, "entered_s": {"Running": 999}}
+CAUSES: dict[str, tuple[int, dict[str, Any]]] = {
+    "scale-in": (0, {}),
+    "update": (1, {"labels": OLD}),
+    "healing": (1, UNREADY),
+}
+
+
+def planned(replicas: int, *vmis: Any, now: Any = NOW, **changes: Any) -> Any:
+    return plan(snapshot(replicaset(replicas=replicas, annotations=DRAIN, **changes), vmis, now=now))
+
+
+def made(name: str, annotations: dict[str, str] | None = None, **changes: Any) -> Any:
+    return vmi(name, owner=replicaset(), annotations=annotations, **changes)
+
+
+def of(todo: Any, kind: type) -> list[str]:
+    return [each.key.name for each in todo.actions if isinstance(each, kind) and each.resource is VMIS]
+
+
+@pytest.mark.parametrize(("cause", "given"), CAUSES.items(), ids=CAUSES)
+def test_p26_a_vmi_is_marked_and_nothing_is_deleted_or_created_before_it_has_drained(cause: str, given: Any):
+    replicas, changes = given
+    todo = planned(replicas, made("a", **changes))
+    assert (of(todo, Delete), of(todo, Create), todo.requeue_after_s) == ([], [], 60)
+    [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
+    mark = json.loads(patch.body)["metadata"]["annotations"]
+    assert mark == {DRAINING: f"{cause} until 2026-08-01T12:01:00Z of uid-a", DRAINED: None}
+    waiting = planned(replicas, made("a", {DRAINING: mark[DRAINING]}, **changes))
+    assert (of(waiting, Delete), of(waiting, Patch), of(waiting, Create)) == ([], [], [])
+    answered = planned(replicas, made("a", {DRAINING: mark[DRAINING], DRAINED: "true"}, **changes))
+    assert of(answered, Delete) == ["a"]
+    assert len(of(answered, Create)) == (cause == "healing")
+    assert of(planned(replicas, made("a", {DRAINING: mark[DRAINING]}, **changes), now=END), Delete) == ["a"]
+    ended = made("a", {DRAINING: mark[DRAINING]}, **{**changes, "phase": "Succeeded", "entered_s": {"Succeeded": 999}})
+    assert of(planned(0, ended), Delete) == ["a"]
+
+
+def test_p26_a_set_that_grows_again_takes_the_mark_back_and_one_that_waits_keeps_it():
+    mark = {DRAINING: str(Mark("update", END, "uid-a"))}
+    others = [made("b", ready=False, ready_for_s=5), made("c")]
+    kept = planned(3, made("a", mark, labels=OLD), *others)
+    assert (of(kept, Delete), of(kept, Patch)) == ([], []), "another VMI is unavailable, so the update waits"
+    undone = planned(3, made("a", mark), *others)
+    assert of(undone, Patch) == ["a"]
+
+
+def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
+    labelled = {**LABELS, IN_SERVICE: "true"}
+    for match, labels in ((LABELS, {IN_SERVICE: "false"}), (labelled, None)):
+        owner = replicaset(replicas=0, annotations=DRAIN, match_labels=match, template_labels=labelled)
+        todo = plan(snapshot(owner, [vmi("a", owner=owner, labels=labelled)]))
+        [patch] = [each for each in todo.actions if isinstance(each, Patch) and each.resource is VMIS]
+        assert json.loads(patch.body)["metadata"].get("labels") == labels
+
+
+@pytest.mark.parametrize("annotation", [DRAINING, DRAINED])
+def test_p26_a_mark_and_an_answer_are_traits_and_start_a_reconciliation(annotation: str):
+    plain, changed = made("a", {"vmherd.dev/protect": "false"}), made("a", {annotation: "true"})
+    assert traits_of(plain) != traits_of(changed)
+    sets: Store[Any] = Store()
+    sets.apply(replicaset())
+    assert [delay for _, delay in replicasets_of_vmi(Updated(plain, changed), sets)] == [0.0]
+
+
+def test_p26_a_rolling_update_drains_one_vmi_after_the_other_also_after_a_restart():
+    owner = replicaset(replicas=3, annotations=DRAIN)
+    simulation = ReplicaSetSimulation.of(owner, [vmi(f"v-{n}", owner=owner, labels=OLD) for n in range(3)])
+    left: list[str] = []
+    for number in range(40):
+        before = simulation.server.documents(VMIS)
+        marked = {name for name, each in before.items() if DRAINING in (each["metadata"].get("annotations") or {})}
+        assert len(marked) <= 1
+        for action in simulation.run_pass():
+            if isinstance(action, Delete) and action.resource is VMIS:
+                assert action.key.name in marked
+                left.append(action.key.name)
+        simulation.live_on()
+        simulation.advance(15)
+        if number % 5 == 0:
+            simulation.restart()
+    assert sorted(left) == ["v-0", "v-1", "v-2"]
+    assert len(simulation.active) == 3
