@@ -170,7 +170,8 @@ async def remove_mark(pools: Pools) -> None:
 async def drain(pools: Pools) -> None:
     """With vmherd.dev/drain-seconds, a VM leaves after its answer vmherd.dev/drained, and not before."""
     drains = {"vmherd.dev/drain-seconds": "900"}
-    await pools.made(2, annotations=drains, scaleInStrategy=proactive("DescendingOrder"))
+    template = pools.template(running=True)
+    await pools.made(2, template=template, annotations=drains, scaleInStrategy=proactive("DescendingOrder"))
     await pools.until_ready(2)
     await pools.scale(1)
     await pools.until_told("Draining")
