@@ -1,4 +1,4 @@
-"""Programs that only developers run: the chart, the reference, the pictures, releases and the audit.
+"""Programs that only developers run: the chart, the reference, the pictures and releases.
 
 Nothing here is part of the product, and no other package imports it.
 """
