@@ -93,7 +93,7 @@ def _fetch_or_build(
                 go = gobuild.find_go(environment)
             except BuildError as error:
                 raise BuildError(f"the download failed: {failure}; {error}") from error
-            gobuild.build(go, name, target, version=KUBERNETES, environment=environment)
+            gobuild.build_kubernetes(go, name, target, version=KUBERNETES, environment=environment)
             sources[name] = "a build"
 
     try:

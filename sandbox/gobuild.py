@@ -1,7 +1,7 @@
-"""This module builds the control plane's programs from source with Go.
+"""This module builds programs from source with Go, such as those of the control plane.
 
-The Go module in `sandbox/kube` pins the versions of the programs. Go has its own caches, so Go downloads and compiles
-each package only once. If a build is interrupted, all its processes are killed.
+The Go module in `sandbox/kube` pins the versions of the control plane's programs. Go has its own caches, so it
+downloads and compiles each package only once. If a build is interrupted, all its processes are killed.
 """
 
 import os
@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -63,7 +63,7 @@ def find_go(environment: Mapping[str, str] = os.environ) -> str:
     return go
 
 
-def build(
+def build_kubernetes(
     go: str,
     program: str,
     target: Path,
@@ -72,40 +72,42 @@ def build(
     module: Path = MODULE,
     environment: Mapping[str, str] = os.environ,
 ) -> None:
-    """Build one program of a Go module that pins it, and write the executable to `target`. Raises BuildError.
+    """Build a program of Kubernetes or etcd, and write the executable to `target`. Raises BuildError.
 
-    The executable contains no debug symbols and reports `version` as its version.
+    The executable reports `version` as its version.
     """
-    package = PACKAGES[program]
-    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_version_flags(version)}"]
-    total = _count_packages(go, program, module, environment)
     title = f"building {program} (about {MINUTES.get(program, 1)} min on two cores, the first time)"
+    with progress_display(title, total=0, unit="modules and packages") as advance:
+        build(
+            go,
+            PACKAGES[program],
+            target,
+            module,
+            linker_flags=_version_flags(version),
+            environment=environment,
+            advance=advance,
+        )
+
+
+def build(
+    go: str,
+    package: str,
+    target: Path,
+    module: Path,
+    *,
+    linker_flags: str = "",
+    environment: Mapping[str, str] = os.environ,
+    advance: Callable[[int], None] = lambda _: None,
+) -> None:
+    """Build a program of a Go module that pins it, without debug symbols. Raises BuildError.
+
+    `advance` is called with the number of downloaded modules and compiled packages.
+    """
+    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker_flags}"]
     command = [go, "build", "-v", *flags, "-o", str(target), package]
-    with (
-        progress_display(title, total=total, unit="packages") as advance,
-        closing(_run_go(command, module, environment)) as lines,
-    ):
-        built = 0
-        for line in lines:
-            built += bool(_PACKAGE.fullmatch(line))
-            advance(built)
-
-
-def _count_packages(go: str, program: str, module: Path, environment: Mapping[str, str]) -> int:
-    """Download missing source code and return the number of packages of the program."""
-    modules = packages = 0
-    command = [go, "list", "-mod=readonly", "-deps", PACKAGES[program]]
-    with (
-        progress_display(f"downloading the source of {program}", total=0, unit="modules") as advance,
-        closing(_run_go(command, module, environment)) as lines,
-    ):
-        for line in lines:
-            if line.startswith("go: downloading "):
-                modules += 1
-                advance(modules)
-            else:
-                packages += 1
-    return packages
+    with closing(_run_go(command, module, environment)) as lines:
+        for number, _ in enumerate(lines, start=1):
+            advance(number)
 
 
 def _run_go(command: Sequence[str], module: Path, environment: Mapping[str, str]) -> Generator[str, None, None]:

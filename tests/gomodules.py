@@ -5,17 +5,14 @@ linters, and a registry of images.
 """
 
 import hashlib
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
-from sandbox.gobuild import BuildError, find_go
+from sandbox.gobuild import BuildError, build, find_go
 from sandbox.provide import provide
 from tests.cluster import skip_or_fail
 
-BUILT_WITHIN_S = 900
 CHECKS = Path(__file__).resolve().parent.parent / "tools" / "checks"
 PACKAGES = {
     "actionlint": "github.com/rhysd/actionlint/cmd/actionlint",
@@ -29,7 +26,7 @@ def find_or_build(module: Path, package: str = ".") -> Path:
     names = ("go.mod", "go.sum", "main.go") if package == "." else ("go.mod", "go.sum")
     sources = hashlib.sha256(b"".join((module / name).read_bytes() for name in names))
     name = f"{module.name if package == '.' else package.rpartition('/')[2]}-{sources.hexdigest()[:12]}"
-    return provide(cache_directory() / "tools" / name, lambda target: _build(module, package, target))
+    return provide(cache_directory() / "tools" / name, lambda target: build(find_go(), package, target, module))
 
 
 def check_or_skip(name: str) -> Path:
@@ -38,22 +35,6 @@ def check_or_skip(name: str) -> Path:
         return find_or_build(CHECKS, PACKAGES[name])
     except BuildError as error:
         skip_or_fail(str(error))
-
-
-def _build(module: Path, package: str, target: Path) -> None:
-    environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
-    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags=-s -w"]
-    done = subprocess.run(
-        [find_go(), "build", *flags, "-o", str(target), package],
-        cwd=module,
-        env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
-        capture_output=True,
-        text=True,
-        timeout=BUILT_WITHIN_S,
-        check=False,
-    )
-    if done.returncode:
-        raise BuildError(f"{package} of {module} cannot be built: {done.stderr.strip()[-2000:]}")
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ class Programs:
 
 
 def _build(name: str, target: Path) -> None:
-    gobuild.build(gobuild.find_go(), name, target, version=KUBERNETES)
+    gobuild.build_kubernetes(gobuild.find_go(), name, target, version=KUBERNETES)
 
 
 class Node:

@@ -4,14 +4,12 @@ A Helm on the PATH is not used, because it can be any version. `python -m tools.
 prints their paths. The first build takes some minutes on two cores.
 """
 
-import os
 import re
-import subprocess
 import sys
 from pathlib import Path
 
 from sandbox.binaries import cache_directory
-from sandbox.gobuild import BuildError, find_go
+from sandbox.gobuild import BuildError, build, find_go
 from sandbox.provide import provide
 
 MODULES = Path(__file__).resolve().parent.parent / "helm"
@@ -54,23 +52,12 @@ def _linker_variables(major: int) -> str:
 
 
 def _build(major: int, target: Path) -> None:
+    print(f"building Helm {pinned(major)}", file=sys.stderr, flush=True)
+    package = f"helm.sh/helm/v{major}/cmd/helm"
     try:
-        go = find_go()
+        build(find_go(), package, target, MODULES / f"v{major}", linker_flags=_linker_variables(major))
     except BuildError as error:
         raise HelmMissing(f"Helm {pinned(major)} is not in the cache and cannot be built: {error}") from error
-    print(f"building Helm {pinned(major)}", file=sys.stderr, flush=True)
-    environment = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
-    flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {_linker_variables(major)}"]
-    done = subprocess.run(
-        [go, "build", *flags, "-o", str(target), f"helm.sh/helm/v{major}/cmd/helm"],
-        cwd=MODULES / f"v{major}",
-        env={**environment, "CGO_ENABLED": "0", "GOWORK": "off"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise HelmMissing(f"Helm {pinned(major)} cannot be built: {done.stderr.strip()[-2000:]}")
 
 
 if __name__ == "__main__":

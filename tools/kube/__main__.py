@@ -32,7 +32,7 @@ def assets(version: str) -> Path:
 
 
 def _build(program: str, version: str, module: Path, target: Path) -> None:
-    gobuild.build(gobuild.find_go(), program, target, version=version, module=module)
+    gobuild.build_kubernetes(gobuild.find_go(), program, target, version=version, module=module)
 
 
 if __name__ == "__main__":
