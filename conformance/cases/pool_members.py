@@ -1,10 +1,10 @@
 """Cases about the membership and the content of a pool's VMs."""
 
-from conformance.api import controller_of, labels_of, owners_of
+from conformance.api import labels_of, owners_of
 from conformance.case import Cases, Document, Kind, Origin
 from conformance.expectations import require
 from conformance.namespace import BOOT_S
-from conformance.pools import LABELS, NAME, Pools
+from conformance.pools import LABELS, Pools
 from conformance.templates import HOLD, POOL_FINALIZER
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
@@ -19,18 +19,6 @@ async def names(pools: Pools) -> None:
     """The name of a VM is the name of the pool, a hyphen and an ordinal from 0."""
     await pools.make(3)
     await pools.until_names(0, 1, 2)
-
-
-@cases.add("P4")
-async def owner_reference(pools: Pools) -> None:
-    """The pool is the controller of each VM and has blockOwnerDeletion."""
-    [vm] = (await pools.made(1)).values()
-    uid = (await pools.read())["metadata"]["uid"]
-    owner = controller_of(vm)
-    wanted = (pools.subject.kind, NAME, uid)
-    seen = owner and (owner["kind"], owner["name"], owner["uid"])
-    require(f"the controller {pools.subject.kind} {NAME}", seen == wanted, owner)
-    require("blockOwnerDeletion", owner and owner.get("blockOwnerDeletion"), owner)
 
 
 @cases.add("P4 P6")
@@ -51,18 +39,6 @@ async def foreign_finalizers(pools: Pools) -> None:
         require(f"the finalizers {HOLD} and {POOL_FINALIZER}", {*found} == {HOLD, POOL_FINALIZER}, found)
     finally:
         await pools.let_go(pools.path())
-
-
-@cases.add("P4")
-async def template_metadata(pools: Pools) -> None:
-    """A VM has the labels, the annotations and the run strategy of the template."""
-    template = pools.template()
-    template["metadata"] = {"labels": {**LABELS, "tier": "front"}, "annotations": {"example.org/note": "hello"}}
-    [vm] = (await pools.made(1, template=template)).values()
-    require("the labels app and tier", labels_of(vm).items() >= {**LABELS, "tier": "front"}.items(), labels_of(vm))
-    annotations = vm["metadata"].get("annotations") or {}
-    require("the annotation example.org/note", annotations.get("example.org/note") == "hello", annotations)
-    require("runStrategy Halted", vm["spec"].get("runStrategy") == "Halted", vm["spec"].get("runStrategy"))
 
 
 @cases.add("P4")

@@ -166,20 +166,6 @@ async def remove_mark(pools: Pools) -> None:
     await pools.until_names(2, 3)
 
 
-@cases.add("P26", origin=Origin.VMHERD)
-async def drain(pools: Pools) -> None:
-    """With vmherd.dev/drain-seconds, a VM leaves after its answer vmherd.dev/drained, and not before."""
-    drains = {"vmherd.dev/drain-seconds": "900"}
-    template = pools.template(running=True)
-    await pools.made(2, template=template, annotations=drains, scaleInStrategy=proactive("DescendingOrder"))
-    await pools.until_ready(2)
-    await pools.scale(1)
-    await pools.until_told("Draining")
-    await pools.stays("both VMs", pools.members, lambda seen: len(seen) == 2)
-    await annotate(pools, "pool-1", {"vmherd.dev/drained": "true"})
-    await pools.until_names(0)
-
-
 @cases.add("P8", origin=Origin.VMHERD)
 async def deletion_cost(pools: Pools) -> None:
     """Scale-in deletes the VM with the lowest cost first."""

@@ -3,7 +3,7 @@
 import asyncio
 import re
 
-from conformance.api import controller_of, labels_of, owners_of, uids_of
+from conformance.api import labels_of, owners_of, uids_of
 from conformance.case import Cases, Kind, Skip
 from conformance.expectations import require
 from conformance.namespace import BOOT_S, STOPPED_S
@@ -30,32 +30,6 @@ async def template_name(sets: ReplicaSets) -> None:
     template["metadata"]["name"] = "test"
     found = await sets.made(2, template=template)
     require("names test<5 characters>", all(re.fullmatch("test" + SUFFIX, name) for name in found), [*found])
-
-
-@cases.add("R2 R5")
-async def owner_reference(sets: ReplicaSets) -> None:
-    """The set is the controller of each VMI."""
-    found = await sets.made(1)
-    uid = (await sets.read())["metadata"]["uid"]
-    [owner] = [controller_of(vmi) for vmi in found.values()]
-    wanted = (sets.subject.kind, NAME, uid)
-    seen = owner and (owner["kind"], owner["name"], owner["uid"])
-    require(f"the controller {sets.subject.kind} {NAME}", seen == wanted, owner)
-    require(
-        f"a controller in {sets.subject.group}",
-        owner and owner["apiVersion"].startswith(f"{sets.subject.group}/"),
-        owner,
-    )
-
-
-@cases.add("R5")
-async def template_metadata(sets: ReplicaSets) -> None:
-    """A VMI has the labels and annotations of the template."""
-    template = sets.template({"tier": "front"}, {"example.org/note": "hello"})
-    [vmi] = (await sets.made(1, template=template)).values()
-    require("the labels app and tier", labels_of(vmi).items() >= {**LABELS, "tier": "front"}.items(), labels_of(vmi))
-    annotations = vmi["metadata"].get("annotations") or {}
-    require("the annotation example.org/note", annotations.get("example.org/note") == "hello", annotations)
 
 
 @cases.add("R2")

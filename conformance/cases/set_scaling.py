@@ -102,22 +102,6 @@ async def remove_mark(sets: ReplicaSets) -> None:
     require(f"that {', '.join(marked)} are deleted", not after.keys() & {*marked}, after)
 
 
-@cases.add("R6", origin=Origin.VMHERD)
-async def drain(sets: ReplicaSets) -> None:
-    """With vmherd.dev/drain-seconds, a VMI leaves after its answer vmherd.dev/drained, and not before."""
-    await sets.made(2, annotations={"vmherd.dev/drain-seconds": "900"})
-    await sets.until_ready(2)
-    await sets.scale(1)
-    await sets.until_told("Draining")
-    await sets.stays("both VMIs", sets.members, lambda seen: len(seen) == 2)
-    notes = {name: each["metadata"].get("annotations") or {} for name, each in (await sets.members()).items()}
-    [leaving] = [name for name, each in notes.items() if "vmherd.dev/draining" in each]
-    answer = {"metadata": {"annotations": {"vmherd.dev/drained": "true"}}}
-    await sets.api.merge(f"{sets.vmi_path}/{leaving}", answer)
-    after = await sets.until_members(1)
-    require(f"that {leaving} leaves", leaving not in after, after)
-
-
 @cases.add("R14")
 async def template_change(sets: ReplicaSets) -> None:
     """A new template is used for new VMIs only."""

@@ -1,8 +1,8 @@
-"""Cases about the number of members, which are the same for replica sets and pools."""
+"""Cases about the members and their number, which are the same for replica sets and pools."""
 
 import asyncio
 
-from conformance.api import owners_of
+from conformance.api import controller_of, labels_of, owners_of
 from conformance.case import Cases, Kind, Origin
 from conformance.expectations import require
 from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
@@ -17,6 +17,30 @@ async def bring_up(space: CaseNamespace) -> None:
     """A new {kind} starts its {member}s, and all become ready."""
     await space.make(3, template=space.template(running=True))
     await space.until_ready(3)
+
+
+@cases.add("R2 R5", "P4")
+async def owner_reference(space: CaseNamespace) -> None:
+    """The {kind} is the controller of each {member} and has blockOwnerDeletion."""
+    [owner] = [controller_of(each) for each in (await space.made(1)).values()]
+    uid = (await space.read())["metadata"]["uid"]
+    wanted = (space.subject.group, space.subject.kind, space.name, uid)
+    seen = owner and (owner["apiVersion"].partition("/")[0], owner["kind"], owner["name"], owner["uid"])
+    require(f"the controller {space.subject.kind} {space.name} in {space.subject.group}", seen == wanted, owner)
+    require("blockOwnerDeletion", owner and owner.get("blockOwnerDeletion"), owner)
+
+
+@cases.add("R5", "P4")
+async def template_metadata(space: CaseNamespace) -> None:
+    """A {member} has the labels and annotations of the template, and a VM has its run strategy."""
+    template, labels = space.template(), {**space.labels, "tier": "front"}
+    template["metadata"] = {"labels": labels, "annotations": {"example.org/note": "hello"}}
+    [member] = (await space.made(1, template=template)).values()
+    require("the labels app and tier", labels_of(member).items() >= labels.items(), labels_of(member))
+    annotations = member["metadata"].get("annotations") or {}
+    require("the annotation example.org/note", annotations.get("example.org/note") == "hello", annotations)
+    strategies = [each["spec"].get("runStrategy") for each in (member, template)]
+    require("the run strategy of the template", strategies[0] == strategies[1], strategies)
 
 
 @cases.add("R4", "P4")
@@ -143,3 +167,19 @@ async def scale_in_finished(space: CaseNamespace) -> None:
     await space.stays(f"both {space.member}s", space.members, lambda seen: len(seen) == 2)
     await space.change({"metadata": {"annotations": {"vmherd.dev/scale-in": None}}})
     await space.until_members(0)
+
+
+@cases.add("R6", "P26", origin=Origin.VMHERD)
+async def drain(space: CaseNamespace) -> None:
+    """With vmherd.dev/drain-seconds, a {member} leaves after its answer vmherd.dev/drained, and not before."""
+    drains = {"vmherd.dev/drain-seconds": "900"}
+    await space.made(2, template=space.template(running=True), annotations=drains)
+    await space.until_ready(2)
+    await space.scale(1)
+    await space.until_told("Draining")
+    await space.stays(f"both {space.member}s", space.members, lambda seen: len(seen) == 2)
+    notes = {name: each["metadata"].get("annotations") or {} for name, each in (await space.members()).items()}
+    [leaving] = [name for name, each in notes.items() if "vmherd.dev/draining" in each]
+    await annotate(space, leaving, {"vmherd.dev/drained": "true"})
+    after = await space.until_members(1)
+    require(f"that {leaving} leaves", leaving not in after, after)
