@@ -102,11 +102,6 @@ class Report(Struct):
         key = (result.case, result.size, result.subject)
         self.results = [each for each in self.results if (each.case, each.size, each.subject) != key] + [result]
 
-    def find(self, case: str, size: int, subject: str = "vmherd") -> Result | None:
-        return next(
-            (each for each in self.results if (each.case, each.size, each.subject) == (case, size, subject)), None
-        )
-
 
 QUIET = 0.05
 """The largest share of the CPU that other programs may use during a round. Above it, wall times are not shown."""

@@ -20,9 +20,14 @@ def markdown(report: Report) -> str:
 
 
 def _section(case: Case, result: Result) -> str:
-    size = f": {result.size:,} {case.unit_of_size}" if case.unit_of_size else ""
     other = "" if result.subject == "vmherd" else f" (`{result.subject}`)"
-    lines = [f"### {case.title}{size}{other}", "", case.about, "", "| figure | target | min | median | max |"]
+    lines = [
+        f"### {case.title}: {result.size:,} {case.unit_of_size}{other}",
+        "",
+        case.about,
+        "",
+        "| figure | target | min | median | max |",
+    ]
     lines += ["| --- | --- | --- | --- | --- |", *_rows(case, result), "", _conditions(result), ""]
     return "\n".join([*lines, f"Command: `{result.command}`"])
 

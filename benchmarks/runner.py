@@ -44,10 +44,7 @@ def _run_size(case: Case, size: int, options: Options, tell: Callable[[str], Non
 
 def command_of(case: Case, size: int, options: Options) -> str:
     """Return the command that repeats the measurement."""
-    words = [case.name]
-    if case.unit_of_size:
-        words.append(f"--sizes {size}")
-    words.append(f"--rounds {options.rounds}")
+    words = [case.name, f"--sizes {size}", f"--rounds {options.rounds}"]
     if options.quick:
         words.append("--quick")
     if options.against:
@@ -60,9 +57,9 @@ def read(path: Path) -> Report:
     return json.decode(path.read_bytes(), type=Report) if path.exists() else Report()
 
 
-def write(report: Report, path: Path) -> None:
+def write(results: Struct, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(json.format(json.encode(report), indent=1) + b"\n")
+    path.write_bytes(json.format(json.encode(results), indent=1) + b"\n")
 
 
 def watch_machine() -> Callable[[], Conditions]:

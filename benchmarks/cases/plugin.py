@@ -21,7 +21,6 @@ from benchmarks.case import About, Case, Measure, Round, Setting
 from benchmarks.cluster import NAMESPACE, Cluster, running_cluster
 from sandbox.kubectl import kubectl_path
 
-ROOT: Final = Path(__file__).parents[2]
 POOLS: Final = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{NAMESPACE}/virtualmachinepools"
 POOL: Final = fleet.shapes(fleet.Size(1, 1, 1, 3))["pool"]
 WRITERS: Final = 8
@@ -43,13 +42,10 @@ COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
 
 
 def measure(setting: Setting) -> Round:
-    programs = setting.directory / "bin"
-    programs.mkdir()
-    _install(programs)
     with running_cluster(setting.directory) as cluster:
         with ThreadPoolExecutor(WRITERS) as threads:
             list(threads.map(lambda number: _create(cluster, number), range(setting.size)))
-        paths = f"{programs}{os.pathsep}{os.environ['PATH']}"
+        paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": paths}
         values: Round = {}
         for name, command in COMMANDS.items():
@@ -74,15 +70,6 @@ def _create(cluster: Cluster, number: int) -> None:
         "labelSelector": f"app={name}",
     }
     cluster.patch(f"{POOLS}/{name}/status", {"status": status})
-
-
-def _install(programs: Path) -> None:
-    """Write the scripts that pip creates for the plugin's entry points."""
-    for name, module in (("kubectl-vmherd", "plugin.__main__"), ("kubectl_complete-vmherd", "plugin.completion")):
-        program = programs / name
-        code = f"import sys; sys.path.insert(0, {str(ROOT)!r})\nfrom {module} import main\nsys.exit(main())\n"
-        program.write_text(f"#!{sys.executable}\n{code}")
-        program.chmod(0o755)
 
 
 def _measured(command: tuple[str, ...], environment: Mapping[str, str]) -> Round:

@@ -1,1 +1,1 @@
-"""Profiles of the controller: a sampler, and flame graphs as SVG."""
+"""Profiles of the controller: a sampler, and the shares of the functions."""

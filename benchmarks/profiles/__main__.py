@@ -1,4 +1,4 @@
-"""`python -m benchmarks profile`: profile the controller in a phase, and draw a flame graph.
+"""`python -m benchmarks profile`: profile the controller in a phase, and find what needs CPU time.
 
 python -m benchmarks profile [burst|cold-start|churn|scale-in ...] [--size N] [--directory DIR]
 """
@@ -15,10 +15,11 @@ from benchmarks import objects
 from benchmarks.cases import bursts, fleets
 from benchmarks.cluster import SETTLE_S, Cluster, running_cluster
 from benchmarks.controllers import Running, running_controller, wait_until
-from benchmarks.profiles import flame
+from benchmarks.page import ROOT
+from benchmarks.profiles.shares import OWN, shares
 from benchmarks.replay.client import running_replay
 
-DIRECTORY = Path(__file__).resolve().parents[2] / "docs" / "images"
+DIRECTORY = ROOT / "benchmarks" / "results"
 SIZE = 3_000
 SHOWN = 16
 WITHIN_S = 600.0
@@ -103,7 +104,7 @@ def main(arguments: Sequence[str]) -> None:
     parser = argparse.ArgumentParser(prog="make bench ARGS=profile", description="Profile the controller.")
     parser.add_argument("phases", nargs="*", metavar="PHASE", help=f"{', '.join(PROFILES)} (default all)")
     parser.add_argument("--size", type=int, default=SIZE, help=f"VMIs or VMs (default {SIZE})")
-    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="directory for the SVG files")
+    parser.add_argument("--directory", type=Path, default=DIRECTORY, help="directory for the folded stacks")
     given = parser.parse_args(arguments)
     if unknown := [phase for phase in given.phases if phase not in PROFILES]:
         parser.error(f"unknown phase {unknown[0]!r}; the phases are {', '.join(PROFILES)}")
@@ -111,16 +112,16 @@ def main(arguments: Sequence[str]) -> None:
         with tempfile.TemporaryDirectory(prefix="vmherd-profile-") as directory:
             target = Path(directory) / "profile.folded"
             PROFILES[phase](Path(directory), given.size, target)
-            _show(phase, given.size, target.read_text(), given.directory)
+            folded = given.directory / f"profile-{phase}.folded"
+            folded.parent.mkdir(parents=True, exist_ok=True)
+            folded.write_bytes(target.read_bytes())
+            print(f"{phase} {given.size}: {folded}")
+            _show(folded.read_text())
 
 
-def _show(phase: str, size: int, folded: str, directory: Path) -> None:
-    directory.mkdir(parents=True, exist_ok=True)
-    picture = directory / f"profile-{phase}.svg"
-    picture.write_text(flame.draw(folded, f"vmherd, {phase}, {size:,}"))
-    print(f"{phase} {size}: {picture}")
-    own, inner = flame.shares(folded, own=True), flame.shares(folded, own=False)
-    ours = {name: share for name, share in inner.items() if name.startswith(flame.OWN)}
+def _show(folded: str) -> None:
+    own, inner = shares(folded, own=True), shares(folded, own=False)
+    ours = {name: share for name, share in inner.items() if name.startswith(OWN)}
     for what, found in (("of their own CPU time", own), ("of the CPU time in them and in what they call", ours)):
         print(f"  functions by the share {what}:")
         for name, share in [*found.items()][:SHOWN]:

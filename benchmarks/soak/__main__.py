@@ -21,6 +21,7 @@ from typing import TypeAlias
 from benchmarks.cluster import running_cluster
 from benchmarks.controllers import Running, running_controller, running_process
 from benchmarks.page import ROOT
+from benchmarks.runner import write
 from benchmarks.soak import report
 from benchmarks.soak.load import Load
 from benchmarks.soak.sampling import MEASURES, Samples, Scrape, read_page, sampling
@@ -67,7 +68,7 @@ def main() -> None:
         result = report.read_json(arguments.judge)
     else:
         result = _measured(arguments)
-        report.write_json(result, arguments.output)
+        write(result, arguments.output)
         print(f"all samples: {arguments.output}")
     print(report.figures(result))
     if arguments.docs:

@@ -97,11 +97,6 @@ def summary(result: Result) -> list[str]:
     return lines
 
 
-def write_json(result: Result, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(json.format(json.encode(result), indent=1) + b"\n")
-
-
 def read_json(path: Path) -> Result:
     """Read the result of an earlier run, and judge its samples again."""
     saved = json.decode(path.read_bytes())

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from benchmarks.runner import write
 from benchmarks.soak import report
 from benchmarks.soak.__main__ import errors_in, inject_due
 from benchmarks.soak.sampling import MEASURES, Page, Samples, Scrape
@@ -63,7 +64,7 @@ def test_a_figure_that_grows_is_a_problem_with_its_name():
 
 def test_the_json_file_has_all_samples(tmp_path: Path):
     path = tmp_path / "new" / "soak.json"
-    report.write_json(result(), path)
+    write(result(), path)
     written = json.loads(path.read_text())
     assert written["samples"]["values"].keys() == MEASURES.keys()
     assert len(written["samples"]["times_s"]) == 40

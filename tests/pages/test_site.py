@@ -53,7 +53,7 @@ def test_the_site_is_built_and_a_broken_link_is_an_error(
         assert (built / page.relative_to(ROOT / "docs").with_suffix("") / "index.html").is_file(), page
     [version] = json.loads((tmp_path / "site" / "versions.json").read_text())
     assert version["version"] == PROJECT.version
-    assert "images/profile-burst.svg" in (built / "performance" / "index.html").read_text()
+    assert "images/ui-pool.png" in (built / "plugin" / "index.html").read_text()
     (root / "docs" / "broken.md").write_text("# Broken\n\n[a page](missing.md), [an anchor](rules.md#missing)\n")
     capfd.readouterr()
     assert site.main(python, str(tmp_path / "site")) == 1
