@@ -92,10 +92,14 @@ def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> 
         ctx.exit()
 
 
-@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
-@click.option(
+SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
+VERSION_OPTION = click.option(
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
 )
+
+
+@click.group(cls=LazyGroup, context_settings=SETTINGS)
+@VERSION_OPTION
 def vmherd() -> None:
     """A replica controller for virtual machines on Kubernetes."""
 

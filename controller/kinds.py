@@ -7,7 +7,7 @@ A descriptor contains only data. The rules of a kind are in the kind's own packa
 of a kind is imported only when its rules are needed.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, Final, Generic, TypeVar
@@ -229,6 +229,14 @@ POOLS: Final[Kind[Pool]] = Kind(
 )
 
 KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)
+
+
+def types_of(kinds: Sequence[Kind[Any]]) -> Mapping[str, tuple[Kind[Any], str]]:
+    """Return the kind and the API group for each type name that a user may write. kubectl accepts the same names."""
+    return {
+        **{name: (kind, kind.group) for kind in kinds for name in (*kind.short_names, kind.singular, kind.plural)},
+        **{name: (kind, kind.own_group) for kind in kinds for name in kind.own_short_names},
+    }
 
 
 def accesses() -> tuple[Access, ...]:

@@ -13,7 +13,7 @@ from importlib import import_module
 
 import click
 
-from controller.cli import OK, LazyCommand, LazyGroup, print_version, run_command
+from controller.cli import OK, SETTINGS, VERSION_OPTION, LazyCommand, LazyGroup, run_command
 from controller.cli import vmherd as controller_commands
 from plugin.flags import CONNECTION
 from plugin.printing import note
@@ -37,7 +37,6 @@ def without_rich() -> Iterator[None]:
 
 
 PROGRAM = "kubectl vmherd"
-SETTINGS = {"help_option_names": ["-h", "--help"], "max_content_width": 100}
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -70,12 +69,6 @@ def _complain(line: str) -> None:
     note(line if marked else f"error: {line}")
 
 
-def _print_version(ctx: click.Context, param: click.Parameter, wanted: bool) -> None:
-    if wanted:
-        ctx.invoke(print_version)
-        ctx.exit()
-
-
 class Lazy(LazyCommand):
     """A command of the plugin. The argument `module` is a module, or has the form `module:attribute`."""
 
@@ -91,9 +84,7 @@ class Lazy(LazyCommand):
 
 
 @click.group(cls=LazyGroup, context_settings=SETTINGS)
-@click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Print the version."
-)
+@VERSION_OPTION
 def plugin() -> None:
     """See and steer replica sets and pools of virtual machines."""
 

@@ -1,21 +1,16 @@
 """The objects that a command line names: `vmpool/web`, `vmpool web api`, or only `vmpool` for all pools."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import click
 from msgspec import Struct
 
 from controller.apimachinery.names import is_subdomain
-from controller.kinds import KINDS, Kind
+from controller.kinds import KINDS, Kind, types_of
 
-TYPES: Final[Mapping[str, tuple[Kind[Any], str]]] = {
-    **{name: (kind, kind.group) for kind in KINDS for name in (*kind.short_names, kind.singular, kind.plural)},
-    **{name: (kind, kind.own_group) for kind in KINDS for name in kind.own_short_names},
-}
-"""The kind and the API group for each name of a type. kubectl accepts the same names."""
-
+TYPES: Final = types_of(KINDS)
 SUGGESTED: Final = tuple(kind.short_names[0] for kind in KINDS)
 METAVAR: Final = "TYPE/NAME"
 

@@ -14,19 +14,23 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from string import Template
 from typing import Final
 
 import yaml
+from msgspec import Struct, structs
 
 from sandbox import audit, crds
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.audit import AuditLevel, AuditRecord
 from sandbox.binaries import Binaries
-from sandbox.flags import Ports, flags_of
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, Spawner, free_ports
+
+FLAGS: Final[Mapping[str, Sequence[str]]] = yaml.safe_load(Path(__file__).with_name("flags.yaml").read_text())
+"""The flags of each component. They have placeholders for the ports, the directory and the admission plugins."""
 
 READY_WITHIN_S = 60.0
 PORT_TRIES = 3
@@ -47,6 +51,13 @@ NOT_NEEDED_FOR_CRDS = (
 READY_FOR_CRDS = f"/readyz?{'&'.join(f'exclude={check}' for check in NOT_NEEDED_FOR_CRDS)}"
 
 DEFAULT_ACCOUNT = "/api/v1/namespaces/default/serviceaccounts/default"
+
+
+class Ports(Struct, frozen=True):
+    etcd: int
+    etcd_peer: int
+    api: int
+    manager: int
 
 
 class ControlPlaneError(Exception):
@@ -131,7 +142,9 @@ class ControlPlane:
 
     def start_component(self, name: str) -> None:
         """Start a component again on its previous port, without waiting."""
-        self._run(name, flags_of(name, self.directory, self._ports, self._admission_plugins))
+        plugins = ",".join(self._admission_plugins)
+        texts = {"directory": self.directory, "admission_plugins": plugins, **structs.asdict(self._ports)}
+        self._run(name, [Template(flag).substitute(texts) for flag in FLAGS[name]])
 
     def start_program(self, name: str, module: str, *options: str) -> None:
         """Start a Python module that works on the cluster. It counts as a component, so `stop` stops it first."""

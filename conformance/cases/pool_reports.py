@@ -2,18 +2,9 @@
 
 from conformance.case import Cases, Kind
 from conformance.cases.shared_reports import forbidden
-from conformance.expectations import require
 from conformance.pools import Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
-
-
-@cases.add("P17")
-async def pause_reason(pools: Pools) -> None:
-    """The condition ReplicaPaused of a pool has the reason SuccessfulPaused."""
-    await pools.make(0, paused=True)
-    found = await pools.until_condition("ReplicaPaused")
-    require("reason SuccessfulPaused", found.get("reason") == "SuccessfulPaused", found)
 
 
 @cases.add("P17")

@@ -21,7 +21,7 @@ from controller.commands.shared_options import DRY_RUN, SERVICE_OPTIONS
 from controller.config.options import Command, Option, chosen
 from controller.config.settings import OPTIONS, Connection
 from controller.config.types import ANY_NAMESPACE
-from controller.kinds import KINDS, Kind
+from controller.kinds import KINDS, Kind, types_of
 from controller.kubevirt.resources import SERVICES
 from controller.kubevirt.services import ServicePort, ServiceRequest, make_service
 from controller.kubevirt.vmi_types import VMITemplate
@@ -32,12 +32,7 @@ from informers.meta import ObjectKey
 from informers.resource import Resource
 
 EXPOSED: Final = tuple(kind for kind in KINDS if kind.vmi_template is not None)
-TYPES: Final[Mapping[str, tuple[Kind[Any], str]]] = {
-    **{name: (kind, kind.group) for kind in EXPOSED for name in (*kind.short_names, kind.singular, kind.plural)},
-    **{name: (kind, kind.own_group) for kind in EXPOSED for name in kind.own_short_names},
-}
-"""The kind and the API group for each type name that a user may write. kubectl accepts the same names."""
-
+TYPES: Final = types_of(EXPOSED)
 KNOWN_TYPES: Final = (
     f"{' or '.join(kind.short_names[0] for kind in EXPOSED)}, "
     f"or {' or '.join(kind.own_short_names[0] for kind in EXPOSED)} for kinds in the groups of vmherd.dev"

@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 
 from controller.kubevirt import annotations as names
-from tools.reference import events, metadata, pages
+from tools.reference import __main__ as pages
+from tools.reference import events, metadata
 
 
 @pytest.fixture(scope="module")

@@ -1,9 +1,29 @@
-"""`python -m tools.reference` writes the pages. With `--check` it writes nothing and prints the outdated pages."""
+"""`python -m tools.reference` writes the pages. With `--check` it writes nothing and prints the outdated pages.
+
+docs/reference/api.md          from the CRDs in manifests/crds/ and tools/reference/api.md.in
+docs/reference/annotations.md  from controller/replicas/catalogue.py and tools/reference/annotations.md.in
+docs/reference/events.md       from the reasons in controller/ and tools/reference/events.md.in
+docs/reference/flags.md        from the commands of the program and tools/reference/flags.md.in
+"""
 
 import sys
+from pathlib import Path
 
 from tools import generated
-from tools.reference.pages import pages
+from tools.reference import api, events, flags, metadata
+
+FOLDER = generated.ROOT / "docs" / "reference"
+
+
+def pages() -> dict[Path, str]:
+    """Return the up-to-date content of each page."""
+    return {
+        FOLDER / "api.md": api.page(sorted((generated.ROOT / "manifests" / "crds").glob("*.yaml"))),
+        FOLDER / "annotations.md": metadata.page(),
+        FOLDER / "events.md": events.page(generated.ROOT / "controller"),
+        FOLDER / "flags.md": flags.page(),
+    }
+
 
 if __name__ == "__main__":
     sys.exit(generated.main(sys.argv[1:], pages, "make reference"))
