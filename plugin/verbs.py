@@ -104,7 +104,7 @@ FLAGS: Final[Mapping[str, tuple[click.Option, ...]]] = {
         *_CHANGES,
     ),
     "expose": (*SERVICE_OPTIONS, *_CHANGES),
-    "takeover": (*TAKEOVER_OPTIONS, *_CHANGES),
+    "takeover": (*TAKEOVER_OPTIONS, *WRITES),
     "version": (output(JSON, YAML),),
 }
 """The flags of each command, except `cleanup`. The flags for the connection to the cluster are left out."""
@@ -115,7 +115,7 @@ def flags_of_verb(verb: str) -> tuple[click.Option, ...]:
     if verb == "cleanup":
         from controller.commands.cleanup_options import CLEANUP_OPTIONS  # noqa: PLC0415  this import is slow
 
-        return (*CLEANUP_OPTIONS, *_CHANGES)
+        return (*CLEANUP_OPTIONS, *WRITES)
     return FLAGS.get(verb, ())
 
 

@@ -68,10 +68,10 @@ def command(ctx: click.Context, /, **_: Any) -> None:
     carry_out(Settings(**with_groups(chosen(ctx))), run)
 
 
-async def run(client: ApiClient, settings: Settings, collected: list[Action] | None = None) -> None:
+async def run(client: ApiClient, settings: Settings) -> None:
     """Remove the finalizers, and print one line for each write. With `--dry-run`, only print the planned writes.
 
-    If `collected` is given, add the writes to it instead of printing them. Raises CommandFailed, ApiError.
+    Raises CommandFailed, ApiError.
     """
     if not settings.dry_run:
         await refuse_if_controller_runs(
@@ -85,12 +85,10 @@ async def run(client: ApiClient, settings: Settings, collected: list[Action] | N
     decided = await decide_mode(client, Config(mode=settings.mode, **groups))
     for kind in CLEANED:
         owners = await served_resource(client, kind, decided.group_of(kind))
-        await _clean_up(client, kind, owners, settings, collected)
+        await _clean_up(client, kind, owners, settings)
 
 
-async def _clean_up(
-    client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings, collected: list[Action] | None
-) -> None:
+async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, settings: Settings) -> None:
     """Remove the finalizers of one kind's objects and of their children. With `--dry-run`, only show the changes."""
     plan_cleanup: Callable[..., Cleanup] = kind.module("cleanup").plan_cleanup
     children = kind.finalized
@@ -105,16 +103,14 @@ async def _clean_up(
         )
         cleanup = plan_cleanup(owners_with_finalizer, their_children, owners, force=settings.force)
         if settings.dry_run:
-            planned = tuple(cleanup.plan.actions)
-            _show(planned, collected, "would: ")
-            if not planned and collected is None:
-                print("no pool and no VM has a finalizer of ours")
+            planned = [f"would: {_describe(action)}" for action in cleanup.plan.actions]
+            print("\n".join(planned or ["no pool and no VM has a finalizer of ours"]))
             break
         outcomes = await _executor(client).carry_out(ObjectKey("", COMMAND), "", cleanup.plan)
         failures = [outcome for outcome in outcomes if failed(outcome)]
-        written = [outcome.action for outcome in outcomes if not failed(outcome)]
-        _show(written, collected)
-        done += sum(isinstance(action, Patch) for action in written)
+        for action in (outcome.action for outcome in outcomes if not failed(outcome)):
+            print(_describe(action))
+            done += isinstance(action, Patch)
         if not failures:
             break
     else:
@@ -125,17 +121,8 @@ async def _clean_up(
             f"not cleaned up: {names}; these objects are being deleted, and only a running controller can keep the "
             "disks of their VMs; with --force the disks are deleted together with the VMs"
         )
-    if not settings.dry_run and collected is None:
+    if not settings.dry_run:
         print(f"{done} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
-
-
-def _show(actions: Sequence[Action], collected: list[Action] | None, prefix: str = "") -> None:
-    """Print one line for each write, or collect the writes."""
-    if collected is not None:
-        collected += actions
-        return
-    for action in actions:
-        print(f"{prefix}{_describe(action)}")
 
 
 async def _with_finalizer(

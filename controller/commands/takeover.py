@@ -89,13 +89,13 @@ def command(ctx: click.Context, /, **_: Any) -> None:
 
 async def run(client: ApiClient, settings: Settings) -> None:
     """Patch the KubeVirt object. With `--dry-run`, only print the patch. Raises CommandFailed, ApiError."""
-    print("\n".join(_result_lines(await change(client, settings), settings)))
-    if has_preview(settings):
+    print("\n".join(_result_lines(await _change(client, settings), settings)))
+    if settings.dry_run and not settings.undo:
         print("the first reconciliation of vmherd run --mode takeover would then do this:")
-        print("\n".join(f"  {line}" for line in await preview_lines(client)))
+        print("\n".join(f"  {line}" for line in await preview(client, now=_now())))
 
 
-async def change(client: ApiClient, settings: Settings) -> Change:
+async def _change(client: ApiClient, settings: Settings) -> Change:
     """Patch the KubeVirt object, and return the change. With `--dry-run`, patch nothing.
 
     Raises CommandFailed, ApiError.
@@ -114,15 +114,6 @@ async def change(client: ApiClient, settings: Settings) -> Change:
         except Conflict:
             continue
     return await _change_once(client, settings)
-
-
-def has_preview(settings: Settings) -> bool:
-    return settings.dry_run and not settings.undo
-
-
-async def preview_lines(client: ApiClient) -> list[str]:
-    """Return what the first reconciliation after the takeover would do. Raises ApiError."""
-    return await preview(client, now=_now())
 
 
 async def _change_once(client: ApiClient, settings: Settings) -> Change:
