@@ -2,6 +2,7 @@
 
 import os
 import stat
+import struct
 import subprocess
 import sys
 from importlib import machinery
@@ -89,6 +90,18 @@ def test_only_msgspec_keeps_its_extension_module() -> None:
     files = {name: File(b"x") for name in ("p/a.py", "p/_c.cpython-311-x86_64-linux-gnu.so", "p/_c.pyx", "p/py.typed")}
     assert set(zipapp.kept(files, compiled=True)) == {"p/a.py", "p/_c.cpython-311-x86_64-linux-gnu.so", "p/py.typed"}
     assert set(zipapp.kept(files, compiled=False)) == {"p/a.py", "p/py.typed"}
+
+
+def test_the_modules_of_both_processors_of_macos_are_in_one_file() -> None:
+    modules = [
+        struct.pack("<4I", 0xFEEDFACF, cpu, 3, 8) + bytes(size) for cpu, size in ((0x1000007, 20_000), (0x100000C, 9))
+    ]
+    found = zipapp.universal(*modules)
+    assert struct.unpack_from(">II", found) == (0xCAFEBABE, 2)
+    for part, module in enumerate(modules):
+        processor, _, start, size, page = struct.unpack_from(">5I", found, 8 + 20 * part)
+        assert found[start : start + size] == module
+        assert (processor, start % 2**page, page) == (struct.unpack_from("<I", module, 4)[0], 0, 14)
 
 
 def test_the_generated_client_is_left_out_and_the_metadata_stays() -> None:

@@ -37,8 +37,6 @@ def main() -> int:
 
 def fits(names: "list[str]") -> bool:
     """Whether the archive has the extension module for this Python and this machine."""
-    if sys.platform == "darwin" and platform.machine() != "arm64":
-        return False
     return any(COMPILED + suffix in names for suffix in machinery.EXTENSION_SUFFIXES)
 
 
@@ -55,9 +53,7 @@ def other_python(archive: str) -> int:
         ):
             os.environ[TRIED] = " ".join(tried + [name])
             os.execv(path, [path, archive] + sys.argv[1:])
-    message = (
-        "error: kubectl-vmherd needs CPython 3.11 to 3.14 on Linux (glibc) or on macOS (arm64), not {} {}.{} on {} {}"
-    )
+    message = "error: kubectl-vmherd needs CPython 3.11 to 3.14 on Linux (glibc) or on macOS, not {} {}.{} on {} {}"
     version = sys.version_info
     print(
         message.format(platform.python_implementation(), version[0], version[1], sys.platform, platform.machine()),
