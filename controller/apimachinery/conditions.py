@@ -21,6 +21,7 @@ class Condition(Struct, frozen=True, gc=False, kw_only=True, rename="camel", omi
     message: str | None = None
     last_probe_time: datetime | None = None
     last_transition_time: datetime | None = None
+    observed_generation: int | None = None
 
 
 def with_shared_texts(condition: Condition) -> Condition:
@@ -32,6 +33,7 @@ def with_shared_texts(condition: Condition) -> Condition:
         message=condition.message and intern(condition.message),
         last_probe_time=condition.last_probe_time,
         last_transition_time=condition.last_transition_time,
+        observed_generation=condition.observed_generation,
     )
 
 

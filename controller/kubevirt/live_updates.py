@@ -3,7 +3,10 @@
 With `vmRolloutStrategy: LiveUpdate`, KubeVirt gives the fields of `LIVE_FIELDS` of a changed VM to the running VMI. It
 ends a change of CPUs or of memory with a live migration. If a VM needs a restart, KubeVirt sets the condition
 `RestartRequired` of the VM. It writes the condition together with `status.desiredGeneration`, which is the generation
-of the spec that it has seen. (`status.observedGeneration` is the generation at the start of the VMI.)
+of the spec that it has seen. (`status.observedGeneration` is the generation at the start of the VMI.) KubeVirt also
+writes it if it fails to change the VMI. The condition `VMIInSync` that is proposed for KubeVirt (VEP 376) tells the
+difference, so it counts where it exists. It is the only condition whose `observedGeneration` KubeVirt would always
+renew.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from controller.apimachinery.conditions import Condition, find_condition, find_t
 from controller.kubevirt import vmis
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.normal_form import VMI_SPEC, Fields, GoType, Json, encoded, normal_form
-from controller.kubevirt.vm_types import RESTART_REQUIRED, VirtualMachine
+from controller.kubevirt.vm_types import FAILURE, IN_SYNC, RESTART_REQUIRED, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, LIVE_MIGRATABLE, MEMORY_CHANGE, VirtualMachineInstance
 
 LIVE_FIELDS: Final = (
@@ -42,8 +45,8 @@ _STATUS_OF: Final = {
 class Verdict(Enum):
     """What KubeVirt has done with the present spec of a VM that runs.
 
-    With UNSEEN, KubeVirt has not seen the spec. With RESTART, the spec needs a restart. With CHANGING, a live change of
-    the VMI has not ended. With APPLIED, the VMI has the spec.
+    With UNSEEN, KubeVirt has not seen the spec, or says that it failed to apply it. With RESTART, the spec needs a
+    restart. With CHANGING, a live change of the VMI has not ended. With APPLIED, the VMI has the spec.
     """
 
     UNSEEN = auto()
@@ -54,7 +57,7 @@ class Verdict(Enum):
 
 def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
     """Return what KubeVirt has done with the VM's spec. `vmi` is the running VMI of the VM."""
-    if not _is_seen(vm):
+    if not is_seen(vm):
         return Verdict.UNSEEN
     if restart_required(vm) is not None:
         return Verdict.RESTART
@@ -63,7 +66,16 @@ def verdict_of(vm: VirtualMachine, vmi: VirtualMachineInstance) -> Verdict:
 
 def asks_for_restart(vm: VirtualMachine) -> bool:
     """Return True if KubeVirt has seen the present spec of the VM, and the spec needs a restart."""
-    return _is_seen(vm) and restart_required(vm) is not None
+    return is_seen(vm) and restart_required(vm) is not None
+
+
+def is_seen(vm: VirtualMachine) -> bool:
+    """Return True if KubeVirt has seen the present spec of the VM, and does not say that it failed to apply it."""
+    status, generation = vm.status, vm.metadata.generation
+    if status is None or status.desired_generation != generation:
+        return False
+    synced = find_condition(status.conditions, IN_SYNC)
+    return synced is None or (synced.status == "True" and synced.observed_generation in (None, generation))
 
 
 def restart_required(vm: VirtualMachine) -> Condition | None:
@@ -74,7 +86,11 @@ def restart_required(vm: VirtualMachine) -> Condition | None:
 def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
     """Return what the live change of the VM waits for."""
     if verdict_of(vm, vmi) is not Verdict.CHANGING:
-        return "KubeVirt has not applied its new spec yet"
+        told = vm.status.conditions if vm.status is not None else None
+        synced = find_condition(told, IN_SYNC)
+        failure = synced if synced is not None and synced.status == "False" else find_true(told, FAILURE)
+        why = f": {failure.message or failure.reason}" if failure is not None else ""
+        return f"KubeVirt has not applied its new spec yet{why}"
     conditions = vmi.status.conditions if vmi.status is not None else None
     blocked = find_condition(conditions, LIVE_MIGRATABLE)
     why = f", and it cannot migrate: {blocked.message or blocked.reason}" if blocked is not None else ""
@@ -104,10 +120,6 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
         if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
     return ""
-
-
-def _is_seen(vm: VirtualMachine) -> bool:
-    return vm.status is not None and vm.status.desired_generation == vm.metadata.generation
 
 
 def _is_changing(vmi: VirtualMachineInstance) -> bool:

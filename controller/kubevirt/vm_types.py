@@ -21,7 +21,10 @@ FAILURE: Final = "Failure"
 VOLUMES_CHANGE: Final = "VolumesChange"
 MANUAL_RECOVERY_REQUIRED: Final = "ManualRecoveryRequired"
 RESTART_REQUIRED: Final = "RestartRequired"
-KEPT_CONDITIONS: Final = frozenset({READY, FAILURE, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED, RESTART_REQUIRED})
+IN_SYNC: Final = "VMIInSync"
+KEPT_CONDITIONS: Final = frozenset(
+    {READY, FAILURE, VOLUMES_CHANGE, MANUAL_RECOVERY_REQUIRED, RESTART_REQUIRED, IN_SYNC}
+)
 
 
 class _Named(Struct, frozen=True, gc=False):

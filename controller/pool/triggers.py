@@ -13,7 +13,7 @@ from controller.kubevirt import vmis
 from controller.kubevirt.annotations import POOL_UID, REVISION_NAME, own_annotations
 from controller.kubevirt.busy import BEFORE_ALL, busy_mark
 from controller.kubevirt.delicate import delicate_reason, delicate_reason_of_vmi
-from controller.kubevirt.live_updates import restart_required
+from controller.kubevirt.live_updates import is_seen, restart_required
 from controller.kubevirt.pool_types import POOL_KIND
 from controller.kubevirt.problems import problem_state_of_vmi
 from controller.kubevirt.vm_types import FAILURE, MANUAL_RECOVERY_REQUIRED, ControllerRevision, VirtualMachine
@@ -90,7 +90,7 @@ def _decision_fields(vm: VirtualMachine) -> tuple[object, ...]:
         start_failures_of(vm),
         printable_status_of(vm),
         delicate_reason(vm, None, BEFORE_ALL),
-        vm.status is not None and vm.status.desired_generation == vm.metadata.generation,
+        is_seen(vm),
         restart_required(vm) is not None,
         vm.status and vm.status.state_change_requests,
     )

@@ -68,6 +68,17 @@ class Facts:
         self.vms[ordinal] = replace(old, metadata=replace(old.metadata, generation=7))
         return self
 
+    def told(self, ordinal: int, type_: str, status: str, **fields: Any) -> "Facts":
+        old = self.vms[ordinal]
+        assert old.status is not None
+        conditions = (*(old.status.conditions or ()), Condition(type=type_, status=status, **fields))
+        meta, status = (
+            replace(old.metadata, generation=2),
+            replace(old.status, conditions=conditions, desired_generation=2),
+        )
+        self.vms[ordinal] = replace(old, metadata=meta, status=status)
+        return self
+
     def hot_plug(self, ordinal: int, *, cannot_migrate: str = "") -> "Facts":
         conditions = [Condition(type="HotVCPUChange", status="True")]
         if cannot_migrate:
@@ -130,6 +141,13 @@ def test_p13_no_live_change_begins_while_too_many_vms_are_unavailable() -> None:
 
 VERDICTS: dict[str, tuple[Facts, list[str]]] = {
     "not seen by KubeVirt": (Facts(NEW, begun=1).unseen(0), []),
+    "not in sync": (Facts(NEW, begun=1).told(0, "VMIInSync", "False", observed_generation=2), []),
+    "in sync with an older spec": (Facts(NEW, begun=1).told(0, "VMIInSync", "True", observed_generation=1), []),
+    "in sync": (Facts(NEW, begun=1).told(0, "VMIInSync", "True", observed_generation=2), ["relabel web-0"]),
+    "needs a restart, but is not in sync": (
+        Facts(NEW, begun=1).restart_required(0).told(0, "VMIInSync", "False", observed_generation=2),
+        [],
+    ),
     "a hot-plug": (Facts(NEW, begun=1).hot_plug(0), []),
     "has ended": (Facts(NEW, begun=1), ["relabel web-0"]),
     "needs a restart": (Facts(NEW, begun=1).restart_required(0), ["restart web-0"]),
@@ -187,8 +205,10 @@ def test_p13_a_restart_is_judged_again_when_its_condition_has_lasted_a_few_secon
         (Facts(NEW, begun=1).hot_plug(0, cannot_migrate="bridge network"), ("web-0: ", "bridge network"), []),
         # KubeVirt has seen the spec and changes nothing, but it may still apply the spec.
         (Facts(NEW, begun=1), ("KubeVirt has not applied its new spec yet",), ["relabel web-0"]),
+        (Facts(NEW, begun=1).told(0, "Failure", "True", message="a quota"), ("spec yet: a quota",), ["relabel web-0"]),
+        (Facts(NEW, begun=1).told(0, "VMIInSync", "False", message="a bug"), ("spec yet: a bug",), []),
     ],
-    ids=["it does not end", "KubeVirt ignores it"],
+    ids=["it does not end", "KubeVirt ignores it", "KubeVirt fails", "KubeVirt is not in sync"],
 )
 def test_p13_a_live_change_without_an_end_stalls_the_pool_and_restarts_nothing(facts, said, todo) -> None:
     early, late = facts.seen(since_s=590), facts.seen(since_s=601)

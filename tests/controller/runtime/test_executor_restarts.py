@@ -97,10 +97,12 @@ async def test_p13_a_vm_that_has_left_its_pool_is_not_restarted_and_the_next_pla
 
 
 ASKED = {"type": "RestartRequired", "status": "True"}
+FAILED = {"type": "VMIInSync", "status": "False", "reason": "ReconcileError"}
 CHANGES: dict[str, tuple[dict[str, Any], str]] = {
     "nothing": ({}, ""),
     "KubeVirt takes the condition back": ({"status": {"conditions": []}}, "does not ask for its restart"),
     "KubeVirt has not seen its spec": ({"status": {"desiredGeneration": 1}}, "does not ask for its restart"),
+    "KubeVirt failed to apply its spec": ({"status": {"conditions": [ASKED, FAILED]}}, "does not ask for its restart"),
     "its user works in it": (
         {"metadata": {"annotations": {"vmherd.dev/busy-until": "2126-01-01T00:00:00Z"}}},
         "it is busy",
