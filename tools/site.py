@@ -1,19 +1,23 @@
 """Builds the site from docs/: `python -m tools.site PYTHON [DIRECTORY]`, with the path of a Python that has zensical.
 
 The pages stay as they are for readers of the repository. In a copy, each link that leaves docs/ leads to the file in
-the repository, at the tag of the version. A broken link is an error.
+the repository, at the tag of the version. A broken link is an error. A page with a diagram loads Mermaid from the site,
+so diagrams need no other server. npm downloads Mermaid.
 
     DIRECTORY/X.Y.Z/         the site of this version; the sites of other versions are not touched
     DIRECTORY/versions.json  the versions for the menu, the newest first
     DIRECTORY/index.html     leads to the newest version
 """
 
+import base64
+import hashlib
 import json
 import os
 import re
 import shutil
 import subprocess
 import sys
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -22,6 +26,10 @@ from tools.release.project import ROOT, VERSION, Project, read_project
 WORK = ROOT / "build" / "site"
 LINK = re.compile(r"(?<=\]\()(\.\./[^)\s]+)")
 ENTRY = re.compile(r"^- \[(.+?)\]\(([^)]+)\)", re.MULTILINE)
+DIAGRAM = "\n```mermaid\n"
+MERMAID = "mermaid-12.3.0.tgz"
+SHA512 = "4113TdXeLAsMruJ79OpFL5O8+LTFXhQqZ260rF3tgUmiNAtRm4Uume04I+65PRN6yZ69J4f8rVYWW8zRk65UYw=="
+SCRIPT = "images/mermaid.min.js"
 START = '<meta http-equiv="refresh" content="0; url={}/">\n'
 
 
@@ -35,6 +43,8 @@ def prepare(work: Path, project: Project) -> Path:
         text = page.read_text()
         for link in set(LINK.findall(text)):
             text = text.replace(f"]({link})", f"]({_outside(link, place, project)})")
+        if DIAGRAM in text:
+            text += f'\n<script src="{os.path.relpath(work / "docs" / SCRIPT, page.parent)}"></script>\n'
         page.write_text(text)
     index = (work / "docs" / "README.md").read_text()
     address = f"site_url = {json.dumps(project.home)}\nrepo_url = {json.dumps(project.home)}\n"
@@ -52,6 +62,18 @@ def _outside(target: str, place: Path, project: Project) -> str:
         return target
     kind = "tree" if (ROOT / path).is_dir() else "blob"
     return f"{project.home}/{kind}/v{project.version}/{path}{mark}{anchor}"
+
+
+def add_mermaid(work: Path) -> None:
+    """Write the script that draws diagrams into the site. Raises ValueError if npm gives another file."""
+    package = MERMAID.removesuffix(".tgz").replace("-", "@")
+    subprocess.run(["npm", "pack", "--silent", package], cwd=work, stdout=subprocess.DEVNULL, check=True)
+    if base64.b64encode(hashlib.sha512((work / MERMAID).read_bytes()).digest()).decode() != SHA512:
+        raise ValueError(f"{package} is not the package whose SHA-512 is in {Path(__file__).name}")
+    with tarfile.open(work / MERMAID) as archive:
+        script = archive.extractfile("package/dist/mermaid.min.js")
+        assert script is not None
+        (work / "site" / SCRIPT).write_bytes(script.read())
 
 
 def _navigation(index: str) -> str:
@@ -74,6 +96,11 @@ def main(python: str, site: str = str(ROOT / "site")) -> int:
     settings, place = prepare(WORK, project), Path(site)
     command = [python, "-m", "zensical", "build", "--strict", "--config-file", str(settings)]
     if subprocess.run(command, cwd=WORK, check=False).returncode:
+        return 1
+    try:
+        add_mermaid(WORK)
+    except (OSError, subprocess.CalledProcessError, ValueError) as error:
+        print(f"docs: no script for diagrams: {error}", file=sys.stderr)
         return 1
     place.mkdir(parents=True, exist_ok=True)
     shutil.rmtree(place / project.version, ignore_errors=True)

@@ -8,7 +8,9 @@ from pathlib import Path
 import pytest
 
 from tests import environments
+from tests.browser import running_browser
 from tests.cluster import skip_or_fail
+from tests.controlplane.waits import eventually
 from tools import site
 from tools.release.project import ROOT, read_project
 
@@ -32,9 +34,12 @@ def test_the_newest_version_is_the_first_in_the_menu(tmp_path: Path) -> None:
 
 
 @pytest.mark.e2e
+@pytest.mark.timeout(400)
 def test_the_site_is_built_and_a_broken_link_is_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
+    if shutil.which("npm") is None:
+        skip_or_fail("npm is missing: apt-get install npm")
     try:
         python = str(environments.find_or_install("docs", ROOT / ".ci" / "requirements-docs.txt"))
     except environments.EnvironmentMissing as error:
@@ -51,6 +56,10 @@ def test_the_site_is_built_and_a_broken_link_is_an_error(
     pages = [page for page in (ROOT / "docs").rglob("*.md") if page.name != "README.md"]
     for page in pages:
         assert (built / page.relative_to(ROOT / "docs").with_suffix("") / "index.html").is_file(), page
+    drawn = "document.querySelector('div.mermaid')?.clientHeight > 500 && !document.querySelector('[src^=http]')"
+    with running_browser(tmp_path) as browser:
+        browser.open((built / "architecture" / "index.html").as_uri())
+        eventually(lambda: browser.ask(drawn), what="the diagram is drawn without another server")
     [version] = json.loads((tmp_path / "site" / "versions.json").read_text())
     assert version["version"] == PROJECT.version
     assert "images/ui-pool.png" in (built / "plugin" / "index.html").read_text()
