@@ -7,6 +7,7 @@ description of the version (ClusterServiceVersion). Each other object has a file
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from typing import Any, TypeAlias
@@ -14,20 +15,25 @@ from typing import Any, TypeAlias
 import yaml
 
 from tools.chart.generated import CHART, without_helm_labels
-from tools.chart.helm import MAJORS, find_helm
-from tools.release.project import ROOT, read_project
+from tools.chart.helm import MAJORS, HelmMissing, find_helm
+from tools.release.project import ROOT, Refused, read_project
 
 Json: TypeAlias = dict[str, Any]
 VALUES = "mode=alongside,platform=openshift,rbac.deleteDisks=true,annotationPolicies.enabled=false,tests.enabled=false"
 LINKED = ("Deployment", "ServiceAccount", "ClusterRoleBinding", "RoleBinding", "Role")
 """The kinds that the manager makes from the description."""
 
+IMAGE = re.compile(r"[\w.-]+(:\d+)?/[\w./-]+:[\w.-]+")
 TEMPLATE = ROOT / "tools" / "olm"
 
 
 def files(image: str) -> dict[str, str]:
-    """Return the files of the bundle by their path. The image needs a registry and a tag."""
+    """Return the files of the bundle by their path. Raises Refused if the image has no registry or no tag."""
     repository, _, tag = image.rpartition(":")
+    if not IMAGE.fullmatch(image):
+        raise Refused(
+            f"the image needs a registry and a tag, such as IMAGE=registry.example.com/vmherd:0.1.0: {image!r}"
+        )
     values = f"{VALUES},image.repository={repository},image.tag={tag}"
     command = [str(find_helm(MAJORS[-1])), "template", "vmherd", str(CHART), "--set", values]
     done = subprocess.run([*command, "--api-versions", "kubevirt.io/v1/KubeVirt"], capture_output=True, check=True)
@@ -69,6 +75,8 @@ def description(image: str, deployment: Json, kinds: list[Json], cluster: list[J
         "description": about["description"],
         "keywords": about["keywords"],
         "minKubeVersion": about["kubeVersion"].removeprefix(">=").removesuffix("-0"),
+        "maintainers": [{"name": project.maintainer, "email": project.email}] if project.email else [],
+        "links": [{"name": "Documentation", "url": project.home}],
         "provider": {"name": project.maintainer, "url": project.home},
         "icon": [{"base64data": about["icon"].partition(",")[2], "mediatype": "image/svg+xml"}],
         "customresourcedefinitions": {"owned": [_owned(each) for each in kinds]},
@@ -102,8 +110,20 @@ def _owned(spec: Json) -> Json:
     }
 
 
-if __name__ == "__main__":
-    for path, text in files(sys.argv[1]).items():
+def main(image: str) -> int:
+    try:
+        made = files(image)
+    except (Refused, HelmMissing) as error:
+        print(f"bundle: {error}", file=sys.stderr)
+        return 1
+    for path, text in made.items():
         (ROOT / "dist" / "bundle" / path).parent.mkdir(parents=True, exist_ok=True)
         (ROOT / "dist" / "bundle" / path).write_text(text)
     print("the bundle is in dist/bundle")
+    if not read_project(ROOT).email:
+        print("bundle: OperatorHub needs a maintainer: add the email of one to `authors` in pyproject.toml")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1]))

@@ -12,6 +12,7 @@ from tests import gomodules
 from tests.command_line import parse
 from tests.helm import run_flags
 from tools import bundle
+from tools.release.project import ROOT, read_project
 
 pytestmark = pytest.mark.e2e
 CSV = "manifests/vmherd.clusterserviceversion.yaml"
@@ -38,6 +39,23 @@ def test_the_validators_find_nothing_and_find_a_mistake(tmp_path: Path, files: d
     assert validated(tmp_path, files) == ""
     broken = files[CSV].replace("supported: true", "supported: false")
     assert "none of InstallModeTypes are supported" in validated(tmp_path, {CSV: broken})
+
+
+@pytest.mark.parametrize("image", ["", "vmherd:0.1.0", "registry.example.com/vmherd", "registry.example.com/:1"])
+def test_an_image_without_registry_or_tag_is_refused_in_one_line(
+    image: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert bundle.main(image) == 1
+    assert capsys.readouterr().err.splitlines() == [
+        f"bundle: the image needs a registry and a tag, such as IMAGE=registry.example.com/vmherd:0.1.0: {image!r}"
+    ]
+
+
+def test_the_bundle_names_the_project_and_has_no_placeholder_for_its_owner(files: dict[str, str]) -> None:
+    spec = yaml.safe_load(files[CSV])["spec"]
+    assert (spec["links"][0]["url"], spec["provider"]["url"]) == (read_project(ROOT).home,) * 2
+    assert all(each["email"] for each in spec["maintainers"])
+    assert "example.com" not in files[CSV].replace(IMAGE, "")
 
 
 def test_the_account_has_the_permissions_that_the_program_needs(files: dict[str, str]) -> None:

@@ -57,6 +57,9 @@ class Project:
     artifact_hub_repository: str
     """The ID that Artifact Hub gave to the repository of the chart, or ""."""
 
+    email: str = ""
+    """The address of the first author, or ""."""
+
     def download(self, file: str) -> str:
         """Return the address of a file of this release."""
         return f"{self.home}/releases/download/v{self.version}/{file}"
@@ -82,6 +85,7 @@ def read_project(root: Path) -> Project:
         home=facts["urls"]["Homepage"],
         license=facts["license"],
         maintainer=facts["authors"][0]["name"],
+        email=facts["authors"][0].get("email", ""),
         artifact_hub_repository=content["tool"]["vmherd"]["artifact-hub-repository"],
     )
 
