@@ -130,11 +130,19 @@ $(AUDIT)/.installed: .ci/requirements-audit.txt
 AUDITED := run build plugin dev audit release docs workflows
 ASK := $(AUDIT)/bin/pip-audit --strict --disable-pip --no-deps --progress-spinner off --requirement
 
+# In a container of the pinned base image, apt names the Debian packages that have a security update.
+CONTAINER ?= docker
+APT := . /etc/os-release && apt-get -qq update && apt-get -t $$VERSION_CODENAME-security --simulate upgrade
+
 .PHONY: audit
 audit: $(AUDIT)/.installed  ## look for known vulnerabilities in the pinned packages
 	@echo 'aiohttp==3.8.0' >$(AUDIT)/vulnerable.txt
-	@! $(ASK) $(AUDIT)/vulnerable.txt >/dev/null 2>&1 || { echo 'audit: the database knows no vulnerabilities' >&2; exit 1; }
-	@failed=0; for name in $(AUDITED); do $(ASK) .ci/requirements-$$name.txt || failed=1; done; exit $$failed
+	@failed=0; \
+	if $(ASK) $(AUDIT)/vulnerable.txt >/dev/null 2>&1; then echo 'audit: the database knows no vulnerabilities' >&2; failed=1; \
+	else for name in $(AUDITED); do $(ASK) .ci/requirements-$$name.txt || failed=1; done; fi; \
+	$(CONTAINER) run --rm "$$(sed -n 's/^ARG PYTHON_IMAGE=//p' Dockerfile)" sh -c '$(APT)' >$(AUDIT)/debian.txt || \
+		{ echo 'audit: the Debian packages of the base image were not checked' >&2; failed=1; }; \
+	! grep '^Inst .*Debian-Security' $(AUDIT)/debian.txt || failed=1; exit $$failed
 
 RELEASE := build/release
 
