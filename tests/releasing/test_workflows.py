@@ -60,6 +60,17 @@ def test_each_publishing_job_is_off_until_its_owner_sets_a_variable() -> None:
         assert f".github/publish {name} --dry-run" in page
 
 
+def test_the_image_of_each_platform_is_scanned() -> None:
+    """The scanner cannot read an archive with several platforms, so each scan gets the archive of one."""
+    steps = yaml.safe_load((ROOT / ".github" / "workflows" / "ci.yml").read_text())["jobs"]["image"]["steps"]
+    scanned = [step["with"]["image"] for step in steps if "scan-action" in step.get("uses", "")]
+    publish = (ROOT / ".github" / "publish").read_text()
+    [platforms] = re.findall(r'--platform "(linux/\w+(?:,linux/\w+)+)"', publish)
+    names = [each.removeprefix("linux/") for each in platforms.split(",")]
+    assert f"for name in {' '.join(names)}; do" in publish
+    assert scanned == [f"oci-archive:dist/{name}.tar" for name in names]
+
+
 @pytest.mark.e2e
 def test_the_linters_of_workflows_find_nothing() -> None:
     done = run(gomodules.check_or_skip("actionlint"), "-shellcheck=", "-pyflakes=")
