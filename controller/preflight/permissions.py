@@ -1,7 +1,8 @@
 """Lists the permissions that the controller needs.
 
-`permissions_needed` is the only list of the permissions. Before the controller starts, `controller.access` asks the API
-server for each permission in the list. The roles in the chart and in the manifests contain exactly these permissions.
+`permissions_needed` lists the permissions that the controller cannot work without. Before the controller starts,
+`controller.access` asks the API server for each of them. The roles in the chart and in the manifests contain exactly
+these permissions and the `optional_permissions`.
 """
 
 from collections.abc import Iterable
@@ -62,6 +63,17 @@ def check_permissions(config: Config) -> tuple[Permission, ...]:
         Permission(KUBEVIRT_GROUP, "kubevirts", "list", namespace),
         Permission("apps", "deployments", "get", namespace, name="virt-controller"),
     )
+
+
+def optional_permissions(config: Config) -> tuple[Permission, ...]:
+    """Return the permissions without which the controller works too: to read whether KubeVirt changes running VMs.
+
+    With watched namespaces, no ClusterRole is needed for anything else. So the namespace of KubeVirt must be known.
+    """
+    is_limited = bool(config.watch_namespaces) and not config.kubevirt_namespace
+    if is_limited or check_permissions(config):
+        return ()
+    return (Permission(KUBEVIRT_GROUP, "kubevirts", "list", config.kubevirt_namespace),)
 
 
 def scrape_permissions(config: Config) -> tuple[Permission, ...]:

@@ -12,7 +12,7 @@ import structlog
 
 from controller.preflight.versions import parse_version, version_of
 from controller.runtime.execute.requests import Requests
-from controller.takeover.discovery import Found, find_visible_kubevirt
+from controller.takeover.discovery import Found, Hidden, find_visible_kubevirt
 from controller.takeover.virt_controller import KubeVirt
 from informers.errors import ApiError
 
@@ -27,7 +27,8 @@ FIRST_LIVE: Final = (1, 6)
 class RolloutStrategy:
     """The rollout strategy of KubeVirt, as the cluster shows it now.
 
-    `is_live` is True if KubeVirt changes running VMIs. It is False if the controller may not read the KubeVirt object.
+    `is_live` is True if KubeVirt changes running VMIs. It is False if the controller may not read the KubeVirt object,
+    and one log line says so.
     If a read fails, the last known strategy stays. Before the first answer, it is True: with `Stage` too, KubeVirt asks
     for each restart, so a live change that an earlier process began is not cut short by a restart.
     """
@@ -35,6 +36,7 @@ class RolloutStrategy:
     def __init__(self, client: Requests, namespace: str = "") -> None:
         self._client = client
         self._namespace = namespace
+        self._is_told = False
         self.is_live = True
 
     async def read(self) -> None:
@@ -44,6 +46,11 @@ class RolloutStrategy:
         except (ApiError, msgspec.DecodeError) as error:
             log.debug("cannot read KubeVirt's rollout strategy", why=str(error))
             return
+        if isinstance(installation, Hidden) and not self._is_told:
+            self._is_told = True
+            log.info(
+                "running VMs are restarted for each change, because KubeVirt's object is hidden", why=installation.why
+            )
         found = installation.kubevirts if isinstance(installation, Found) else ()
         before, self.is_live = self.is_live, bool(found) and all(map(updates_live, found))
         if self.is_live != before:

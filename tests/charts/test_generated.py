@@ -12,7 +12,7 @@ from xml.etree import ElementTree
 import pytest
 import yaml
 
-from controller.preflight.permissions import permissions_needed
+from controller.preflight.permissions import optional_permissions, permissions_needed
 from tests.cluster import Kubectl
 from tests.command_line import parse
 from tests.helm import Helm, container, of_kind, only, run_flags
@@ -46,6 +46,7 @@ def test_the_chart_ships_exactly_the_definitions_in_manifests() -> None:
         {"mode": "takeover"},
         {"mode": "takeover", "secondWriterCheck": {"enabled": True, "kubevirtNamespace": "kubevirt"}},
         {"mode": "alongside"},
+        {"secondWriterCheck": {"enabled": True, "kubevirtNamespace": "kubevirt"}, "watchNamespaces": ["team-a"]},
         {"observe": True},
         {"watchNamespaces": ["team-a", "team-b"]},
         {"leaderElection": {"enabled": False}, "replicaCount": 1},
@@ -57,7 +58,8 @@ def test_the_roles_of_the_chart_have_exactly_the_permissions_of_the_startup_chec
     helm: Helm, values: Mapping[str, Any]
 ) -> None:
     objects = helm.render(values)
-    asked = permissions_needed(parse(run_flags(container(objects)["args"]), {}))
+    config = parse(run_flags(container(objects)["args"]), {})
+    asked = permissions_needed(config) + optional_permissions(config)
     assert set(granted(objects)) == {
         (p.namespace, p.group, f"{p.resource}/{p.subresource}" if p.subresource else p.resource, p.name, p.verb)
         for p in asked

@@ -158,7 +158,7 @@ def test_watched_namespaces_get_roles_and_the_cluster_gets_none(helm: Helm) -> N
     assert settings(objects).watch_namespaces == ("team-a", "team-b")
 
 
-def test_only_a_takeover_may_read_kubevirts_objects(helm: Helm) -> None:
+def test_kubevirts_objects_are_read_by_a_takeover_and_for_live_updates_without_a_wider_role(helm: Helm) -> None:
     def lookers(values: Mapping[str, Any]) -> list[tuple[str, str | None]]:
         roles = [each for each in helm.render(values) if each["kind"] in ("Role", "ClusterRole")]
         return [
@@ -170,9 +170,12 @@ def test_only_a_takeover_may_read_kubevirts_objects(helm: Helm) -> None:
     check = {"enabled": True, "kubevirtNamespace": "kubevirt"}
     assert lookers({"mode": "takeover"}) == [("ClusterRole", None)]
     assert lookers({"mode": "takeover", "secondWriterCheck": check}) == [("Role", "kubevirt")]
-    assert lookers({"mode": "takeover", "secondWriterCheck": {"enabled": False}}) == []
-    assert lookers({"mode": "standalone"}) == []
-    assert lookers({"mode": "alongside"}) == []
+    assert lookers({"mode": "takeover", "secondWriterCheck": {"enabled": False}}) == [("ClusterRole", None)]
+    for mode in ("standalone", "alongside"):
+        assert lookers({"mode": mode}) == [("ClusterRole", None)]
+        assert lookers({"mode": mode, "watchNamespaces": ["team-a"]}) == []
+        watched = {"mode": mode, "watchNamespaces": ["team-a"], "secondWriterCheck": check}
+        assert lookers(watched) == [("Role", "kubevirt")]
 
 
 def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:

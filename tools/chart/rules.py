@@ -15,7 +15,7 @@ from controller.config.settings import Config, groups_in
 from controller.kinds import KINDS
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS
 from controller.leaderelection.lease import LEASES
-from controller.preflight.permissions import permissions_needed
+from controller.preflight.permissions import optional_permissions, permissions_needed
 from controller.takeover import hyperconverged
 from controller.takeover.virt_controller import KUBEVIRTS
 
@@ -59,7 +59,7 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
     """Return the controller's rules.
 
     There is one set of rules for each of these tasks: work in the watched namespaces, leader election, the flag
-    `--observe`, the check of KubeVirt's own controllers, and the authorization of metrics scrapes.
+    `--observe`, the check of KubeVirt's own controllers, live updates, and the authorization of metrics scrapes.
     """
     working = structs.replace(
         Config(
@@ -81,6 +81,7 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
         "lease": _rules_in(_OWN, working),
         "observe": _rules_in(_WATCHED, structs.replace(working, observe=True)),
         "takeover": _rules_in(_KUBEVIRT, taking_over),
+        "live": rules_for(optional_permissions(structs.replace(working, kubevirt_namespace=_KUBEVIRT))),
         "scrapes": _rules_in(_CLUSTER, structs.replace(working, metrics_secure=True)),
     }
 

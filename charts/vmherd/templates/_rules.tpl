@@ -74,6 +74,12 @@
   verbs: [get]
 {{- end }}
 
+{{- define "vmherd.rules.live" }}
+- apiGroups: [kubevirt.io]
+  resources: [kubevirts]
+  verbs: [list]
+{{- end }}
+
 {{- define "vmherd.rules.scrapes" }}
 - apiGroups: [authentication.k8s.io]
   resources: [tokenreviews]

@@ -1,6 +1,7 @@
 """Whether KubeVirt changes running VMIs: as its object says, or as is the default of its version."""
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.preflight.rollout_strategy import RolloutStrategy
 from controller.takeover.virt_controller import KUBEVIRTS
@@ -41,9 +42,12 @@ async def test_without_kubevirt_and_without_permission_no_change_is_live_and_not
     denied = answers("LiveUpdate")
     denied.denied.add(("list", KUBEVIRTS.plural))
     known = RolloutStrategy(denied)
-    await known.read()
+    with capture_logs() as logs:
+        await known.read()
+        await known.read()
     assert not known.is_live
     assert KUBEVIRTS.path() not in denied.asked
+    assert [each["why"] for each in logs if "why" in each] == ["no permission to list kubevirts.kubevirt.io"]
     absent = RolloutStrategy(Answers())
     await absent.read()
     assert not absent.is_live
