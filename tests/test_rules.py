@@ -17,6 +17,7 @@ RULES = (
     *("R1", "R2", "R3", "R4", "R4a"),
     *(f"R{number}" for number in range(5, 18)),
     *(f"P{number}" for number in range(1, 27)),
+    "P29",
     *(f"G{number}" for number in range(1, 10)),
 )
 CITED_AT_MOST = 8

@@ -2,10 +2,11 @@
 
 import asyncio
 
-from conformance.api import controller_of, labels_of, owners_of
-from conformance.case import Cases, Kind, Origin
+from conformance.api import controller_of, is_ready, labels_of, owners_of
+from conformance.case import Cases, Document, Kind, Origin
 from conformance.expectations import require
 from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
+from conformance.templates import FAILING
 
 cases: Cases[CaseNamespace] = Cases(Kind.SETS, Kind.POOLS)
 SEEN_S = 1.1
@@ -183,3 +184,24 @@ async def drain(space: CaseNamespace) -> None:
     await annotate(space, leaving, {"vmherd.dev/drained": "true"})
     after = await space.until_members(1)
     require(f"that {leaving} leaves", leaving not in after, after)
+
+
+@cases.add("R14", "P29", origin=Origin.VMHERD)
+async def rollback(space: CaseNamespace) -> None:
+    """With vmherd.dev/rollback, the {member}s of a stalled update return to the template before."""
+    annotations = {"vmherd.dev/rollback": "stalled", "vmherd.dev/progress-deadline-seconds": "5"}
+    failing: Document = {"metadata": {"labels": {"release": "two"}, "annotations": FAILING}}
+    if space.member == "VMI":
+        await space.make(2, annotations={**annotations, "vmherd.dev/rolling-update": "maxUnavailable=1"})
+    else:
+        await space.make(2, annotations=annotations, template=space.template(running=True), maxUnavailable=1)
+        failing = {"spec": {"template": failing}}
+    await space.until_ready(2)
+    await space.change({"spec": {space.template_field: failing}})
+    await space.until_told("RolledBack")
+    await space.until(
+        "2 ready VMIs with the template before",
+        space.vmis,
+        lambda seen: [labels_of(vmi).get("release") for vmi in seen.values() if is_ready(vmi)] == [None, None],
+        within_s=2 * BOOT_S,
+    )

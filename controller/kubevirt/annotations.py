@@ -37,6 +37,17 @@ REPLACE_FINISHED: Final = "vmherd.dev/replace-finished"
 SCALE_IN: Final = "vmherd.dev/scale-in"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 PROGRESS_DEADLINE: Final = "vmherd.dev/progress-deadline-seconds"
+ROLLBACK: Final = "vmherd.dev/rollback"
+
+READY_REVISION: Final = "vmherd.dev/ready-revision"
+"""An annotation that the controller writes on a set or pool with the annotation `ROLLBACK`. The value is the name of a
+pool's revision, or the template hash of a set: the last that all VMs had while all were available (P29).
+"""
+
+ROLLED_BACK: Final = "vmherd.dev/rolled-back"
+"""An annotation that the controller writes on a set or pool whose VMs return by themselves. The value has the digest of
+the template that stalled, and the revision to which the VMs return (P29).
+"""
 
 ADOPTED_TEMPLATE: Final = "vmherd.dev/adopted-template"
 """An annotation that the controller writes on a set. The value is the hash of the set's template at the time when the

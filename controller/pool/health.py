@@ -37,6 +37,7 @@ from controller.pool.healing.records import count_recovering, read_records
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
 from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.revisions import read_revisions
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
@@ -57,6 +58,7 @@ from controller.replicas.kstatus import (
     terminating_waits,
 )
 from controller.replicas.replica_limit import limit_stall
+from controller.replicas.rollback import rolled_back_health
 from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import Plan
 
@@ -70,7 +72,12 @@ def health_of(situation: Situation, failure: Condition | None) -> Health:
     waits = find_waits(situation, parse_deadline(situation.pool))
     blocked = _blocked(situation, updates=updates)
     activity = _activity(situation, updates=updates)
-    return kstatus.health_of(situation.snapshot, waits, activity, failure=failure, blocked=blocked)
+    health = kstatus.health_of(situation.snapshot, waits, activity, failure=failure, blocked=blocked)
+    rejected = situation.intent.rejected
+    if rejected is None and not situation.intent.stranded:
+        return health
+    revision = read_revisions(situation.snapshot, rejected).current if rejected is not None else ""
+    return rolled_back_health(health, situation.intent.stranded, revision, situation.revisions.current)
 
 
 def plan_progress(situation: Situation) -> Plan:
@@ -155,14 +162,14 @@ def _start_of_outdated(situation: Situation, machine: Machine, since: datetime |
     return since if step is not None and step.reason else None
 
 
-def _should_be_ready(machine: Machine) -> bool:
+def should_be_ready(machine: Machine) -> bool:
     """Return True if a VM is not ready that should run. The run strategy of an unreadable VM is unknown."""
     vm = machine.vm
     return (is_meant_to_run(vm) or bool(vm.undecodable)) and not is_deleting(vm) and not is_fully_ready(machine)
 
 
 def _unready(snapshot: Snapshot) -> Machines:
-    return snapshot.members.where(_should_be_ready)
+    return snapshot.members.where(should_be_ready)
 
 
 def _deleting(snapshot: Snapshot) -> Machines:
@@ -206,7 +213,7 @@ def _blocked(situation: Situation, *, updates: bool) -> Stall | None:
     held = _held_step(situation) if updates else None
     if held is not None:
         return Stall("UpdateHeld", f"{held.machine.metadata.name} is not updated: {held.reason}")
-    late = _late_live_change(situation) if updates else None
+    late = late_live_change(situation) if updates else None
     if late is not None:
         return Stall(PROGRESS_DEADLINE_EXCEEDED, late_change(late))
     snapshot = situation.snapshot
@@ -219,7 +226,7 @@ def _held_step(situation: Situation) -> PendingStep | None:
     return pending_step(situation, first) if first is not None else None
 
 
-def _late_live_change(situation: Situation) -> Machine | None:
+def late_live_change(situation: Situation) -> Machine | None:
     """Return the first VM whose live change has exceeded the progress deadline, or None."""
     since, deadline = situation.snapshot.live or {}, parse_deadline(situation.pool)
     changing = _with_step(situation, lambda step: step.is_unfinished) if since else ()

@@ -48,6 +48,7 @@ from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.brake import is_taken_over, plan_first_mark, plan_takeover
 from controller.pool.rollout.limits import plan_partition_note
 from controller.pool.rollout.partition_steps import plan_partition_step
+from controller.pool.rollout.rollback import rollout_of
 from controller.pool.rollout.steps import Step, pending_step
 from controller.pool.rollout.successors import count_missing
 from controller.pool.rollout.update import pending_steps, plan_update
@@ -58,6 +59,7 @@ from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held, wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.rollback import plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.runtime.actions import Notice, Plan, join
@@ -92,6 +94,10 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     """
     claims = choose_claims(snapshot, intent)
     situation = situation_of(snapshot, _with_limits(snapshot, intent, claims), claims.kept)
+    shown = rollout_of(situation)
+    returning = plan_return(shown, snapshot.now)
+    if returning.stages or situation.intent.stranded:
+        return join([_plan_departures(snapshot), returning])
     healing = plan_finished(situation, plan_healing(situation))
     after_healing = replace(situation, doomed=healing.uids)
     scaling = plan_scale(after_healing)
@@ -111,6 +117,8 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
         scaling,
+        returning,
+        plan_notes(shown),
         _plan_update(after_healing) if may_update else Plan(),
     )
     finalizers = _plan_finalizers(snapshot, intent, claims.kept + claims.young, others=(departures, *steps))

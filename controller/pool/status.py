@@ -22,7 +22,7 @@ from controller.pool.failures import (
 )
 from controller.pool.health import health_of
 from controller.pool.members.machine import Machine
-from controller.pool.members.revisions import Revisions, oldest_in_use
+from controller.pool.members.revisions import Revisions, oldest_in_use, read_revisions
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.steps import is_updated
@@ -83,7 +83,9 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     if isinstance(intent, FieldError):
         return with_health(status, snapshot, invalid(intent.message), ours)
     situation = situation_of(snapshot, intent, members)
-    revisions = situation.revisions
+    # VMs that have returned to an earlier revision are outdated.
+    is_returned = situation.intent.rejected is not None
+    revisions = read_revisions(snapshot, intent.template) if is_returned else situation.revisions
     status = replace(
         status,
         updated_replicas=len(members.where(lambda each: _counts_as_updated(revisions, each))),

@@ -29,10 +29,13 @@ from controller.kubevirt.annotations import (
     PARTITION_STEP,
     PROGRESS_DEADLINE,
     PROTECT,
+    READY_REVISION,
     RECREATED,
     REMOVE,
     REPLACE_FINISHED,
     REPLACE_UNREADY_AFTER,
+    ROLLBACK,
+    ROLLED_BACK,
     ROLLING_UPDATE,
     SCALE_IN,
     TAKEOVER,
@@ -111,6 +114,7 @@ TIME: Final = Value(
     rf"[0-9]{{4}}-(0[1-9]|1[0-2])-(0[1-9]|[12][0-9]|3[01])T{_CLOCK}(:[0-5][0-9](\.[0-9]{{1,9}})?)(Z|[+-]{_CLOCK})",
 )
 DISRUPTION: Final = Value('"live", "restart" or "recreate"', "live|restart|recreate")
+STALLED: Final = Value('"stalled"', "stalled")
 FINISHED: Final = Value('"finished"', "finished")
 PROCEED: Final = Value('"proceed"', "proceed|done|held.*")
 OPAQUE: Final = Value("what vmherd writes", "(?s).*")
@@ -133,6 +137,7 @@ CATALOGUE: Final = (
     Annotation(MOST_DISRUPTIVE, _POOL, DISRUPTION, "it counts as live"),
     Annotation(INDEX_SYSPREP, _POOL, FLAG, 'it counts as "false"'),
     Annotation(PROGRESS_DEADLINE, _OWNERS, SECONDS, "it counts as 600"),
+    Annotation(ROLLBACK, _OWNERS, STALLED, "no VM returns by itself"),
     Annotation(REPLACE_UNREADY_AFTER, _OWNERS, SECONDS, "no VM is replaced because it is not ready"),
     Annotation(REPLACE_FINISHED, _POOL, FLAG, "finished VMs stay"),
     Annotation(SCALE_IN, _OWNERS, FINISHED, "it counts as finished"),
@@ -145,6 +150,8 @@ CATALOGUE: Final = (
     Annotation(UNREADY, _POOL, OPAQUE),
     Annotation(PARTITION_REVISION, _POOL, OPAQUE),
     Annotation(PARTITION_STEP, _POOL, OPAQUE),
+    Annotation(READY_REVISION, _OWNERS, OPAQUE),
+    Annotation(ROLLED_BACK, _OWNERS, OPAQUE),
     Annotation(DRAINING, _MEMBERS, OPAQUE),
     Annotation(EARLY_FAILURES, (Place.VMI,), OPAQUE),
 )

@@ -37,6 +37,7 @@ class Word(StrEnum):
     UPDATING = "Updating"
     HEALING = "Healing"
     DEGRADED = "Degraded"
+    ROLLED_BACK = "RolledBack"
 
 
 MESSAGES: Final[Mapping[str, str]] = {

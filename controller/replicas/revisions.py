@@ -1,7 +1,6 @@
 """ControllerRevisions of sets and pools. Each revision stores an earlier or present template (R17, P11).
 
-The cache does not keep all data of all revisions. Most revisions of a cluster belong to other programs. Of a set's
-revision, only the metadata are needed, because its name contains the hash of the template.
+The cache does not keep all data of all revisions, because most revisions of a cluster belong to other programs.
 """
 
 import re
@@ -73,18 +72,18 @@ def kept_revision(revision: ControllerRevision) -> ControllerRevision | None:
     """Return the revision for the cache, or None if the cache does not need the revision.
 
     Most revisions of a cluster belong to other programs: KubeVirt creates about two for each VM with an instance type.
-    If no pool controls the revision, only a part of it is kept:
+    If no set and no pool controls the revision, only a part of it is kept:
 
-    - Of a revision of a set and of a former revision of a set or pool, the metadata and the number are kept.
+    - Of a former revision of a set or pool, the metadata and the number are kept.
     - If the name could be the name of a new revision of a pool, only the identity is kept. So the pool takes another
       name.
     """
     meta = revision.metadata
     owner = controller_of(meta)
     kind = owner.kind if owner is not None else ""
-    if kind == POOL_KIND:
+    if kind in (POOL_KIND, REPLICA_SET_KIND):
         return without_foreign_annotations(revision)
-    if kind == REPLICA_SET_KIND or any(by_former_pool_uid(revision)) or former_set_of(revision):
+    if any(by_former_pool_uid(revision)) or former_set_of(revision):
         return replace(without_foreign_annotations(revision), data=Raw())
     if not is_revision_name(meta.name):
         return None

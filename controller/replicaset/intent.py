@@ -12,11 +12,15 @@ class Intent(Struct, frozen=True, kw_only=True):
     """A parsed and valid spec. `wanted` is the wanted number of VMIs.
 
     The selector is not empty and matches the labels of the template.
+    If the VMIs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
+    spec. If they cannot have it any more, `stranded` says why.
     """
 
     wanted: int
     selector: Selector
     template: Template
+    rejected: Template | None = None
+    stranded: str = ""
 
 
 def parse_intent(owner: ReplicaSet) -> Intent | FieldError:

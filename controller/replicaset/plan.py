@@ -32,6 +32,7 @@ from controller.replicas.draining import HEALING, UPDATE, Guest, drain_first, gu
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
+from controller.replicas.rollback import plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import message_of
@@ -39,6 +40,7 @@ from controller.replicaset.claims import choose_claims, plan_adopted_template, p
 from controller.replicaset.health import plan_progress, replaced_by_rollout
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.revisions import plan_pruning, plan_revision
+from controller.replicaset.rollback import rollout_of
 from controller.replicaset.rollout import plan_rollout
 from controller.replicaset.scale import plan_cleanup, plan_scale
 from controller.replicaset.situation import Situation, situation_of
@@ -77,6 +79,10 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     active = len(members.where(is_active))
     wanted = limited(wanted_beside(len(claims.held), intent.wanted, active), active, snapshot.max_replicas)
     situation = situation_of(snapshot, replace(intent, wanted=wanted), members)
+    shown = rollout_of(situation)
+    returning = plan_return(shown, snapshot.now)
+    if returning.stages or situation.intent.stranded:
+        return returning
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
     scaling = Plan(held="scale-in waits for the adoption of orphans")
     if situation.missing >= 0 or len(claims.adopted) <= snapshot.burst:
@@ -93,11 +99,13 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
+        returning,
         wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
     ]
     is_surge = situation.missing > 0 and situation.has_wanted
     if not claims.adopted and not claims.released and (is_surge or not scaling.stages):
         limit -= _deletes_of(cleanup)
+        parts.append(plan_notes(shown))
         rollout = plan_rollout(situation, limit=limit)
         parts.append(_unless_limited(situation, rollout, Cause.UPDATE))
         if not scaling.stages:

@@ -1,8 +1,7 @@
 """Plans for the ControllerRevisions of a set. Each revision stores an earlier or present template (R17).
 
-A user can return to a stored template with `kubectl vmherd rollout undo`. The controller itself reads no template from
-a revision: the name of a revision has the hash of its template. So a return to an earlier template uses the earlier
-revision again.
+A user can return to a stored template with `kubectl vmherd rollout undo`, and VMIs can return by themselves (P29). The
+name of a revision has the hash of its template. So a return to an earlier template uses the earlier revision again.
 """
 
 from collections.abc import Iterable
@@ -20,6 +19,7 @@ from controller.replicas.revisions import (
     set_revision_name,
     unused_revisions,
 )
+from controller.replicas.rollback import ready_revision
 from controller.replicaset.intent import Intent
 from controller.replicaset.situation import Situation
 from controller.replicaset.snapshot import Snapshot
@@ -63,8 +63,8 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
     """Plan to delete unused revisions, and revisions of an earlier set with the same name. At most `burst` are deleted
     in a reconciliation.
 
-    A revision is unused if it does not have the present template, and no VMI was created from its template. The newest
-    `keep` unused revisions stay.
+    A revision is unused if it does not have the present template, no VMI was created from its template, and it is not
+    the one to which VMIs may return by themselves. The newest `keep` unused revisions stay.
     """
     history = snapshot.history
     # The present template has one of the revisions, except right after a change.
@@ -76,6 +76,7 @@ def plan_pruning(snapshot: Snapshot, intent: Intent) -> Plan:
         examples = snapshot.members.examples()
         hashes = {intent.template.hash_of(vmi) for vmi in examples} | {intent.template.hash}
         used = {each.metadata.name for each in history.revisions if hash_of_set_revision(each.metadata) in hashes}
+        used.add(ready_revision(snapshot.owner.metadata))
         unused = unused_revisions(history.revisions, used, keep=history.keep)
     stages = (
         *delete_revisions(unused[: snapshot.burst], "no VMI uses this revision"),

@@ -1,13 +1,17 @@
 """What a replica set knows before it decides: its snapshot, its parsed spec, its VMIs by state, and their failures."""
 
+from collections.abc import Callable
+
 from msgspec import Struct
 
 from controller.kubevirt.vmis import is_active, is_deleting, is_spent
 from controller.replicas.replica_limit import limited
+from controller.replicas.rollback import after_return, usable_template
 from controller.replicaset.back_off import BackOff, Creates, choose_creates, find_back_off
 from controller.replicaset.intent import Intent
 from controller.replicaset.rolling_update import surge_of
 from controller.replicaset.snapshot import Snapshot
+from controller.replicaset.template import Template, template_in
 from controller.replicaset.traits import VMIs
 
 
@@ -39,8 +43,16 @@ class Situation(Struct, frozen=True, kw_only=True):
         return len(self.active) >= self.intent.wanted
 
 
+def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:
+    """Return a function that reads the template of a revision, or says why VMIs cannot get it (P29)."""
+    revisions, owner = snapshot.history.revisions if snapshot.history is not None else (), snapshot.owner
+    return lambda name: usable_template(name, revisions, lambda each: template_in(owner, each), intent.selector)
+
+
 def situation_of(snapshot: Snapshot, intent: Intent, members: VMIs) -> Situation:
     """Return the situation of a set with these members."""
+    usable = usable_in(snapshot, intent)
+    intent = after_return(intent, snapshot.owner.metadata, intent.template.hash, usable)
     active, now = members.where(is_active), snapshot.now
     spent = members.where(lambda vmi: is_spent(vmi) and not is_deleting(vmi))
     back_off = find_back_off(now, intent.template, active, spent)

@@ -74,7 +74,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     # Until the cache shows all earlier writes, the condition does not change.
     replacing = true_condition(old, REPLICA_BACK_OFF)
     if snapshot.settled:
-        replacing = condition_of(situation.back_off, situation.creates, active, template)
+        replacing = condition_of(situation.back_off, situation.creates, active, situation.intent.template)
     status = replace(
         status,
         updated_replicas=len(active.where(lambda vmi: is_updated(vmi, template))),

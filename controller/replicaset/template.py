@@ -11,13 +11,15 @@ from typing import TypeAlias
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SAFE_ALPHABET, name_base
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
 from controller.kubevirt.normal_form import HASHED_SPEC, TEMPLATE_LIMIT, encoded, normal_form, too_large
-from controller.kubevirt.replicaset_types import ReplicaSet
+from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec
+from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance
 from informers.meta import NO_LABELS, OwnerReference, annotations_of, labels_of
 from informers.resource import Resource, T
@@ -27,6 +29,8 @@ HASH_LENGTH = 10
 
 LONGEST_CACHED = 16 * 1024
 """The maximum length, in bytes, of a spec whose hash and modern form are remembered."""
+
+_decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
 
 Items: TypeAlias = tuple[tuple[str, str], ...]
 
@@ -103,6 +107,16 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
         finalizers=finalizers,
         spec=spec,
     )
+
+
+def template_in(owner: ReplicaSet, revision: ControllerRevision) -> Template | None:
+    """Return the template that the revision stores, or None if the template cannot be read or is invalid."""
+    try:
+        spec = _decode_spec(revision.data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+    template = parse_template(replace(owner, spec=spec))
+    return None if isinstance(template, FieldError) else template
 
 
 def encode_template(

@@ -29,7 +29,8 @@ UNKNOWN: Final = "<unknown>"
 
 class Revision(Struct, frozen=True, kw_only=True, rename="camel"):
     """One row of the history. `changes` lists the fields that differ from the revision before, and `effect` is what an
-    update from the revision before does to a running VM, such as `restart`.
+    update from the revision before does to a running VM, such as `restart`. `is_rolled_back` is true for the current
+    revision if the VMs return from it by themselves (P29).
 
     `vms` is the number of VMs of a pool, or of VMIs of a set, with this revision. It is None if the user may not read
     them.
@@ -38,6 +39,7 @@ class Revision(Struct, frozen=True, kw_only=True, rename="camel"):
     revision: int
     name: str
     is_current: bool
+    is_rolled_back: bool
     vms: int | None
     created: datetime | None
     changes: str
@@ -90,7 +92,7 @@ def history_lines(history: History, now: datetime, *, width: int = 0) -> list[st
     cells = [
         (
             str(row.revision),
-            "*" if row.is_current else "",
+            "rolled back" if row.is_rolled_back else "*" if row.is_current else "",
             UNKNOWN if row.vms is None else str(row.vms),
             age(row.created, now),
             row.effect or "-",

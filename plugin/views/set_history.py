@@ -5,27 +5,22 @@ from collections.abc import Iterable
 from itertools import islice
 from typing import Any, Final
 
-import msgspec
-from msgspec.structs import replace
-
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import ROLLING_UPDATE, TEMPLATE_HASH
 from controller.kubevirt.normal_form import VMI_TEMPLATE, differences
-from controller.kubevirt.replicaset_types import ReplicaSetSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmis import is_active
+from controller.replicas.rollback import return_target
 from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.snapshot import Snapshot
-from controller.replicaset.template import Template, parse_template
+from controller.replicaset.template import parse_template, template_in
 from informers.meta import labels_of
 from plugin.views.edits import Document, Edit
 from plugin.views.history import REPLACE, Entry, History, Revision, decoded, in_order
 
 MOST_CHANGES: Final = 3
-
-_decode_spec = msgspec.json.Decoder(ReplicaSetSpec).decode
 
 
 def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], *, counts: bool) -> History:
@@ -40,7 +35,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
     entries: list[Entry] = []
     before: Document | None = None
     for each in in_order(revisions):
-        template = _template_in(snapshot, each)
+        template = template_in(snapshot.owner, each)
         document: Document | None = decoded(each)["template"] if template is not None else None
         own = template.hash if template is not None else ""
         changes = _changes(before, document)
@@ -48,6 +43,7 @@ def history_of_set(snapshot: Snapshot, revisions: Iterable[ControllerRevision], 
             revision=each.revision,
             name=each.metadata.name,
             is_current=bool(own) and own == hashed,
+            is_rolled_back=bool(own) and own == hashed and bool(return_target(snapshot.owner.metadata, hashed)),
             vms=(members[own] if own else 0) if counts else None,
             created=each.metadata.creation_timestamp,
             changes=changes,
@@ -96,16 +92,6 @@ def staying_note(name: str, staying: int | None, *, flags: str = "") -> str:
         f'kubectl annotate vmirs {name}{flags} --overwrite {ROLLING_UPDATE}="maxUnavailable=25%", or delete them one '
         "after the other."
     )
-
-
-def _template_in(snapshot: Snapshot, revision: ControllerRevision) -> Template | None:
-    """Return the template that the revision stores, or None if the template cannot be read or is invalid."""
-    try:
-        spec = _decode_spec(revision.data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None
-    template = parse_template(replace(snapshot.owner, spec=spec))
-    return None if isinstance(template, FieldError) else template
 
 
 def _changes(before: Any, after: Any) -> str:

@@ -74,6 +74,8 @@ def _forbidden(intent: Intent, change: DiskChange) -> str:
         return ""
     if intent.most_disruptive is not None:
         return f"the annotation {MOST_DISRUPTIVE} forbids it"
+    if intent.rejected is not None:
+        return "a return to an earlier revision deletes no disk by itself"
     if intent.scale_in.preserve:
         return "statePreservation keeps the disks of this pool"
     return "a disk cannot become smaller" if change is DiskChange.SMALLER else ""

@@ -21,6 +21,7 @@ from controller.kubevirt.vms import revision_of
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.template import Template, parse_template
 from controller.replicas.revisions import create_revision, delete_revisions, is_revision_name, unused_revisions
+from controller.replicas.rollback import ready_revision
 from controller.runtime.actions import Plan, Stage
 from informers.meta import NO_LABELS, labels_of
 
@@ -36,6 +37,8 @@ class Revisions(Struct, frozen=True, kw_only=True):
     `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
     `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     `current_names` are the names of all revisions whose template has the same meaning as the present template.
+    If the VMs have returned from the template of the spec (P29), `template` is the one to which they return, and
+    `rejected` is the digest of the other one.
     """
 
     current: str
@@ -43,6 +46,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
     current_exists: bool
     templates: Mapping[str, Template]
     current_names: frozenset[str] = frozenset()
+    rejected: str = ""
 
     def __post_init__(self) -> None:
         digest = self.template.digest
@@ -53,12 +57,18 @@ class Revisions(Struct, frozen=True, kw_only=True):
         """Return True if the template of the revision `name` has the same meaning as the pool's template (P12)."""
         return name in self.current_names
 
+    def is_rejected(self, name: str) -> bool:
+        template = self.templates.get(name)
+        return template is not None and template.digest == self.rejected
 
-def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
+
+def read_revisions(snapshot: Snapshot, template: Template, *, rejected: Template | None = None) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no revision is current, return the name for a new revision.
+    If no revision is current, return the name for a new revision. `rejected` is the template of the spec if `template`
+    is another one (P29).
     """
+    of_spec = rejected or template
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
@@ -66,8 +76,8 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
         if revision.metadata.deletion_timestamp is not None:
             continue
         name = revision.metadata.name
-        is_present = revision.revision == generation and _indexes_sysprep(revision) == template.index_sysprep
-        past = template if is_present else template_of(revision)
+        is_present = revision.revision == generation and _indexes_sysprep(revision) == of_spec.index_sysprep
+        past = of_spec if is_present else template_of(revision)
         if past is not None:
             templates[name] = past
             if past.digest == template.digest:
@@ -76,7 +86,13 @@ def read_revisions(snapshot: Snapshot, template: Template) -> Revisions:
     if current and not matching:
         templates[current] = template
     current = current or _new_name(snapshot, template)
-    return Revisions(current=current, template=template, current_exists=bool(matching), templates=templates)
+    return Revisions(
+        current=current,
+        template=template,
+        current_exists=bool(matching),
+        templates=templates,
+        rejected=rejected.digest if rejected is not None else "",
+    )
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:
@@ -105,7 +121,7 @@ def plan_pruning(snapshot: Snapshot, revisions: Revisions) -> Plan:
     unused revisions stay, so that a user can undo a change of the template.
     """
     used = _revisions_in_use(snapshot) | set(map(revision_of, snapshot.strays))
-    used.add(revisions.current)
+    used |= {revisions.current, ready_revision(snapshot.owner.metadata)}
     batch = unused_revisions(snapshot.revisions, used, keep=snapshot.limits.revision_history)[: snapshot.limits.burst]
     return Plan(stages=delete_revisions(batch, "no VM and no VMI uses this revision"))
 

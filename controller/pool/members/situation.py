@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from datetime import datetime
 from itertools import count, islice
 
@@ -10,12 +11,14 @@ from msgspec.structs import replace
 
 from controller.kubevirt.vms import is_deleting, revision_of
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.revisions import Revisions, read_revisions
+from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.partition import noted_step
 from controller.pool.spec.policies import Strategy
+from controller.pool.spec.template import Template
+from controller.replicas.rollback import after_return, usable_template
 from informers.meta import ObjectMeta
 
 
@@ -65,8 +68,15 @@ class Situation(Struct, frozen=True):
 
 def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situation:
     """Return the situation of a pool with these members, before any part of the plan is known."""
-    revisions = read_revisions(snapshot, intent.template)
+    usable = usable_in(snapshot, intent)
+    intent = after_return(intent, snapshot.owner.metadata, intent.template.digest, usable)
+    revisions = read_revisions(snapshot, intent.template, rejected=intent.rejected)
     return Situation(snapshot, _at_step(snapshot, intent, revisions), revisions, members)
+
+
+def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:
+    """Return a function that reads the template of a revision, or says why VMs cannot get it (P29)."""
+    return lambda name: usable_template(name, snapshot.revisions, template_of, intent.selector)
 
 
 def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent:

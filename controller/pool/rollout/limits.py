@@ -63,14 +63,15 @@ def min_ready_of(snapshot: Snapshot) -> int:
 def template_below(situation: Situation) -> tuple[str, Template]:
     """Return the revision and the template for new VMs with an ordinal below the partition.
 
-    They get the revision of the other VMs below the partition, or the current revision if that one is not known.
+    They get the revision of the other VMs below the partition, or the current revision if that one is not known or the
+    VMs return from it.
     """
     owner, revisions = situation.snapshot.owner, situation.revisions
     noted = annotations_of(owner.metadata).get(PARTITION_REVISION)
     reported = owner.status.current_revision if owner.status is not None else None
     name = _revision_below(situation) or noted or reported or ""
     past = revisions.templates.get(name)
-    if past is not None and not revisions.is_current(name):
+    if past is not None and not (revisions.is_current(name) or revisions.is_rejected(name)):
         return name, past
     return revisions.current, revisions.template
 
@@ -104,7 +105,7 @@ def _revision_below(situation: Situation) -> str:
         machines = snapshot.members.where(lambda each: revision_of(each.vm) == name)
         return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
 
-    return next(filter(has_vm_below, known), "")
+    return next((name for name in known if has_vm_below(name) and not situation.revisions.is_rejected(name)), "")
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[Machine], min_ready_s: int) -> Availability:

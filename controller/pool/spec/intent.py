@@ -32,6 +32,9 @@ class Intent(Struct, frozen=True, kw_only=True):
     set with the VMs of the pool (`situation_of`). `replace_unready_after` is the time limit for a running
     VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
     `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25).
+
+    If the VMs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
+    spec. If they cannot have it any more, `stranded` says why.
     """
 
     wanted: int
@@ -49,6 +52,8 @@ class Intent(Struct, frozen=True, kw_only=True):
     most_disruptive: str | None = None
     replaces_finished: bool = False
     spares_running: bool = False
+    rejected: Template | None = None
+    stranded: str = ""
 
     @property
     def heals(self) -> bool:

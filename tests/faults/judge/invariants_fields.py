@@ -25,7 +25,7 @@ from tests.faults.judge.timelines import Step, our_creates
 
 IGNORED: Final = ("/metadata/resourceVersion", "/metadata/generation")
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
-    SET: (f"/metadata/annotations/{states.PREFIX}adopted-template",),
+    SET: tuple(f"/metadata/annotations/{states.PREFIX}{name}" for name in ("adopted-template", *states.RETURN_NOTES)),
     POOL: ("/metadata/finalizers", f"/metadata/annotations/{states.PREFIX}"),
     VMI: ("/metadata/ownerReferences", f"/metadata/labels/{states.REVISION_LABEL}"),
     VM: ("/metadata/finalizers", "/metadata/ownerReferences", "/metadata/labels", "/metadata/annotations", "/spec"),

@@ -12,6 +12,7 @@ from msgspec.structs import replace
 
 from controller.config.settings import Config
 from controller.preflight import checks
+from controller.preflight.rollout_strategy import RolloutStrategy
 from informers.http import client
 from informers.watch import reflector
 from sandbox.controlplane import ControlPlane
@@ -48,6 +49,10 @@ async def _unchecked(*_: object, **__: object) -> None:
     """
 
 
+async def _changes_running_vms(self: RolloutStrategy) -> None:
+    """Replaces the read of KubeVirt's rollout strategy: as before the first answer, KubeVirt changes running VMs."""
+
+
 def new_namespace() -> str:
     return f"f-{uuid.uuid4().hex[:10]}"
 
@@ -66,6 +71,7 @@ async def open_bench(plane: ControlPlane, directory: Path, evidence: Path | None
         mock.patch.object(client, "REQUEST_TIMEOUT_S", REQUEST_TIMEOUT_S),
         mock.patch.object(reflector, "IDLE_TIMEOUT_S", IDLE_TIMEOUT_S),
         mock.patch.object(checks, "check", _unchecked),
+        mock.patch.object(RolloutStrategy, "read", _changes_running_vms),
     ):
         async with (
             observing(plane.kubeconfig, plane.audit_log) as observer,

@@ -20,8 +20,11 @@ from tests.faults.matrix.pool_steps import (
     disks,
     finish_vm,
     healed,
+    mark_instances,
     memory_is,
+    never_restarted,
     ordinals,
+    placed,
     pool,
     relabel,
     remove_owner,
@@ -31,7 +34,16 @@ from tests.faults.matrix.pool_steps import (
     vms,
 )
 from tests.faults.matrix.scenarios import Condition, Step, scenario
-from tests.faults.matrix.steps import both, created, deletions, draining, has_drained
+from tests.faults.matrix.steps import (
+    READY_NOTE,
+    RETURN_NOTE,
+    RETURNS,
+    both,
+    created,
+    deletions,
+    draining,
+    has_drained,
+)
 from tests.faults.resources import VMS
 
 at, change = POOL.at, POOL.change
@@ -133,6 +145,12 @@ UPDATES = (
         *of(3),
         Step(change_template(vm_template(labels={"tier": "web"})), both(at(3), ordinals(0, 1, 2))),
     ),
+    scenario(
+        "pool-update-live",
+        *of(3),
+        Step(mark_instances, at(3)),
+        Step(change_template(placed(vm_template())), both(at(3), never_restarted)),
+    ),
     scenario("pool-update-disks", *with_disks(), Step(change_template(SHARED_DISK), RECREATED)),
     scenario(
         "pool-update-disks-offline",
@@ -169,6 +187,15 @@ UPDATES = (
         "pool-update-steps",
         *of(3, annotations={"vmherd.dev/partition": "67%,1:1s,0"}),
         Step(change_template(vm_template(NEW)), both(at(3), memory_is(NEW, *THREE), running_with(NEW, *THREE))),
+    ),
+    scenario(
+        "pool-rollback",
+        pool(3, annotations=RETURNS),
+        both(at(3), POOL.noted(READY_NOTE)),
+        Step(
+            change_template(vm_template(NEW, behavior="never-ready")),
+            both(at(3, updated=0), POOL.noted(RETURN_NOTE), memory_is("64M", *THREE), running_with("64M", *THREE)),
+        ),
     ),
     scenario(
         "pool-undo",

@@ -25,10 +25,19 @@ def vm_template(
     mode: str = "ReadWriteOnce",
     labels: dict[str, str] | None = None,
     strategy: str = "Always",
+    behavior: str = "",
 ) -> Json:
-    """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode."""
+    """A VM template. With `disk`, each VM has a DataVolume of this size and this access mode. `behavior` is that of the
+    simulated guests.
+    """
+    annotations = {**QUICK, **({BEHAVIOR: behavior} if behavior else {})}
     more: Json = {"memory": memory, "vmi_spec": {"terminationGracePeriodSeconds": 0}, "runStrategy": strategy}
-    template = documents.vm_template(labels=labels, vmi_annotations=QUICK, disks=("root",) if disk else (), **more)
+    template = documents.vm_template(
+        labels=labels,
+        vmi_annotations=annotations,
+        disks=("root",) if disk else (),
+        **more,
+    )
     if disk:
         volume = documents.data_volume_template("root", size=disk, accessModes=[mode])
         volume["metadata"]["annotations"] = QUICK
@@ -72,6 +81,24 @@ def claims(value: str, *names: str) -> Condition:
         return len(found) == len(names) and all(found)
 
     return holds
+
+
+def placed(template: Json) -> Json:
+    """The template with a node selector, which KubeVirt gives to running VMIs."""
+    template["spec"]["template"]["spec"]["nodeSelector"] = {"kubernetes.io/os": "linux"}
+    return template
+
+
+async def mark_instances(user: User) -> None:
+    """Mark each VMI. A restarted VM has a VMI without the mark."""
+    for name in user.objects.alive(VMIS):
+        await user.patch(VMIS, name, {"metadata": {"annotations": {"first": "true"}}})
+
+
+def never_restarted(objects: Objects) -> bool:
+    """Each VMI has its mark, and the node selector of the new template."""
+    vmis = objects[VMIS].values()
+    return all("first" in states.annotations_of(vmi) and "nodeSelector" in vmi["spec"] for vmi in vmis)
 
 
 def change_template(template: Json) -> Any:

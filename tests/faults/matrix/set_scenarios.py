@@ -5,8 +5,19 @@ from typing import Any
 from tests.controlplane.documents import SET_LABELS, memory_of_vmis, set_document, vmi_document
 from tests.faults.judge.states import references_of
 from tests.faults.matrix.objects import Json, Objects
-from tests.faults.matrix.scenarios import QUICK, Condition, Step, scenario
-from tests.faults.matrix.steps import Owner, both, created, deletions, draining, has_drained, memory_of
+from tests.faults.matrix.scenarios import BEHAVIOR, QUICK, Condition, Step, scenario
+from tests.faults.matrix.steps import (
+    READY_NOTE,
+    RETURN_NOTE,
+    RETURNS,
+    Owner,
+    both,
+    created,
+    deletions,
+    draining,
+    has_drained,
+    memory_of,
+)
 from tests.faults.matrix.view import User
 from tests.faults.resources import SETS, VMIS
 
@@ -34,6 +45,11 @@ def begun(memory: str) -> Condition:
 
 def change_template(memory: str) -> Any:
     return HERD.change(template={"spec": memory_of_vmis(memory)})
+
+
+async def break_template(user: User) -> None:
+    broken = {"metadata": {"annotations": {BEHAVIOR: "never-ready"}}, "spec": memory_of_vmis("128M")}
+    await user.patch(SETS, "herd", {"spec": {"template": broken}})
 
 
 def _first(user: User) -> str:
@@ -114,6 +130,12 @@ SET_SCENARIOS = (
         herd(3, annotations={ROLLING: "maxSurge=1,maxUnavailable=0"}),
         at(3),
         Step(change_template("128M"), at(3)),
+    ),
+    scenario(
+        "set-rollback",
+        herd(3, annotations={ROLLING: "maxUnavailable=1", **RETURNS}),
+        both(at(3), HERD.noted(READY_NOTE)),
+        Step(break_template, both(at(3, updated=0), HERD.noted(RETURN_NOTE))),
     ),
     scenario(
         "set-undo",

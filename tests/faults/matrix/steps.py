@@ -1,7 +1,7 @@
 """The steps and the conditions of the scenarios of both kinds."""
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct
 
@@ -20,6 +20,10 @@ from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import Act, Condition, Scenario, Step, scenario
 from tests.faults.matrix.view import User
 from tests.faults.resources import VMIS, VMS
+
+RETURNS: Final = {"vmherd.dev/rollback": "stalled", "vmherd.dev/progress-deadline-seconds": "3"}
+READY_NOTE: Final = "vmherd.dev/ready-revision"
+RETURN_NOTE: Final = "vmherd.dev/rolled-back"
 
 
 class Owner(Struct, frozen=True):
@@ -64,6 +68,15 @@ class Owner(Struct, frozen=True):
             bound = [item for item in left if references_of(item) or FINALIZER in finalizers_of(item)]
             nothing = not orphans and (objects[VMS] or objects[VMIS])
             return not objects[self.plural] and len(left) == orphans and not bound and not nothing
+
+        return holds
+
+    def noted(self, annotation: str) -> Condition:
+        """The owner has this annotation."""
+
+        def holds(objects: Objects) -> bool:
+            owner = objects[self.plural].get(self.name)
+            return owner is not None and annotation in annotations_of(owner)
 
         return holds
 

@@ -1,0 +1,156 @@
+"""Return by itself: if a rollout stalls, its VMs go back to the last revision that was wholly ready (P29).
+
+The annotation `ROLLBACK` on a set or pool asks for it. The spec stays as it is: the plans of both kinds replace the
+template of the spec with the earlier one. So the way back is an update like any other, within the same limits, and new
+VMs get the earlier template.
+
+Two notes on the set or pool survive a crash. `READY_REVISION` names the last revision that all VMs had while all were
+available. `ROLLED_BACK` has the digest of the template that stalled and the revision to return to. It is written before
+the first step back, and counts until the template changes. So a template is tried once, and a return that stalls too
+waits for a user.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Any, TypeVar
+
+import msgspec
+from msgspec import Struct
+from msgspec.structs import replace
+
+from controller.apimachinery.label_selectors import Selector
+from controller.kubevirt.annotations import READY_REVISION, ROLLBACK, ROLLED_BACK
+from controller.kubevirt.vm_types import ControllerRevision
+from controller.replicas.kstatus import Health, Stall, Word, is_overdue
+from controller.replicas.settings import parse_deadline
+from controller.replicas.wrong_annotations import setting
+from controller.runtime.actions import Notice, Patch, Plan, Stage
+from informers.meta import ObjectMeta, annotations_of
+from informers.objects import PatchType
+from informers.resource import Resource
+
+T = TypeVar("T", bound=Any)
+
+
+class Rollout(Struct, frozen=True, kw_only=True):
+    """What a set or pool and its VMs show.
+
+    - `digest`: the digest of the template in the spec.
+    - `revision`: the name of the present revision.
+    - `ready`: the revision that all VMs have and with which all wanted VMs are available, or "".
+    - `may_return`: True if it is asked for, the present revision was never wholly ready, and no VM has returned.
+    - `unready`: the VMs of the present revision that are not ready: since when, and the name.
+    - `usable`: a function that returns the template of a revision, or a text that says why VMs cannot get it.
+    - `stranded`: why the VMs cannot have the template to which they have returned, or "".
+    """
+
+    owner: ObjectMeta
+    resource: Resource[Any]
+    digest: str
+    revision: str
+    ready: str
+    may_return: bool
+    unready: Iterable[tuple[datetime | None, str]]
+    usable: Callable[[str], Any]
+    stranded: str
+
+
+def is_asked(owner: ObjectMeta) -> bool:
+    return setting(owner, ROLLBACK) is not None
+
+
+def ready_revision(owner: ObjectMeta) -> str:
+    """Return the noted revision that was wholly ready, or ""."""
+    return annotations_of(owner).get(READY_REVISION, "") if is_asked(owner) else ""
+
+
+def return_target(owner: ObjectMeta, digest: str) -> str:
+    """Return the revision to which the VMs return while the spec has the template `digest`, or ""."""
+    rejected, _, target = annotations_of(owner).get(ROLLED_BACK, "").partition(" to ")
+    return target if rejected == digest and is_asked(owner) else ""
+
+
+def usable_template(
+    name: str, revisions: Iterable[ControllerRevision], read: Callable[[ControllerRevision], Any], selector: Selector
+) -> Any:
+    """Return the template of the revision, or a text that says why VMs cannot get it. `read` returns the template of a
+    revision, or None.
+    """
+    found = next((each for each in revisions if each.metadata.name == name), None)
+    if found is None or found.metadata.deletion_timestamp is not None:
+        return f"revision {name} does not exist any more"
+    template = read(found)
+    if template is None:
+        return f"revision {name} cannot be read"
+    return template if selector.matches(template.labels) else f"spec.selector does not match revision {name}"
+
+
+def after_return(intent: T, owner: ObjectMeta, digest: str, usable: Callable[[str], Any]) -> T:
+    """Return the intent with the template to which the VMs have returned from the template `digest` of the spec.
+
+    If they cannot have it any more, `stranded` says why.
+    """
+    target = return_target(owner, digest)
+    if not target:
+        return intent
+    found = usable(target)
+    if isinstance(found, str):
+        why = f"its VMs have returned to revision {target}, but {found}; change the template"
+        return replace(intent, stranded=why)
+    return replace(intent, template=found, rejected=intent.template)
+
+
+def plan_notes(rollout: Rollout) -> Plan:
+    """Plan to note a revision that is wholly ready, and to remove notes that do not count any more.
+
+    The caller puts the stage before the update. If the note fails, no VM is updated.
+    """
+    owner, noted = rollout.owner, annotations_of(rollout.owner)
+    stale = [READY_REVISION] if not is_asked(owner) else []
+    stale += [ROLLED_BACK] if not return_target(owner, rollout.digest) else []
+    changes: dict[str, str | None] = {name: None for name in stale if name in noted}
+    if is_asked(owner) and rollout.ready not in ("", noted.get(READY_REVISION)):
+        changes[READY_REVISION] = rollout.ready
+    return _note(rollout, changes, "notes the revision that was wholly ready") if changes else Plan()
+
+
+def plan_return(rollout: Rollout, now: datetime) -> Plan:
+    """Plan to note that the VMs return, if a VM of the new revision has exceeded the progress deadline.
+
+    If no earlier revision can be used, nothing returns, and an Event says why.
+    """
+    if rollout.stranded:
+        return _held(rollout.stranded, rollout.digest)
+    if not rollout.may_return:
+        return Plan()
+    deadline = parse_deadline(rollout.owner)
+    late = [(since, name) for since, name in rollout.unready if since is not None and is_overdue(since, now, deadline)]
+    if not late:
+        return Plan()
+    target = ready_revision(rollout.owner)
+    found = rollout.usable(target) if target else "no earlier revision is known that was wholly ready"
+    text = f"revision {rollout.revision} is not ready in time ({min(late)[1]})"
+    if isinstance(found, str):
+        return _held(f"{text}, and no VM returns by itself: {found}", rollout.digest)
+    text = f"{text}; its VMs return to revision {target} until the template changes"
+    note = _note(rollout, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text)
+    notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
+    return replace(note, held=text, notices=(notice,))
+
+
+def rolled_back_health(health: Health, stranded: str, revision: str, target: str) -> Health:
+    """Return the state of a set or pool whose VMs have returned from a revision, or still return."""
+    text = f"revision {revision} was not ready in time; its VMs return to revision {target} until the template changes"
+    problem = stranded or (f"{text}; {health.problem}" if health.problem else text)
+    return Health(Word.ROLLED_BACK, problem, Stall(Word.ROLLED_BACK, problem))
+
+
+def _held(text: str, digest: str) -> Plan:
+    return Plan(held=text, notices=(Notice(reason="RollbackHeld", message=text, once=f"held {digest} {text}"),))
+
+
+def _note(rollout: Rollout, changes: Mapping[str, str | None], why: str) -> Plan:
+    owner = rollout.owner
+    body = msgspec.json.encode({"metadata": {"uid": owner.uid, "annotations": changes}})
+    patch = Patch(resource=rollout.resource, key=owner.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+    return Plan(stages=(Stage((patch,)),))

@@ -1,0 +1,59 @@
+"""The return of a set's VMIs to the last revision that was wholly ready (P29): see `replicas.rollback`."""
+
+from collections.abc import Iterator
+from datetime import datetime
+
+from controller.kubevirt.delicate import paused_or_unreadable
+from controller.kubevirt.vmis import is_ready
+from controller.replicas.revisions import set_revision_name
+from controller.replicas.rollback import Rollout, is_asked, ready_revision
+from controller.replicaset.back_off import is_proven
+from controller.replicaset.rolling_update import parse_rollout
+from controller.replicaset.rollout import vmi_stuck_since
+from controller.replicaset.situation import Situation, usable_in
+from controller.replicaset.template import is_updated
+from controller.replicaset.traits import replaces_failure
+
+
+def rollout_of(situation: Situation) -> Rollout:
+    """Return what the VMIs show. Without a rolling update, they do not return."""
+    intent, snapshot = situation.intent, situation.snapshot
+    owner = snapshot.owner.metadata
+    revision = set_revision_name(owner.name, intent.template.hash)
+    is_new = is_asked(owner) and intent.rejected is None and ready_revision(owner) != revision
+    return Rollout(
+        owner=owner,
+        resource=snapshot.replicasets,
+        digest=(intent.rejected or intent.template).hash,
+        revision=revision,
+        ready=_ready_revision(situation) if is_asked(owner) else "",
+        may_return=is_new and parse_rollout(snapshot.owner, intent.wanted) is not None,
+        unready=_unready(situation),
+        usable=usable_in(snapshot, intent),
+        stranded=intent.stranded,
+    )
+
+
+def _ready_revision(situation: Situation) -> str:
+    """Return the revision that all VMIs have, if all wanted VMIs exist and are ready. Otherwise return ""."""
+    snapshot, intent, active = situation.snapshot, situation.intent, situation.active
+    hashes = set(map(intent.template.hash_of, active.examples()))
+    is_short = active.some(
+        lambda vmi: not is_ready(vmi) or (replaces_failure(vmi) and not is_proven(vmi, snapshot.now))
+    )
+    if len(hashes) != 1 or is_short or not situation.has_wanted:
+        return ""
+    name = set_revision_name(snapshot.owner.metadata.name, min(hashes))
+    return "" if isinstance(usable_in(snapshot, intent)(name), str) else name
+
+
+def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
+    """Yield the VMIs of the new template that are not ready, or that have failed early."""
+    now, template = situation.snapshot.now, situation.intent.template
+    stuck = situation.active.where(
+        lambda vmi: is_updated(vmi, template) and not is_ready(vmi) and not paused_or_unreadable(vmi)
+    )
+    for group in stuck.groups:
+        yield vmi_stuck_since(group[0], now), min(each.metadata.name for each in group)
+    for failure in situation.back_off.failures:
+        yield failure.since, failure.vmi.metadata.name

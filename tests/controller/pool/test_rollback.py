@@ -1,0 +1,252 @@
+"""P29: VMs of a stalled rollout return to the last revision that was wholly ready, by themselves and once."""
+
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition
+from controller.kubevirt.annotations import (
+    MOST_DISRUPTIVE,
+    PARTITION,
+    PARTITION_REVISION,
+    PROGRESS_DEADLINE,
+    READY_REVISION,
+    ROLLBACK,
+    ROLLED_BACK,
+)
+from controller.pool.plan import plan
+from controller.pool.status import next_status
+from controller.runtime.actions import Create, Delete, Patch, Plan
+from tests.fakes.kubevirt import BROKEN
+from tests.pool_builders import POOLS, intent_of, pool, revision, snapshot, vm_spec, vmi
+from tests.pool_simulation import PoolSimulation
+from tests.pool_updates import during_update, limited_pool, merged, new_vms, old_vms
+
+ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300"}
+LATE_S, IN_TIME_S = 400, 200
+
+
+def asking(replicas: int = 4, most: int = 2, **more: Any) -> Any:
+    """A pool whose template web-2 is rolled out, and whose VMs were all ready with web-1."""
+    annotations = {**ASKED, READY_REVISION: "web-1", **more.pop("annotations", {})}
+    return limited_pool(most, replicas=replicas, annotations=annotations, **more)
+
+
+def returned(owner: Any, target: str = "web-1") -> dict[str, str]:
+    return {ROLLED_BACK: f"{intent_of(owner).template.digest} to {target}"}
+
+
+def halfway(owner: Any, *new: int, late_s: float = LATE_S, ready: bool = False, before: Any = None) -> Any:
+    """The pool with these VMs on the new template, for this time."""
+    old = old_vms(owner, *(each for each in range(4) if each not in new))
+    updated = new_vms(owner, *new, ready=ready, ready_for_s=late_s, printable="Running" if ready else "Starting")
+    vmis = [*map(vmi, old), *(vmi(each, ready=ready, ready_for_s=late_s, age_s=late_s) for each in updated)]
+    more = {} if before is None else {"before": before}
+    return during_update(owner, (*old, *updated), vmis=vmis, **more)
+
+
+def notes(todo: Plan) -> dict[str, Any]:
+    patches = (each for each in todo.actions if isinstance(each, Patch) and each.resource is POOLS)
+    return {
+        key: value
+        for each in patches
+        for key, value in msgspec.json.decode(each.body)["metadata"]["annotations"].items()
+    }
+
+
+def test_p29_a_late_vm_of_the_new_template_notes_the_return_before_any_step_back():
+    owner = asking()
+    todo = plan(halfway(owner, 0, 1))
+    assert notes(todo) == returned(owner)
+    assert len(todo.actions) == 1
+    [notice] = todo.notices
+    assert notice.reason == "RolledBack"
+    assert (
+        notice.message
+        == "revision web-2 is not ready in time (web-0); its VMs return to revision web-1 until the template changes"
+    )
+
+
+NOT_YET = {
+    "nobody asks": (asking(annotations={ROLLBACK: "never"}), LATE_S, False),
+    "in time": (asking(), IN_TIME_S, False),
+    "ready": (asking(), LATE_S, True),
+    "the rollout was whole before": (asking(annotations={READY_REVISION: "web-2"}), LATE_S, False),
+}
+
+
+@pytest.mark.parametrize(("owner", "late_s", "ready"), NOT_YET.values(), ids=NOT_YET)
+def test_p29_vms_return_only_if_a_rollout_stalls_and_the_pool_asks_for_it(owner: Any, late_s: float, ready: bool):
+    todo = plan(halfway(owner, 0, 1, late_s=late_s, ready=ready))
+    assert ROLLED_BACK not in notes(todo)
+    assert "RolledBack" not in {each.reason for each in todo.notices}
+
+
+def test_p29_a_paused_vm_of_the_new_template_lets_no_vm_return():
+    owner = asking()
+    [vm] = new_vms(owner, 0, ready=False, ready_for_s=LATE_S)
+    instance = vmi(vm, ready=False, ready_for_s=LATE_S, age_s=LATE_S)
+    paused = Condition(type="Paused", status="True")
+    instance = replace(instance, status=replace(instance.status, conditions=(*instance.status.conditions, paused)))
+    old = old_vms(owner, 1, 2, 3)
+    assert ROLLED_BACK not in notes(plan(during_update(owner, (vm, *old), vmis=[instance, *map(vmi, old)])))
+
+
+def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_earlier_template():
+    owner = asking(replicas=5, most=1, annotations=returned(asking()))
+    seen = halfway(owner, 1, 3)
+    [create] = [each for each in plan(seen).actions if isinstance(each, Create)]
+    assert b'"image":"v1"' in create.body
+    owner = asking(most=1, annotations=returned(asking()))
+    assert merged(plan(halfway(owner, 1, 3))) == ["web-1", "web-3"], "they are not ready anyway"
+    assert merged(plan(halfway(owner, 1, 3, ready=True))) == ["web-1"]
+    status = next_status(halfway(owner, 1, 3, ready=True), ())
+    assert (status.printable_status, status.updated_replicas, status.update_revision) == ("RolledBack", 2, "web-2")
+    assert status.current_revision == "web-1"
+
+
+def test_p29_a_new_vm_below_the_partition_does_not_get_the_template_that_stalled():
+    owner = asking(replicas=5, annotations={PARTITION: "9", PARTITION_REVISION: "web-2", **returned(asking())})
+    [create] = [each for each in plan(halfway(owner, 0, 1, 2, 3)).actions if isinstance(each, Create)]
+    assert b'"image":"v1"' in create.body
+    owner = asking(replicas=5, annotations={PARTITION: "9", **returned(asking())})
+    assert PARTITION_REVISION not in notes(plan(halfway(owner, 0, 1, 2, 3)))
+
+
+@pytest.mark.parametrize(("cap", "deleted"), [(None, False), ("restart", False), ("recreate", True)])
+def test_p29_a_return_deletes_no_disk_unless_the_pool_says_so(cap: str | None, deleted: bool):
+    before, after = vm_spec(disks=["root"]), vm_spec(disks=["root"], storage_class="slow")
+    cap_note = {MOST_DISRUPTIVE: cap} if cap else {}
+    owner = asking(spec=after, annotations={**cap_note, **returned(asking(spec=after))})
+    todo = plan(halfway(owner, 0, 1, ready=True, before=pool(spec=before)))
+    assert bool(todo.actions) == deleted
+    assert ("its disks would be deleted" in todo.held) == (not deleted)
+
+
+UNUSABLE = {
+    "it was never noted": ("", "no earlier revision is known that was wholly ready"),
+    "it is gone": ("web-0", "revision web-0 does not exist any more"),
+    "it cannot be read": ("web-9", "revision web-9 cannot be read"),
+    "the selector has changed": ("web-8", "spec.selector does not match revision web-8"),
+}
+
+
+@pytest.mark.parametrize(("target", "why"), UNUSABLE.values(), ids=UNUSABLE)
+def test_p29_without_a_usable_revision_nothing_moves_and_an_event_says_why(target: str, why: str):
+    def seen(owner: Any) -> Any:
+        found = halfway(owner, 0, 1)
+        broken = revision(pool(spec={}), "web-9", number=9)
+        other = revision(pool(labels={"app": "other"}), "web-8", number=8)
+        vms = [each.vm for each in found.members]
+        return snapshot(owner, vms, revisions=[*found.revisions, broken, other])
+
+    owner = asking(annotations={READY_REVISION: target})
+    todo = plan(seen(owner))
+    assert ROLLED_BACK not in notes(todo)
+    assert [each.message for each in todo.notices if each.reason == "RollbackHeld"] == [
+        f"revision web-2 is not ready in time (web-0), and no VM returns by itself: {why}"
+    ]
+    if target:
+        owner = asking(annotations=returned(owner, target))
+        todo = plan(seen(owner))
+        assert (todo.actions, todo.held) == (
+            (),
+            f"its VMs have returned to revision {target}, but {why}; change the template",
+        )
+        assert next_status(seen(owner), ()).printable_status == "RolledBack"
+
+
+def test_p29_a_new_template_or_the_end_of_the_wish_removes_the_notes():
+    owner = asking(annotations={ROLLED_BACK: "f00 to web-1"})
+    todo = plan(halfway(owner, 0, ready=True))
+    assert notes(todo) == {ROLLED_BACK: None}
+    assert merged(todo)
+    owner = limited_pool(annotations={READY_REVISION: "web-1", ROLLED_BACK: "f00 to web-1"})
+    assert notes(plan(halfway(owner, 0, ready=True))) == {READY_REVISION: None, ROLLED_BACK: None}
+
+
+def test_p29_the_ready_revision_is_noted_before_the_first_vm_is_updated():
+    owner = limited_pool(annotations=ASKED)
+    todo = plan(halfway(owner))
+    assert notes(todo) == {READY_REVISION: "web-1"}
+    assert [isinstance(each, Patch) for each in todo.actions] == [True, False]
+    assert todo.stages[0].essential
+
+
+def test_p29_the_revision_to_return_to_is_never_pruned():
+    owner = asking(annotations={READY_REVISION: "web-0"})
+    old = [revision(pool(spec=vm_spec(image=f"v{n}")), f"web-{n}", number=n) for n in (0, 1, 3)]
+    machines = new_vms(owner, 0, 1, 2, 3, ready=False, ready_for_s=20, printable="Starting")
+    seen = snapshot(owner, machines, revisions=[*old, revision(owner, "web-2", number=2)], revision_history=0)
+    deletes = [each.key.name for each in plan(seen).actions if isinstance(each, Delete)]
+    assert deletes == ["web-3", "web-1"]
+
+
+@settings(max_examples=20)
+@given(st.lists(st.sampled_from(["pass", "pass", "restart", "crash"]), min_size=20, max_size=40))
+def test_p29_a_stalled_rollout_returns_and_does_not_loop(story: list[str]):
+    simulation = PoolSimulation(pool(replicas=4, spec=vm_spec(image="v1"), annotations=ASKED, maxUnavailable=2))
+    simulation.come_to_rest()
+    simulation.change_template(vm_spec(image=BROKEN))
+    spec = simulation.pool["spec"]
+    seen = []
+    for what in [*story, *["pass"] * 40]:
+        if what == "restart":
+            simulation.restart()
+        elif what == "crash":
+            simulation.crash_in_a_pass(1)
+        else:
+            simulation.run_pass()
+        simulation.live_on(60)
+        seen.append(sum(image == BROKEN for image in simulation.images().values()))
+    assert 0 < max(seen) <= 2, "no more VMs than the limit allows got the broken template"
+    assert sum(after > before for before, after in pairwise([0, *seen])) <= 2, "the template is tried once"
+    assert seen[-1] == 0
+    assert simulation.pool["spec"] == spec
+    done = len(simulation.actions)
+    simulation.run_passes(20, seconds=120)
+    assert simulation.actions[done:] == []
+    status = simulation.pool["status"]
+    assert (status["printableStatus"], status["readyReplicas"], status["updatedReplicas"]) == ("RolledBack", 4, 0)
+
+
+def test_p29_after_a_return_an_undo_ends_it_and_a_new_template_is_tried():
+    simulation = PoolSimulation(pool(replicas=2, spec=vm_spec(image="v1"), annotations=ASKED, maxUnavailable=1))
+    simulation.come_to_rest()
+    simulation.change_template(vm_spec(image=BROKEN))
+    simulation.run_passes(30, seconds=60)
+    assert set(simulation.images().values()) == {"v1"}
+    simulation.change(replicas=3)
+    simulation.run_passes(5, seconds=60)
+    assert list(simulation.images().values()) == ["v1"] * 3
+    simulation.change_template(vm_spec(image="v1"))
+    simulation.come_to_rest(seconds=60)
+    assert ROLLED_BACK not in simulation.pool["metadata"]["annotations"]
+    assert simulation.pool["status"]["printableStatus"] == "Running"
+    simulation.change_template(vm_spec(image=BROKEN))
+    simulation.run_passes(3, seconds=30)
+    assert BROKEN in simulation.images().values()
+    simulation.change_template(vm_spec(image="v3"))
+    simulation.come_to_rest(seconds=60)
+    assert set(simulation.images().values()) == {"v3"}
+    assert simulation.pool["status"]["printableStatus"] == "Running"
+
+
+def test_p29_a_return_that_stalls_too_waits_and_says_so():
+    owner = asking(most=1, annotations=returned(asking()))
+    back = old_vms(owner, 0, ready=False, ready_for_s=LATE_S, printable="Starting")
+    rest = new_vms(owner, 1, 2, 3)
+    vmis = [*(vmi(each, ready=False, ready_for_s=LATE_S, age_s=LATE_S) for each in back), *map(vmi, rest)]
+    seen = during_update(owner, (*back, *rest), vmis=vmis)
+    assert plan(seen).actions == ()
+    status = next_status(seen, ())
+    stalled = [each for each in status.conditions or () if each.type == "Stalled"]
+    assert [each.reason for each in stalled] == ["RolledBack"]
+    assert status.problem is not None
+    assert status.problem.startswith("revision web-2 was not ready in time; its VMs return to revision web-1")
+    assert "web-0: " in status.problem

@@ -1,0 +1,189 @@
+"""P29 for sets: VMIs of a stalled rollout return to the last revision that was wholly ready, by themselves and once."""
+
+import json
+from itertools import pairwise
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from msgspec import Raw
+from msgspec.structs import replace
+
+from controller.apimachinery.conditions import Condition
+from controller.kubevirt.annotations import (
+    PROGRESS_DEADLINE,
+    READY_REVISION,
+    ROLLBACK,
+    ROLLED_BACK,
+    ROLLING_UPDATE,
+    TEMPLATE_HASH,
+)
+from controller.kubevirt.resources import VMIS
+from controller.replicaset.plan import plan
+from controller.replicaset.status import next_status
+from controller.runtime.actions import Create, Delete, Patch, Plan
+from informers.meta import ObjectKey
+from tests.builders import LABELS, REPLICASETS, history, replicaset, revision, snapshot, vmi
+from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
+from tests.fakes.virtual_time import run
+from tests.strategies import template_hash_of
+
+ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300", ROLLING_UPDATE: "maxUnavailable=1"}
+NAME = "testreplicaset"
+LATE_S = 400
+
+
+def of_template(number: int, **annotations: str) -> Any:
+    spec = json.dumps({"domain": {"devices": {}}, "hostname": f"v{number}"}).encode()
+    return replicaset(generation=number, spec=spec, annotations={**ASKED, **annotations})
+
+
+OLD, NEW = of_template(1), of_template(2)
+OLD_HASH, NEW_HASH = template_hash_of(OLD), template_hash_of(NEW)
+READY = {READY_REVISION: f"{NAME}-{OLD_HASH}"}
+RETURNED = {**READY, ROLLED_BACK: f"{NEW_HASH} to {NAME}-{OLD_HASH}"}
+
+
+def members(hashed: str, *names: str, ready: bool = True, late_s: float = LATE_S) -> list[Any]:
+    labels = {**LABELS, TEMPLATE_HASH: hashed}
+    return [vmi(name, owner=NEW, labels=labels, ready=ready, ready_for_s=late_s, age_s=late_s) for name in names]
+
+
+def seen_with(annotations: dict[str, str], *vmis: Any, revisions: Any = (OLD, NEW)) -> Any:
+    return snapshot(of_template(2, **annotations), vmis, history=history(*map(revision, revisions)))
+
+
+def halfway(late_s: float = LATE_S, *, ready: bool = False) -> list[Any]:
+    return [*members(OLD_HASH, "a", "b"), *members(NEW_HASH, "c", ready=ready, late_s=late_s)]
+
+
+def notes(todo: Plan) -> dict[str, Any]:
+    bodies = [msgspec.json.decode(each.body) for each in todo.actions if isinstance(each, Patch)]
+    return {key: value for each in bodies for key, value in each["metadata"]["annotations"].items()}
+
+
+def test_p29_a_late_vmi_of_the_new_template_notes_the_return_before_any_step_back():
+    todo = plan(seen_with(READY, *halfway()))
+    assert notes(todo) == {ROLLED_BACK: RETURNED[ROLLED_BACK]}
+    assert len(todo.actions) == 1
+    assert [each.reason for each in todo.notices] == ["RolledBack"]
+
+
+def paused(member: Any) -> Any:
+    conditions = (*member.status.conditions, Condition(type="Paused", status="True"))
+    return replace(member, status=replace(member.status, conditions=conditions))
+
+
+@pytest.mark.parametrize(
+    ("annotations", "vmis"),
+    [
+        (READY, [*halfway()[:2], paused(halfway()[2])]),
+        (READY, halfway(200)),
+        (READY, halfway(ready=True)),
+        ({**READY, ROLLBACK: "no"}, halfway()),
+        ({READY_REVISION: f"{NAME}-{NEW_HASH}"}, halfway()),
+        ({**READY, ROLLING_UPDATE: "none"}, halfway()),
+    ],
+)
+def test_p29_vmis_return_only_if_a_rolling_update_stalls_and_the_set_asks_for_it(annotations: Any, vmis: Any):
+    assert ROLLED_BACK not in notes(plan(seen_with(annotations, *vmis)))
+
+
+def test_p29_the_way_back_is_a_rolling_update_and_new_vmis_get_the_earlier_template():
+    [delete] = plan(seen_with(RETURNED, *halfway())).actions
+    assert (type(delete), delete.key.name) == (Delete, "c")
+    [create] = plan(seen_with(RETURNED, *members(OLD_HASH, "a", "b"))).actions
+    assert isinstance(create, Create)
+    assert b'"hostname":"v1"' in create.body.replace(b" ", b"")
+    status = next_status(seen_with(RETURNED, *members(OLD_HASH, "a", "b", "c")), ())
+    assert (status.printable_status, status.updated_replicas) == ("RolledBack", 0)
+    assert (status.current_revision, status.update_revision) == (OLD_HASH, NEW_HASH)
+
+
+@pytest.mark.parametrize(("data", "why"), [(None, "does not exist any more"), (b'{"template":{}}', "cannot be read")])
+def test_p29_without_a_usable_revision_no_vmi_moves_and_an_event_says_why(data: bytes | None, why: str):
+    known = history(revision(NEW), *(() if data is None else (replace(revision(OLD), data=Raw(data)),)))
+    for annotations in (READY, RETURNED):
+        todo = plan(snapshot(of_template(2, **annotations), halfway(), history=known))
+        assert todo.actions == ()
+        assert why in todo.held
+        assert todo.notices[0].reason == "RollbackHeld"
+    status = next_status(snapshot(of_template(2, **RETURNED), halfway(), history=known), ())
+    assert status.printable_status == "RolledBack"
+    assert "no earlier revision is known that was wholly ready" in plan(seen_with({}, *halfway())).held
+
+
+def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_its_revision_is_kept():
+    todo = plan(seen_with({}, *members(OLD_HASH, "a", "b", "c")))
+    assert notes(todo) == READY
+    assert [type(each) for each in todo.actions] == [Patch, Delete]
+    many = [of_template(number) for number in range(1, 9)]
+    owner = replace(many[-1], metadata=replace(many[-1].metadata, annotations={**ASKED, **READY}))
+    labels = {**LABELS, TEMPLATE_HASH: template_hash_of(owner)}
+    current = [vmi(name, owner=owner, labels=labels, ready=name != "a", age_s=20) for name in "abc"]
+    pruned = plan(snapshot(owner, current, history=history(*map(revision, many), keep=0))).actions
+    assert len(pruned) == 6
+    assert f"{NAME}-{OLD_HASH}" not in {each.key.name for each in pruned}
+
+
+def hostnames(simulation: ReplicaSetSimulation) -> list[str]:
+    return [each["spec"].get("hostname", "") for each in simulation.server.documents(VMIS).values()]
+
+
+def live_on(simulation: ReplicaSetSimulation) -> None:
+    """The guests of the template "broken" never become ready."""
+    simulation.live_on()
+    for name, document in simulation.server.documents(VMIS).items():
+        if document["spec"].get("hostname") == "broken":
+            unready = {"status": {"phase": "Scheduling", "conditions": [{"type": "Ready", "status": "False"}]}}
+            simulation.server.change(VMIS, ObjectKey("default", name), unready)
+    simulation.advance(60)
+
+
+@settings(max_examples=20)
+@given(
+    st.lists(st.sampled_from(["pass", "pass", "restart", "crash"]), min_size=20, max_size=40),
+    st.sampled_from([("maxUnavailable=1", 1), ("maxUnavailable=2", 2), ("maxSurge=1,maxUnavailable=0", 1)]),
+)
+def test_p29_a_stalled_rolling_update_returns_and_does_not_loop(story: list[str], limits: tuple[str, int]):
+    simulation = ReplicaSetSimulation(finalizers=True, instant=True, latency_s=0, history=5)
+    wanted = replicaset_document(replicas=3)
+    wanted["metadata"]["annotations"] = {**ASKED, ROLLING_UPDATE: limits[0]}
+    simulation.server.put(REPLICASETS, wanted)
+    for _ in range(4):
+        simulation.run_pass()
+        live_on(simulation)
+    change = {"metadata": {"generation": 2}, "spec": {"template": {"spec": {"hostname": "broken"}}}}
+    simulation.server.change(REPLICASETS, KEY, change)
+    counts = [0]
+    for what in [*story, *["pass"] * 40]:
+        if what == "restart":
+            simulation.restart()
+        elif what == "crash":
+            simulation.process.catch_up()
+            run(simulation.process.kill_after(1, simulation.reconcile()))
+        else:
+            simulation.run_pass()
+        live_on(simulation)
+        counts.append(hostnames(simulation).count("broken"))
+    assert 0 < max(counts) <= limits[1]
+    assert sum(after > before for before, after in pairwise(counts)) <= limits[1], "the template is tried once"
+    assert hostnames(simulation) == ["", "", ""]
+    done = len(simulation.process.actions)
+    for _ in range(20):
+        simulation.run_pass()
+        live_on(simulation)
+    assert simulation.process.actions[done:] == []
+    status = simulation.owner.status
+    assert status is not None
+    assert (status.printable_status, status.ready_replicas, status.updated_replicas) == ("RolledBack", 3, 0)
+    simulation.server.change(
+        REPLICASETS, KEY, {"metadata": {"generation": 3}, "spec": {"template": {"spec": {"hostname": "good"}}}}
+    )
+    for _ in range(20):
+        simulation.run_pass()
+        live_on(simulation)
+    assert hostnames(simulation) == ["good"] * 3
+    assert ROLLED_BACK not in (simulation.owner.metadata.annotations or {})
