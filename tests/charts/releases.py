@@ -105,21 +105,6 @@ def _is_ours(crd: Mapping[str, Any]) -> bool:
     return crd["spec"]["names"]["kind"] in ("VirtualMachineInstanceReplicaSet", "VirtualMachinePool")
 
 
-def kubevirt_definition() -> dict[str, Any]:
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": KUBEVIRTS},
-        "spec": {
-            "group": "kubevirt.io",
-            "scope": "Namespaced",
-            "names": {"kind": "KubeVirt", "plural": "kubevirts", "singular": "kubevirt", "shortNames": ["kv"]},
-            "versions": [{"name": "v1", "served": True, "storage": True, "schema": schema}],
-        },
-    }
-
-
 def wait_until(look: Callable[[], object], *, within_s: float = 60.0, what: str) -> None:
     """Call `look` until it returns a true value."""
     give_up = time.monotonic() + within_s

@@ -13,9 +13,10 @@ import yaml
 
 from controller.takeover.virt_controller import stop_patch
 from sandbox.controlplane import ControlPlane
-from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, kubevirt_definition, wait_until
+from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, wait_until
 from tests.charts.test_people import may
 from tests.cluster import Kubectl
+from tests.controlplane.documents import open_definition
 from tests.helm import Helm
 from tests.manifests.documents import SOUND, SOUND_POOL
 from tools.chart.generated import CHART, ROOT
@@ -58,7 +59,7 @@ EVERYTHING = {
 def at(mode: str, site: Site) -> dict[str, Any]:
     """The chart's values for this mode. If the mode needs the kind KubeVirt, install the definition of this kind."""
     if mode in ("takeover", "alongside"):
-        site.kubectl.apply(kubevirt_definition())
+        site.kubectl.apply(open_definition("KubeVirt", KUBEVIRTS, "v1"))
         wait_until(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     return {"mode": mode}
 
@@ -83,9 +84,16 @@ def test_a_pod_below_the_restricted_level_causes_a_warning(site: Site) -> None:
     assert 'would violate PodSecurity "restricted' in said.stderr
 
 
-@pytest.mark.parametrize("major", MAJORS, indirect=True)
-@pytest.mark.parametrize("watched", [False, True], ids=["everywhere", "watchNamespaces"])
-@pytest.mark.parametrize("mode", ["standalone", "takeover", "alongside"])
+@pytest.mark.parametrize(
+    ("major", "mode", "watched"),
+    [
+        *((major, "standalone", False) for major in MAJORS),
+        (MAJORS[-1], "standalone", True),
+        (MAJORS[-1], "takeover", True),
+        (MAJORS[-1], "alongside", False),
+    ],
+    indirect=["major"],
+)
 def test_a_release_can_be_upgraded_rolled_back_and_uninstalled(site: Site, mode: str, *, watched: bool) -> None:
     values = at(mode, site) | ({"watchNamespaces": [site.namespace]} if watched else {})
     said = site.install(**values)

@@ -1,5 +1,6 @@
 """Builds the documents of objects for the real API server. The name of a function says the kind."""
 
+from collections.abc import Sequence
 from typing import Any, TypeAlias
 
 Document: TypeAlias = dict[str, Any]
@@ -140,6 +141,20 @@ def claim_document(name: str, **metadata: Any) -> Document:
 
 def config_map_document(name: str, **data: str) -> Document:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": data}
+
+
+def open_definition(kind: str, name: str, *versions: str, short_names: Sequence[str] = ()) -> Document:
+    """The definition of a kind whose objects may have any fields. The first version is stored."""
+    plural, _, group = name.partition(".")
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    served = [{"name": each, "served": True, "storage": each == versions[0], "schema": schema} for each in versions]
+    names = {"plural": plural, "singular": kind.lower(), "kind": kind, "shortNames": list(short_names)}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": name},
+        "spec": {"group": group, "scope": "Namespaced", "names": names, "versions": served},
+    }
 
 
 def reference_to(item: Document, *, controller: bool = True, block: bool = False) -> Document:

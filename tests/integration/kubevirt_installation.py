@@ -18,6 +18,7 @@ from sandbox.admin import Admin, Rejected
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
+from tests.controlplane.documents import open_definition
 from tests.controlplane.forked import ForkedProgram
 from tests.controlplane.objects import MERGE
 from tests.controlplane.waits import eventually
@@ -29,6 +30,7 @@ OTHER = {"resourceType": "DaemonSet", "resourceName": "virt-handler", "patch": '
 KUBEVIRT = f"/apis/kubevirt.io/v1/namespaces/{NAMESPACE}/kubevirts/kubevirt"
 DEPLOYMENT = f"/apis/apps/v1/namespaces/{NAMESPACE}/deployments/virt-controller"
 DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+DEFINITION = open_definition("KubeVirt", "kubevirts.kubevirt.io", "v1", short_names=("kv", "kvs"))
 GROUPS = {"kubevirt.io": "vmherd.dev", "pool.kubevirt.io": "pool.vmherd.dev"}
 
 
@@ -54,7 +56,7 @@ class KubeVirtInstallation:
             self._admin.send("DELETE", KUBEVIRT)
 
     def define(self) -> None:
-        self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", _definition())
+        self._apply(f"{DEFINITIONS}/kubevirts.kubevirt.io", DEFINITION)
         eventually(lambda: _serves(self._admin, KUBEVIRT.rpartition("/")[0]), what="kubevirts are served")
 
     def start(self, *args: str) -> None:
@@ -192,18 +194,6 @@ def vmherd(kubeconfig: Path, command: str, *flags: str) -> subprocess.CompletedP
 
 def _namespace() -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
-
-
-def _definition() -> dict[str, Any]:
-    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-    version = {"name": "v1", "served": True, "storage": True, "schema": schema}
-    names = {"plural": "kubevirts", "singular": "kubevirt", "kind": "KubeVirt", "shortNames": ["kv", "kvs"]}
-    return {
-        "apiVersion": "apiextensions.k8s.io/v1",
-        "kind": "CustomResourceDefinition",
-        "metadata": {"name": "kubevirts.kubevirt.io"},
-        "spec": {"group": "kubevirt.io", "scope": "Namespaced", "names": names, "versions": [version]},
-    }
 
 
 def _kubevirt(patches: tuple[dict[str, str], ...]) -> dict[str, Any]:

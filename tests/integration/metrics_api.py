@@ -6,14 +6,10 @@ a namespace. The thread divides this load equally among the running Pods.
 """
 
 import base64
-import json
 import re
-import ssl
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -22,6 +18,7 @@ import trustme
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
+from tests.controlplane.https import https_server
 
 GROUP, VERSION = "metrics.k8s.io", "v1beta1"
 NAMESPACE, SERVICE = "kube-system", "metrics-server"
@@ -50,7 +47,7 @@ class MetricsAPI:
         """Set the CPU usage of all Pods of this namespace together."""
         self._loads[namespace] = millicores
 
-    def answer(self, target: str) -> tuple[int, dict[str, Any]]:
+    def answer(self, target: str, _document: object) -> tuple[int, dict[str, Any]]:
         """The HTTP status and the document for a path with its query."""
         parts = urlsplit(target)
         if parts.path == f"/apis/{GROUP}/{VERSION}":
@@ -110,7 +107,7 @@ def metrics_api(plane: ControlPlane) -> Iterator[MetricsAPI]:
     api = MetricsAPI(plane)
     authority = trustme.CA(organization_name="metrics API of a test")
     kubectl = Kubectl(plane.kubeconfig, NAMESPACE)
-    with _served(api, authority) as port:
+    with https_server(authority, f"{SERVICE}.{NAMESPACE}.svc", api.answer) as port:
         kubectl.apply(*_registration(authority, port))
         try:
             kubectl("wait", "--for=condition=Available", f"apiservice/{VERSION}.{GROUP}", "--timeout=30s")
@@ -118,40 +115,6 @@ def metrics_api(plane: ControlPlane) -> Iterator[MetricsAPI]:
         finally:
             kubectl("delete", "apiservice", f"{VERSION}.{GROUP}")
             kubectl("delete", "service", SERVICE)
-
-
-@contextmanager
-def _served(api: MetricsAPI, authority: trustme.CA) -> Iterator[int]:
-    """Serve the API over HTTPS while the block runs, and yield the port."""
-
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-
-        def do_GET(self) -> None:
-            status, document = api.answer(self.path)
-            body = json.dumps(document).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json")
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, format: str, *args: object) -> None:
-            pass
-
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert(f"{SERVICE}.{NAMESPACE}.svc").configure_cert(context)
-    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        server.daemon_threads = True
-        server.block_on_close = False
-        server.socket = context.wrap_socket(server.socket, server_side=True)
-        thread = threading.Thread(target=server.serve_forever, args=(0.05,))
-        thread.start()
-        try:
-            yield server.server_port
-        finally:
-            server.shutdown()
-            thread.join()
 
 
 def _registration(authority: trustme.CA, port: int) -> list[dict[str, Any]]:

@@ -12,7 +12,7 @@ from tests.cluster import Kubectl, skip_or_fail
 from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import KubeVirtInstallation, with_kubevirts_status
 from tests.integration.metrics_api import metrics_api
-from tests.integration.test_hyperconverged import HCO, Managed, definition
+from tests.integration.test_hyperconverged import DEFINITION, HCO, Managed
 from tests.pages.commands import Step, steps_of
 from tests.pages.session import PATH, ROOT, Ports, Session, session
 from tools.chart.helm import HelmMissing, find_helm
@@ -172,7 +172,7 @@ def test_each_command_of_the_pages_about_kubevirt_does_what_the_pages_show(
         with_kubevirts_status(lab)
         with operated(installation), session(tmp_path / "user", lab.ports, lab.variables) as shell:
             play(steps_of(MOVE), shell)
-        installation.kubectl.apply(definition())
+        installation.kubectl.apply(DEFINITION)
         eventually(
             lambda: installation.kubectl("get", HCO, check=False).returncode == 0, what="HyperConverged is served"
         )

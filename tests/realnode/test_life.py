@@ -6,9 +6,9 @@ import pytest
 
 from sandbox import crds
 from sandbox.crds import CRD_DIRECTORIES
-from tests.charts.releases import KUBEVIRTS, kubevirt_definition
+from tests.charts.releases import KUBEVIRTS
 from tests.charts.test_hooks import helm_runs, left_of_hooks
-from tests.controlplane.documents import FINALIZER, finalizers_of
+from tests.controlplane.documents import FINALIZER, finalizers_of, open_definition
 from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import RESTING
 from tests.realnode.release import VALUES, WAIT, Release, document, status_of
@@ -60,7 +60,7 @@ KUBEVIRT = {"apiVersion": "kubevirt.io/v1", "kind": "KubeVirt", "metadata": {"na
 def test_the_hook_of_the_takeover_mode_waits_for_kubevirt_before_the_pods_start(bare: Release) -> None:
     site = bare.site
     crds.install(site.plane.kubeconfig, [CRD_DIRECTORIES[0]])
-    site.kubectl.apply(kubevirt_definition())
+    site.kubectl.apply(open_definition("KubeVirt", KUBEVIRTS, "v1"))
     eventually(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     virt_controller = document("virt-controller")
     site.kubectl.apply(KUBEVIRT, virt_controller)

@@ -2,18 +2,16 @@
 
 import base64
 import json
-import ssl
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 import trustme
 
 from sandbox.admin import Admin
 from tests.controlplane.documents import vmi_document
+from tests.controlplane.https import https_server
 from tests.controlplane.waits import eventually
 from tests.faults.hostile.cluster import Tenant
 
@@ -21,29 +19,22 @@ HANG_S = 4.0
 PATH = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
 
 
-class _Handler(BaseHTTPRequestHandler):
-    def do_POST(self) -> None:
-        request = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["request"]
-        response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
-        mode = self.path.strip("/").partition("?")[0]
-        if mode == "deny":
-            message = f"not like this:\n{json.dumps(request['object'], indent=1)}"
-            response |= {"allowed": False, "status": {"code": 403, "message": message}}
-        elif mode == "hang":
-            time.sleep(HANG_S)
-        elif mode == "mutate":
-            steps = [
-                {"op": "add", "path": "/metadata/labels/injected", "value": "yes"},
-                {"op": "replace", "path": "/metadata/labels/app", "value": "changed"},
-            ]
-            response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(steps).encode()).decode()}
-        body = json.dumps({"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response})
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(body.encode())
-
-    def log_message(self, format: str, *args: Any) -> None: ...
+def _answer(path: str, review: Any) -> tuple[int, dict[str, Any]]:
+    request = review["request"]
+    response: dict[str, Any] = {"uid": request["uid"], "allowed": True}
+    mode = path.strip("/").partition("?")[0]
+    if mode == "deny":
+        message = f"not like this:\n{json.dumps(request['object'], indent=1)}"
+        response |= {"allowed": False, "status": {"code": 403, "message": message}}
+    elif mode == "hang":
+        time.sleep(HANG_S)
+    elif mode == "mutate":
+        steps = [
+            {"op": "add", "path": "/metadata/labels/injected", "value": "yes"},
+            {"op": "replace", "path": "/metadata/labels/app", "value": "changed"},
+        ]
+        response |= {"patchType": "JSONPatch", "patch": base64.b64encode(json.dumps(steps).encode()).decode()}
+    return 200, {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "response": response}
 
 
 class Webhook:
@@ -91,16 +82,5 @@ class Webhook:
 @contextmanager
 def running_webhook() -> Iterator[Webhook]:
     authority = trustme.CA()
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    authority.issue_cert("127.0.0.1").configure_cert(context)
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Handler)
-    server.daemon_threads = True
-    server.socket = context.wrap_socket(server.socket, server_side=True)
-    thread = threading.Thread(target=server.serve_forever)
-    thread.start()
-    try:
-        yield Webhook(f"https://127.0.0.1:{server.server_address[1]}", authority.cert_pem.bytes())
-    finally:
-        server.shutdown()
-        server.server_close()
-        thread.join()
+    with https_server(authority, "127.0.0.1", _answer) as port:
+        yield Webhook(f"https://127.0.0.1:{port}", authority.cert_pem.bytes())
