@@ -10,10 +10,10 @@ from sandbox.controlplane import ControlPlane
 from sandbox.crds import CRD_DIRECTORIES
 from tests.charts.releases import Site, bare_plane
 from tests.charts.test_live import released
-from tests.controlplane.documents import uids, vm_template
+from tests.controlplane.documents import owner_uid, vm_template
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.programs import simulator
-from tests.controlplane.waits import eventually, stays
+from tests.controlplane.waits import eventually
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
 
@@ -43,16 +43,17 @@ def test_with_the_permission_to_delete_disks_the_disks_are_preserved(site: Site,
     with released(site, tmp_path):
         pools = scaled_in(site)
         pools.wait_for_ordinals(0)
-        stays(lambda: {"root-0", "root-1"} == pools.data_volumes().keys() == pools.claims().keys(), what="the disks")
+        assert not owner_uid(pools.data_volumes()["root-1"]), "no garbage collector deletes the disk"
+        assert {"root-0", "root-1"} == pools.data_volumes().keys() == pools.claims().keys()
 
 
 def test_without_the_permission_no_disk_is_lost_and_the_condition_names_it(site: Site, tmp_path: Path) -> None:
     site.install()
-    with released(site, tmp_path):
+    with released(site, tmp_path) as program:
         pools = scaled_in(site)
         condition = eventually(lambda: pools.condition("ReplicaFailure"), what="the condition")
         assert condition["reason"] == "FailedScaleIn"
         assert "cannot set an ownerRef on a resource you can't delete" in condition["message"]
-        disks = uids(pools.data_volumes()), uids(pools.claims())
-        stays(lambda: (uids(pools.data_volumes()), uids(pools.claims())) == disks, what="the disks")
+        program.settle(site.namespace, pools.admin)
+        assert {"root-0", "root-1"} == pools.data_volumes().keys() == pools.claims().keys()
         assert pools.vms().keys() == {"pool-0", "pool-1"}, "the VM is held"

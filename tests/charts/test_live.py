@@ -78,12 +78,11 @@ def reconciles(site: Site, mode: str) -> None:
     eventually(lambda: sets.reasons()["SuccessfulCreate"], what="the Events arrive")
 
 
-@pytest.mark.parametrize("mode", ["standalone", "alongside"])
-def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site, mode: str, tmp_path: Path) -> None:
-    site.install(mode=mode)
+def test_the_release_reconciles_sets_and_pools_and_is_refused_nothing(site: Site, tmp_path: Path) -> None:
+    site.install(mode="alongside")
     since = site.plane.audit_position()
     with released(site, tmp_path) as program:
-        reconciles(site, mode)
+        reconciles(site, "alongside")
         assert program.stop() == 0
     assert refusals(site, since) == set()
     lease = site.kubectl.json("get", "lease", "vmherd")

@@ -83,32 +83,6 @@ def stalled_s() -> float:
     return int(total[1]) / 1e6 if total else time.monotonic() / 2
 
 
-def steady(look: Callable[[], T], *, for_s: float = 0.6, within_s: float = 30.0) -> T:
-    """Wait until the value of `look` stops changing, and return the value.
-
-    The audit log shows requests with a delay.
-    """
-    seen, since = look(), time.monotonic()
-    give_up = since + within_s
-    while time.monotonic() - since < for_s:
-        if time.monotonic() > give_up:
-            pytest.fail(f"not steady within {within_s:g}s: {look}; last seen: {seen!r}")
-        time.sleep(0.05)
-        if (now := look()) != seen:
-            seen, since = now, time.monotonic()
-    return seen
-
-
-def stays(look: Callable[[], object], *, for_s: float = 1.0, what: str = "") -> None:
-    """Fail the test if `look` returns a false value during the next `for_s` seconds."""
-    until = time.monotonic() + for_s
-    while time.monotonic() < until:
-        seen = look()
-        if not seen:
-            pytest.fail(f"did not stay: {what or look}")
-        time.sleep(0.05)
-
-
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """A worker sends its longest waits to the controller of the run."""
     if output := getattr(session.config, "workeroutput", None):

@@ -122,13 +122,6 @@ def test_a_short_name_prints_the_columns_that_users_know(kubectl: Kubectl, short
     assert columns(kubectl("get", short).stdout.splitlines()[0]) == header
 
 
-@each_kind
-def test_the_columns_show_the_numbers(kubectl: Kubectl, subject: Subject) -> None:
-    kubectl.create(subject())
-    kubectl("patch", subject.short, "web", *status_patch('{"replicas": 4, "readyReplicas": 3}'))
-    assert columns(kubectl("get", subject.short, "--no-headers").stdout).startswith("web 2 4 3 ")
-
-
 SHOWN = {
     "updatedReplicas": 1,
     "printableStatus": "Degraded",
@@ -178,31 +171,6 @@ def test_kubectl_explains_a_field(kubectl: Kubectl, field: str, words: str) -> N
 @each_kind
 def test_every_field_is_explained(subject: Subject) -> None:
     assert undescribed_fields(subject.definition) == []
-
-
-@each_kind
-def test_kubectl_scale_sets_the_replicas(kubectl: Kubectl, subject: Subject) -> None:
-    kubectl.create(subject())
-    assert kubectl("scale", subject.short, "web", "--replicas", "5").stdout == f"{subject.full_name}/web scaled\n"
-    assert kubectl.json("get", subject.short, "web")["spec"]["replicas"] == 5
-
-
-@each_kind
-def test_the_scale_subresource_has_what_an_autoscaler_reads(kubectl: Kubectl, subject: Subject) -> None:
-    kubectl.create(subject())
-    kubectl("patch", subject.short, "web", *status_patch('{"replicas": 1, "labelSelector": "app=web"}'))
-    scale = kubectl.json("get", subject.short, "web", "--subresource=scale")
-    assert (scale["spec"], scale["status"]) == ({"replicas": 2}, {"replicas": 1, "selector": "app=web"})
-
-
-def test_kubectl_autoscale_makes_an_autoscaler_for_a_pool(kubectl: Kubectl) -> None:
-    kubectl.create(POOL())
-    kubectl("autoscale", "vmpool", "web", "--min=3", "--max=10", "--cpu=50%")
-    spec = kubectl.json("get", "hpa", "web")["spec"]
-    target = spec["scaleTargetRef"]
-    assert (target["kind"], target["name"]) == ("VirtualMachinePool", "web")
-    assert target["apiVersion"] == "pool.kubevirt.io/v1beta1"
-    assert (spec["minReplicas"], spec["maxReplicas"]) == (3, 10)
 
 
 @each_kind

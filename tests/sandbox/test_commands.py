@@ -162,9 +162,7 @@ def endless_start(control_plane_binaries: Binaries, tmp_path: Path) -> dict[str,
 
 
 @pytest.mark.cluster
-@pytest.mark.parametrize(
-    "moment", ["sandbox.lock", "state.json", "logs/etcd.log", "logs/audit.jsonl", "logs/kube-controller-manager.log"]
-)
+@pytest.mark.parametrize("moment", ["sandbox.lock", "logs/etcd.log", "logs/kube-controller-manager.log"])
 def test_ctrl_c_during_the_start_leaves_no_process(
     directory: Path, tmp_path: Path, endless_start: dict[str, str], moment: str
 ) -> None:

@@ -19,19 +19,6 @@ def asking(behavior: str, strategy: str = "Always", **more: object) -> Machines:
     return Machines(vm_document(strategy=strategy, annotations={BEHAVIOR: behavior, READY_AFTER: "200ms"}, **more))
 
 
-def test_a_vm_that_should_run_comes_up_with_six_writes() -> None:
-    machines = Machines(vm_document()).live(10)
-    assert machines.word == "Running"
-    assert machines.steps == [
-        ("patch", "VirtualMachine", "vm"),
-        ("create", "ControllerRevision", f"revision-start-vm-{machines.uid(VMS)}-1"),
-        ("create", "VirtualMachineInstance", "vm"),
-        ("patch status", "VirtualMachine", "vm"),
-        ("patch", "VirtualMachineInstance", "vm"),
-        ("patch status", "VirtualMachine", "vm"),
-    ]
-
-
 def test_a_vmi_has_the_contents_of_the_template_and_belongs_to_its_vm() -> None:
     labels = {"app": "herd", "kubevirt.io/vm-pool-revision-name": "pool-1"}
     machines = Machines(vm_document(labels=labels, annotations={"a": "b"}, volumes=[{"name": "x", "unknown": 1}]))
@@ -90,17 +77,6 @@ def test_the_run_strategy_decides_whether_an_ended_vmi_is_started_again(
 ) -> None:
     started = len(asking(behavior, strategy).live(120).done("create", VMIS))
     assert {"again and again": started > 2, "once": started == 1, "never": started == 0}[starts]
-
-
-@pytest.mark.parametrize(("strategy", "comes_back"), [("Always", True), ("RerunOnFailure", False), ("Once", True)])
-def test_a_deleted_vmi_is_created_again_under_always_and_once(strategy: str, comes_back: bool) -> None:
-    machines = Machines(vm_document(strategy=strategy)).live(5)
-    before = machines.uid(VMIS)
-    machines.delete(VMIS, "vm")
-    machines.live(5)
-    assert (machines.document(VMIS) is not None) == comes_back
-    assert machines.uid(VMIS) != before
-    assert machines.word == ("Running" if comes_back else "Stopped")
 
 
 def test_a_vm_that_is_halted_loses_its_vmi_and_gets_a_new_one_when_it_runs_again() -> None:
@@ -165,16 +141,6 @@ def test_a_vm_without_a_vmi_says_since_when_it_is_not_ready() -> None:
     assert [each["type"] for each in copied] == ["LiveMigratable", "StorageLiveMigratable"], "until the next start"
 
 
-def test_the_status_has_the_generation_that_runs() -> None:
-    machines = Machines(vm_document()).live(5)
-    machines.patch(VMS, "vm", {"metadata": {"generation": 2}, "spec": {"template": {"spec": {"domain": {"cpu": 1}}}}})
-    machines.live(1)
-    assert (machines.status()["observedGeneration"], machines.status()["desiredGeneration"]) == (1, 2)
-    machines.delete(VMIS, "vm")
-    machines.live(5)
-    assert (machines.status()["observedGeneration"], machines.status()["desiredGeneration"]) == (2, 2)
-
-
 def test_a_vm_stays_until_its_vmi_is_gone_and_keeps_foreign_finalizers() -> None:
     machines = Machines(vm_document(annotations={SHUTDOWN_AFTER: "5s"}))
     machines.patch(VMS, "vm", {"metadata": {"finalizers": ["example.org/a", "example.org/b"]}})
@@ -187,15 +153,6 @@ def test_a_vm_stays_until_its_vmi_is_gone_and_keeps_foreign_finalizers() -> None
     assert machines.get(VMS)["metadata"]["finalizers"] == ["example.org/a", "example.org/b"]
     machines.patch(VMS, "vm", {"metadata": {"finalizers": []}})
     assert machines.document(VMS) is None
-
-
-def test_a_vm_that_is_deleted_with_orphan_does_not_stop_its_vmi() -> None:
-    machines = Machines(vm_document()).live(5)
-    machines.patch(VMS, "vm", {"metadata": {"finalizers": ["orphan", FINALIZER]}})
-    machines.delete(VMS, "vm")
-    machines.live(5)
-    assert machines.document(VMIS) is not None
-    assert machines.get(VMS)["metadata"]["finalizers"] == ["orphan"]
 
 
 def test_a_vmi_without_a_controller_is_adopted_and_a_foreign_vmi_delays_the_vm() -> None:
