@@ -12,11 +12,11 @@ from xdist.scheduler import LoadScopeScheduling
 SHARED_PLANES = {
     "pool_plane": 4,
     "integration_plane": 3,
-    "judged_plane": 1,
     "control_plane": 3,
     "idle_plane": 3,
     "kubevirt_plane": 1,
     "launcher_plane": 1,
+    "broken_plane": 1,
     "conformance_run": 1,
     "hostile": 1,
     "real_node": 1,

@@ -1,19 +1,18 @@
 """Installs releases of the chart in a cluster and uninstalls them."""
 
 import json
-import time
 import uuid
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
-import pytest
 from msgspec import Struct
 
 from sandbox.binaries import Binaries
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl, running_plane
+from tests.controlplane.waits import eventually
 from tests.helm import Helm
 from tools.chart.generated import CHART
 
@@ -63,7 +62,7 @@ class Site(Struct, frozen=True):
             self.kubectl("delete", "crd", *names)
         self.kubectl("delete", "crd", KUBEVIRTS, "--ignore-not-found")
         # The next release looks for these kinds. The API server lists a deleted kind a little longer.
-        wait_until(lambda: not {*names, KUBEVIRTS} & self.served(), what="the kinds are gone")
+        eventually(lambda: not {*names, KUBEVIRTS} & self.served(), what="the kinds are gone")
         self.kubectl("delete", "namespace", self.namespace, "--wait=false")
 
     def install(self, **values: Any) -> str:
@@ -103,12 +102,3 @@ class Site(Struct, frozen=True):
 
 def _is_ours(crd: Mapping[str, Any]) -> bool:
     return crd["spec"]["names"]["kind"] in ("VirtualMachineInstanceReplicaSet", "VirtualMachinePool")
-
-
-def wait_until(look: Callable[[], object], *, within_s: float = 60.0, what: str) -> None:
-    """Call `look` until it returns a true value."""
-    give_up = time.monotonic() + within_s
-    while not look():
-        if time.monotonic() > give_up:
-            pytest.fail(f"not within {within_s:g} s: {what}")
-        time.sleep(0.1)

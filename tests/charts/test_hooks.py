@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 
-from tests.charts.releases import Site, wait_until
+from tests.charts.releases import Site
 from tests.charts.test_live import refusals, released
 from tests.controlplane.documents import FINALIZER, finalizers_of
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.programs import simulator
+from tests.controlplane.waits import eventually
 from tests.helm import MODE
 from tests.integration.kubevirt_installation import vmherd
 
@@ -53,7 +54,7 @@ def helm_runs(site: Site, *arguments: str, values: dict[str, Any] | None = None)
 
 def carry_out(site: Site, job: str, directory: Path) -> str:
     """Wait for the Job, run its command as its account, and finish the Job. Return the output of the command."""
-    wait_until(lambda: site.kubectl("get", "job", job, check=False).returncode == 0, what=job, within_s=60)
+    eventually(lambda: site.kubectl("get", "job", job, check=False).returncode == 0, what=job, within_s=60)
     spec = site.kubectl.json("get", "job", job)["spec"]["template"]["spec"]
     account = spec["serviceAccountName"]
     token = site.kubectl("create", "token", account).stdout.strip()
@@ -89,4 +90,4 @@ def test_an_uninstallation_with_the_cleanup_job_leaves_no_finalizers(
     assert "objects cleaned up" in said
     assert FINALIZER not in finalizers_of(pools.read())
     assert FINALIZER not in finalizers_of(pools.vms()["pool-0"])
-    wait_until(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")
+    eventually(lambda: left_of_hooks(site) == [], what="the objects of the hooks are gone")

@@ -16,7 +16,7 @@ from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
-from tests.charts.releases import Site, wait_until
+from tests.charts.releases import Site
 from tests.command_line import parse
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
@@ -34,7 +34,7 @@ def account_kubeconfig(site: Site, directory: Path) -> Path:
     token = site.kubectl("create", "token", account).stdout.strip()
     kubeconfig = site.plane.write_kubeconfig(directory / "account.kubeconfig", account, token=token)
     config = parse(arguments(site), {})
-    wait_until(lambda: missing(kubeconfig, config) == [], what="the roles are in force")
+    eventually(lambda: missing(kubeconfig, config) == [], what="the roles are in force")
     return kubeconfig
 
 
@@ -130,12 +130,12 @@ def test_each_removed_rule_is_reported_as_a_missing_permission(site: Site, tmp_p
         for place, taken in enumerate(rules):
             change_rules(site, kind, name, [rule for at, rule in enumerate(rules) if at != place])
             wanted = {resource.partition("/")[0] for resource in taken["resources"]}
-            wait_until(
+            eventually(
                 lambda wanted=wanted: all(any(each in line for line in missing(account, config)) for each in wanted),
                 what=f"{wanted} told as missing",
             )
         change_rules(site, kind, name, rules)
-        wait_until(lambda: missing(account, config) == [], what="no missing permission")
+        eventually(lambda: missing(account, config) == [], what="no missing permission")
 
 
 def change_rules(site: Site, kind: str, name: str, rules: list[dict[str, Any]]) -> None:

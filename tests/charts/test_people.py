@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.charts.releases import Site, wait_until
+from tests.charts.releases import Site
 from tests.cluster import Kubectl
+from tests.controlplane.waits import eventually
 from tests.manifests.documents import SOUND, SOUND_POOL
 
 pytestmark = [pytest.mark.cluster, pytest.mark.e2e]
@@ -41,7 +42,7 @@ def test_an_editor_may_scale_and_autoscale_both_kinds(site: Site, mode: str, tmp
     site.install(mode=mode)
     both = make_both(site, mode)
     editor = person(site, tmp_path, "edit")
-    wait_until(
+    eventually(
         lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS[mode]), what="the roles are aggregated"
     )
     for number, each in enumerate(both):
@@ -55,7 +56,7 @@ def test_a_viewer_reads_both_kinds_and_changes_neither(site: Site, tmp_path: Pat
     site.install()
     both = make_both(site, "standalone")
     viewer = person(site, tmp_path, "view")
-    wait_until(
+    eventually(
         lambda: all(may(viewer, "get", kind, "scale") for kind in KINDS["standalone"]), what="the roles are aggregated"
     )
     for each in both:
@@ -70,8 +71,8 @@ def test_an_admin_may_delete_collections_and_an_editor_may_not(site: Site, tmp_p
     site.install()
     admin, editor = person(site, tmp_path, "admin"), person(site, tmp_path, "edit")
     kinds = KINDS["standalone"]
-    wait_until(lambda: all(may(admin, "deletecollection", kind) for kind in kinds), what="the roles are aggregated")
-    wait_until(lambda: all(may(editor, "delete", kind) for kind in kinds), what="the roles are aggregated")
+    eventually(lambda: all(may(admin, "deletecollection", kind) for kind in kinds), what="the roles are aggregated")
+    eventually(lambda: all(may(editor, "delete", kind) for kind in kinds), what="the roles are aggregated")
     assert not any(may(editor, "deletecollection", kind) for kind in kinds)
     assert not any(may(admin, "patch", kind, "status") for kind in kinds), "the status is the controller's"
 
@@ -80,7 +81,7 @@ def test_with_roles_only_a_user_bound_to_the_role_may_scale(site: Site, tmp_path
     site.install(watchNamespaces=[site.namespace])
     both = make_both(site, "standalone")
     editor = person(site, tmp_path, "vmherd-edit", kind="role")
-    wait_until(
+    eventually(
         lambda: all(may(editor, "patch", kind, "scale") for kind in KINDS["standalone"]), what="the role is in force"
     )
     for each in both:

@@ -13,10 +13,11 @@ import yaml
 
 from controller.takeover.virt_controller import stop_patch
 from sandbox.controlplane import ControlPlane
-from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site, wait_until
+from tests.charts.releases import KUBEVIRTS, NO_WAIT, Site
 from tests.charts.test_people import may
 from tests.cluster import Kubectl
 from tests.controlplane.documents import open_definition
+from tests.controlplane.waits import eventually
 from tests.helm import Helm
 from tests.manifests.documents import SOUND, SOUND_POOL
 from tools.chart.generated import CHART, ROOT
@@ -60,7 +61,7 @@ def at(mode: str, site: Site) -> dict[str, Any]:
     """The chart's values for this mode. If the mode needs the kind KubeVirt, install the definition of this kind."""
     if mode in ("takeover", "alongside"):
         site.kubectl.apply(open_definition("KubeVirt", KUBEVIRTS, "v1"))
-        wait_until(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
+        eventually(lambda: KUBEVIRTS in site.served(), what="the kind KubeVirt is served")
     return {"mode": mode}
 
 
@@ -211,7 +212,7 @@ def test_a_namespace_admin_can_install_the_release_if_the_definitions_exist(site
     site.kubectl("create", "rolebinding", "team", "--clusterrole=admin", "--user=team")
     account = site.plane.write_kubeconfig(tmp_path / "team.kubeconfig", "team")
     member = Kubectl(account, site.namespace)
-    wait_until(lambda: may(member, "create", "deployments"), what="the roles are in force")
+    eventually(lambda: may(member, "create", "deployments"), what="the roles are in force")
     team = Helm(site.helm.major, tmp_path / "team", kubeconfig=account, namespace=site.namespace)
     team("install", "vmherd", str(CHART), *NO_WAIT[site.helm.major], values=values)
     assert site.deployment()["spec"]["replicas"] == 2

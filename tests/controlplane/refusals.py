@@ -1,4 +1,4 @@
-"""What refuses requests on a real cluster: a quota, an admission policy, a webhook that is down, and missing roles."""
+"""What refuses requests on a real cluster: a quota, an admission policy, and a webhook that is down."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -104,17 +104,6 @@ def webhook_down(namespace: Namespace, resource: str) -> Iterator[None]:
 
     with _in_force(namespace, [{**document, "webhooks": [webhook]}], refuses):
         yield
-
-
-def grant(namespace: Namespace, user: str, verbs: str, resources: str) -> None:
-    """Create a role for a user, and wait until the API server uses the role."""
-    namespace.kubectl("create", "role", user, f"--verb={verbs}", f"--resource={resources}")
-    namespace.kubectl("create", "rolebinding", user, f"--role={user}", f"--user={user}")
-    (verb, *_), (resource, *_) = verbs.split(","), resources.split(",")
-    question = ("auth", "can-i", verb, resource, f"--as={user}")
-    eventually(
-        lambda: namespace.kubectl(*question, check=False).stdout == "yes\n", what=f"{user} may {verb} {resource}"
-    )
 
 
 @contextmanager

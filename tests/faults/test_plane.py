@@ -1,5 +1,6 @@
 """Faults of a real control plane's processes and data: each fault has the effect that the scenarios rely on."""
 
+import asyncio
 import json
 import time
 import urllib.error
@@ -15,7 +16,10 @@ from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ETCD, ControlPlane
 from tests.cluster import running_plane
+from tests.controlplane.namespace import SetNamespace
 from tests.faults import plane as faults
+from tests.faults.judge.judge import Run, examine
+from tests.faults.judge.observer import observing
 
 pytestmark = pytest.mark.cluster
 
@@ -25,7 +29,7 @@ MAPS = "/api/v1/namespaces/default/configmaps"
 @pytest.fixture(scope="module")
 def plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
     """A control plane that the tests of this file may break. Each test repairs it."""
-    with running_plane(control_plane_binaries, audit_level="Request") as running:
+    with running_plane(control_plane_binaries, audit_level="RequestResponse") as running:
         yield running
 
 
@@ -106,3 +110,20 @@ def test_a_restore_brings_back_the_objects_and_the_revision_of_the_snapshot(
     found = soon(lambda: names(admin))
     assert ("before" in found, "lost" in found) == (True, False)
     assert version_of(create(admin, "lost")) > version_of(lost) > saved.revision
+
+
+async def test_an_observer_misses_no_change_when_the_api_server_restarts(plane: ControlPlane) -> None:
+    sets = SetNamespace(plane, "default")
+
+    def change() -> None:
+        for name in ("first", "second"):
+            sets.make_vmi(name)
+        plane.restart_apiserver()
+        sets.make_vmi("after")
+        sets.vmis.delete("first")
+
+    async with observing(plane.kubeconfig, plane.audit_log) as observer:
+        await asyncio.to_thread(change)
+        history = await observer.history(sets.namespace)
+    assert "H0" not in {each.invariant for each in examine(history, Run()).violations}
+    assert {change.name for change in history.changes} == {"first", "second", "after"}

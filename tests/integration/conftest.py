@@ -11,9 +11,18 @@ from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace,
 from tests.controlplane.programs import ControllerProcess, controller_process, simulator
 from tests.integration.idle_plane import idle_namespace, idle_plane, proxied, proxy
 from tests.integration.kubevirt_installation import kubevirt_plane
-from tests.integration.launcher_plane import launcher_plane
+from tests.integration.launcher_plane import launched, launcher_plane, metrics
 
-__all__ = ["idle_namespace", "idle_plane", "kubevirt_plane", "launcher_plane", "proxied", "proxy"]
+__all__ = [
+    "idle_namespace",
+    "idle_plane",
+    "kubevirt_plane",
+    "launched",
+    "launcher_plane",
+    "metrics",
+    "proxied",
+    "proxy",
+]
 
 
 @pytest.fixture(scope="session")
@@ -70,6 +79,13 @@ def pools(pool_plane: ControlPlane, pool_controller: ControllerProcess) -> Itera
 def owner(pools: PoolNamespace, request: pytest.FixtureRequest) -> Namespace:
     """The test's namespace for tests of both kinds. The simulator runs the VMIs of sets, too."""
     return pools if request.param == "pool" else pools.sets
+
+
+@pytest.fixture(scope="session")
+def broken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
+    """A control plane that tests break, repair and restore. Each test starts its own controller."""
+    with running_plane(control_plane_binaries) as plane:
+        yield plane
 
 
 @pytest.fixture

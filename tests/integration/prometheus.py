@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import yaml
 
@@ -18,26 +18,6 @@ from sandbox.processes import free_ports
 from tests.cluster import skip_or_fail
 from tests.controlplane.waits import eventually
 from tests.promtool import find_or_fetch
-
-
-class Target(NamedTuple):
-    """A scrape target and its credentials."""
-
-    address: str
-    authority: Path
-    token: Path
-    labels: dict[str, str]
-
-    @property
-    def job(self) -> dict[str, Any]:
-        return {
-            "job_name": "vmherd",
-            "scheme": "https",
-            "honor_labels": True,
-            "authorization": {"credentials_file": str(self.token)},
-            "tls_config": {"ca_file": str(self.authority)},
-            "static_configs": [{"targets": [self.address], "labels": self.labels}],
-        }
 
 
 def prometheus_program() -> Path:

@@ -1,11 +1,10 @@
-"""Reads the effects of an update or a healing on a pool's VMs, and breaks VMs for the tests of healing."""
+"""Reads the effects of an update or a healing on a pool's VMs."""
 
 from typing import Any
 
 from sandbox.audit import AuditRecord
 from tests.controlplane.documents import BEHAVIOR, READY_AFTER, Document, data_volume_template, vm_template
 from tests.controlplane.namespace import PoolNamespace
-from tests.controlplane.waits import eventually
 
 VMS = "virtualmachines"
 VMIS = "virtualmachineinstances"
@@ -41,20 +40,3 @@ def memories(items: dict[str, Document]) -> dict[str, str]:
     """The memory of VMs or VMIs, by name."""
     specs = {name: item["spec"].get("template", item)["spec"] for name, item in items.items()}
     return {name: spec["domain"]["resources"]["requests"]["memory"] for name, spec in specs.items()}
-
-
-def change_machine(pools: PoolNamespace, name: str, change: Document) -> None:
-    """Change a VM's spec, and wait until the simulator has seen the change. Later VMIs have the new spec."""
-    generation = pools.vms.change(name, {"spec": change})["metadata"]["generation"]
-
-    def seen() -> bool:
-        return (pools.vms.get(name).get("status") or {}).get("desiredGeneration", 0) >= generation
-
-    eventually(seen, what=f"the new spec of {name} is seen")
-
-
-def break_vm(pools: PoolNamespace, name: str, behavior: str) -> None:
-    """Give a VM a simulated failure, and restart the VM. If the controller recreates the VM, the failure is gone."""
-    annotations = {BEHAVIOR: behavior, READY_AFTER: "100ms"}
-    change_machine(pools, name, {"template": {"metadata": {"annotations": annotations}}})
-    pools.vmis.delete(name)

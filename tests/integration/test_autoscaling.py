@@ -4,24 +4,14 @@ A Pod requests a tenth of a core. The target is 50 % of the request. So the auto
 millicores of the total load, rounded up.
 """
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import yaml
 from msgspec import Struct
 
-from sandbox.binaries import Binaries
-from sandbox.controlplane import ControlPlane
-from sandbox.crds import CRD_DIRECTORIES
-from tests.charts.releases import bare_plane
-from tests.cluster import new_namespace
-from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
-from tests.controlplane.programs import controller_process, simulator
+from tests.controlplane.namespace import Namespace, PoolNamespace
 from tests.controlplane.waits import eventually
-from tests.integration.kubevirt_installation import GROUPS
-from tests.integration.launchers import launchers
-from tests.integration.metrics_api import MetricsAPI, metrics_api
+from tests.integration.metrics_api import MetricsAPI
 from tests.manifests.documents import EXAMPLES, load
 
 pytestmark = pytest.mark.cluster
@@ -113,19 +103,6 @@ def conditions(objects: Namespace) -> dict[str, dict[str, str]]:
     }
 
 
-@pytest.fixture(scope="module")
-def metrics(pool_plane: ControlPlane) -> Iterator[MetricsAPI]:
-    with metrics_api(pool_plane) as api:
-        yield api
-
-
-@pytest.fixture
-def busy(pools: PoolNamespace, metrics: MetricsAPI) -> Iterator[PoolNamespace]:
-    """The test's namespace. Its VMIs run in Pods."""
-    with launchers(pools.plane, pools.namespace):
-        yield pools
-
-
 def scales_with_the_load(scene: Scene) -> None:
     scene.load(150)
     target = scene.make(3)
@@ -142,8 +119,8 @@ def scales_with_the_load(scene: Scene) -> None:
     ]
 
 
-def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics: MetricsAPI) -> None:
-    scales_with_the_load(Scene(busy, metrics))
+def test_an_autoscaler_scales_a_pool_with_the_load(launched: PoolNamespace, metrics: MetricsAPI) -> None:
+    scales_with_the_load(Scene(launched, metrics))
 
 
 @pytest.mark.parametrize(
@@ -155,69 +132,29 @@ def test_an_autoscaler_scales_a_pool_with_the_load(busy: PoolNamespace, metrics:
     ids=["vmirs", "vmpool"],
 )
 def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
-    kind: str, command: str, target: int, busy: PoolNamespace, metrics: MetricsAPI
+    kind: str, command: str, target: int, launched: PoolNamespace, metrics: MetricsAPI
 ) -> None:
     """The guide's command for sets has no CPU target. Kubernetes then uses 80 %."""
-    scene = Scene(busy if kind == POOL else busy.sets, metrics, name=command.split()[2])
+    scene = Scene(launched if kind == POOL else launched.sets, metrics, name=command.split()[2])
     scene.make(1)
-    assert busy.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
-    made = busy.kubectl.json("get", "hpa", scene.name)["spec"]
+    assert launched.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
+    made = launched.kubectl.json("get", "hpa", scene.name)["spec"]
     assert (made["minReplicas"], made["maxReplicas"]) == (3, 10)
     assert [each["resource"]["target"]["averageUtilization"] for each in made["metrics"]] == [target]
     scene.reaches(3)
     assert scene.sizes(1) == ["New size: 3; reason: Current number of replicas below Spec.MinReplicas"]
 
 
-def test_every_autoscaler_of_the_examples_scales_its_target(busy: PoolNamespace) -> None:
+def test_every_autoscaler_of_the_examples_scales_its_target(launched: PoolNamespace) -> None:
     """R13: the autoscalers refer to sets and pools by the API versions that the guides use."""
     targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
     for path in AUTOSCALERS:
         target = load(path)["spec"]["scaleTargetRef"]["name"]
-        busy.kubectl("apply", "-f", str(targets[target]), "-f", str(path))
+        launched.kubectl("apply", "-f", str(targets[target]), "-f", str(path))
     names = {load(path)["metadata"]["name"] for path in AUTOSCALERS}
     works = {"AbleToScale": "True", "ScalingActive": "True"}
     eventually(
-        lambda: {name for name, said in conditions(busy).items() if said.items() >= works.items()} == names,
+        lambda: {name for name, said in conditions(launched).items() if said.items() >= works.items()} == names,
         within_s=SCALED_WITHIN_S,
         what="all of them can count and scale",
     )
-
-
-@pytest.fixture(scope="module")
-def alongside_plane(
-    control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[ControlPlane]:
-    """A cluster in which vmherd reconciles the kinds of its own groups and of KubeVirt's groups.
-
-    The definitions exist before the cluster starts, because the autoscaler looks for new kinds only every 30 seconds.
-    """
-    definitions = tmp_path_factory.mktemp("definitions")
-    for path in [path for directory in CRD_DIRECTORIES for path in directory.glob("*.yaml")]:
-        definition = load(path)
-        (definitions / path.name).write_text(path.read_text())
-        if (
-            ours := GROUPS.get(definition["spec"]["group"])
-            if definition["spec"]["names"]["kind"] in (SET, POOL)
-            else ""
-        ):
-            definition["metadata"]["name"] = f"{definition['spec']['names']['plural']}.{ours}"
-            definition["spec"] |= {"group": ours, "names": {**definition["spec"]["names"], "shortNames": []}}
-            (definitions / f"own-{path.name}").write_text(yaml.safe_dump(definition))
-    with (
-        bare_plane(control_plane_binaries, definitions) as plane,
-        simulator(plane),
-        controller_process(plane, tmp_path_factory.mktemp("alongside"), "--mode", "alongside"),
-    ):
-        yield plane
-
-
-@pytest.mark.parametrize("kind", [SET, POOL])
-def test_an_autoscaler_scales_with_the_load_alongside_kubevirt(kind: str, alongside_plane: ControlPlane) -> None:
-    with (
-        new_namespace(alongside_plane) as namespace,
-        metrics_api(alongside_plane) as api,
-        launchers(alongside_plane, namespace),
-    ):
-        pools = PoolNamespace(alongside_plane, namespace, group="pool.vmherd.dev")
-        objects = pools if kind == POOL else SetNamespace(alongside_plane, namespace, group="vmherd.dev")
-        scales_with_the_load(Scene(objects, api))

@@ -1,11 +1,9 @@
 """`vmherd cleanup` after the controller has stopped. Users can then delete pools and VMs."""
 
-import json
 from pathlib import Path
 
 import pytest
 
-from tests.cluster import Kubectl
 from tests.controlplane.documents import FINALIZER, HOLD, finalizers_of
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import controller_process
@@ -80,37 +78,3 @@ def test_a_pool_of_a_removed_controller_can_be_deleted_after_a_cleanup(
     done = vmherd(kubeconfig, "cleanup")
     assert (done.returncode, done.stderr) == (0, "")
     eventually(lambda: not pools.exists() and not pools.vms(), what="the pool and its VMs go")
-
-
-def test_a_pool_that_preserves_disks_is_not_cleaned_up_unless_forced(idle_namespace: SetNamespace) -> None:
-    pools, kubeconfig = idle_namespace.pools, idle_namespace.plane.kubeconfig
-    offline = {"proactive": {"statePreservation": "Offline"}}
-    pool = pools.make(0, finalizers=(HOLD, FINALIZER), scaleInStrategy=offline)
-    make_vm(pools, "pool-0", ownerReferences=[{**VANISHED, "name": "pool", "uid": pool["metadata"]["uid"]}])
-    idle_namespace.kubectl("delete", "vmpool", "pool", "--wait=false")
-    flags = ("--watch-namespaces", idle_namespace.namespace)
-    refused = vmherd(kubeconfig, "cleanup", *flags)
-    assert (refused.returncode, finalizers_of(pools.read())) == (1, [HOLD, FINALIZER])
-    assert f"not cleaned up: {idle_namespace.namespace}/pool" in refused.stderr
-    assert vmherd(kubeconfig, "cleanup", "--force", *flags).returncode == 0
-    assert (finalizers_of(pools.read()), held(pools)) == ([HOLD], {"pool-0": [HOLD]})
-
-
-def test_a_cleanup_without_permission_prints_one_line(idle_namespace: SetNamespace, tmp_path: Path) -> None:
-    nobody = idle_namespace.plane.write_kubeconfig(tmp_path / "kubeconfig", "nobody")
-    for flags in ((), ("--force",)):
-        done = vmherd(nobody, "cleanup", *flags)
-        assert (done.returncode, done.stdout, done.stderr.count("\n")) == (1, "", 1)
-        assert "forbidden" in done.stderr
-
-
-def test_cleanup_waits_until_an_abandoned_lease_expires(idle_namespace: SetNamespace) -> None:
-    lease = {
-        "apiVersion": "coordination.k8s.io/v1",
-        "kind": "Lease",
-        "metadata": {"name": "vmherd", "namespace": idle_namespace.namespace},
-        "spec": {"holderIdentity": "gone", "leaseDurationSeconds": 2, "renewTime": "2036-01-01T00:00:00.000000Z"},
-    }
-    Kubectl(idle_namespace.plane.kubeconfig)("create", "-f", "-", stdin=json.dumps(lease))
-    done = vmherd(idle_namespace.plane.kubeconfig, "cleanup", "--watch-namespaces", idle_namespace.namespace)
-    assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""R15, P6: the cascade options of `kubectl delete`, and the pool's finalizer."""
+"""R15, P6: deletions with `kubectl delete`, and the pool's finalizer."""
 
 import pytest
 
@@ -10,20 +10,6 @@ pytestmark = pytest.mark.cluster
 
 KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
 KEEPS_DISKS = {"proactive": {"statePreservation": "Offline"}}
-
-
-@pytest.mark.parametrize("cascade", ["background", "foreground"])
-def test_r15_p6_a_deleted_object_takes_its_members_and_no_member_is_replaced(owner: Namespace, cascade: str) -> None:
-    disks = {"template": vm_template(disks=("root",))} if isinstance(owner, PoolNamespace) else {}
-    owner.make(4, **disks)
-    owner.wait_ready(4)
-    owner.delete(cascade=cascade)
-    assert not owner.exists()
-    everything = (owner.vms, owner.vmis, owner.data_volumes, owner.claims, owner.revisions)
-    eventually(lambda: not any(objects() for objects in everything), within_s=20, what="all goes")
-    owner.settle()
-    assert sum(owner.created().values()) == 4
-    assert not owner.requests("delete"), "it is the garbage collector that deletes"
 
 
 def test_r15_p6_a_foreground_deletion_waits_for_the_members(owner: Namespace) -> None:

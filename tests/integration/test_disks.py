@@ -1,4 +1,4 @@
-"""P3, P10, P21: the disks of VMs. New disks, kept disks, disks of others, and changes of disks."""
+"""P3, P10, P21: the disks of VMs. Kept disks, disks of others, and changes of disks."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -31,13 +31,6 @@ DATA_VOLUMES = "datavolumes.cdi.kubevirt.io"
 MOST_DISRUPTIVE = "vmherd.dev/most-disruptive-action"
 DESCENDING = {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}
 OFFLINE = {"proactive": {"statePreservation": "Offline", **DESCENDING}}
-STRATEGIES: dict[str, dict[str, Any]] = {
-    "offline": OFFLINE,
-    "online": {"proactive": {"statePreservation": "Online", **DESCENDING}},
-    "disabled": {"proactive": {"statePreservation": "Disabled", **DESCENDING}},
-    "unstated": {"proactive": DESCENDING},
-}
-KEPT = ("offline", "online")
 SLOW = ("example.org/slow",)
 HALTED_WITH_DISK = vm_template(disks=("root",), runStrategy="Halted")
 
@@ -77,23 +70,6 @@ def test_p3_a_create_waits_for_a_disk_that_the_old_vm_owns_and_this_is_no_failur
     pools.wait_for_ordinals(0)
     owners = {owner["uid"] for owner in pools.claims.get("root-0")["metadata"]["ownerReferences"]}
     assert gone("pool-0")["metadata"]["uid"] not in owners
-
-
-def test_p3_a_recreated_vm_has_new_disks_that_stay(pools: PoolNamespace) -> None:
-    pools.make(3, template=vm_template(disks=("root", "data")))
-    before = pools.wait_for_ordinals(0, 1, 2)
-    disks = uids(pools.data_volumes())
-    pools.kubectl("delete", "vm", "--all", "--wait=false")
-    eventually(
-        lambda: not set(uids(pools.vms()).values()) & set(uids(before).values()), within_s=20, what="the old VMs go"
-    )
-    after = pools.wait_for_ordinals(0, 1, 2)
-    pools.settle()
-    renewed = pools.data_volumes()
-    assert renewed.keys() == disks.keys()
-    assert not set(uids(renewed).values()) & set(disks.values())
-    assert uids(pools.vms()) == uids(after)
-    assert {owner_uid(disk) for disk in renewed.values()} == set(uids(after).values())
 
 
 def test_p3_a_burst_asks_for_its_disks_with_lists_and_one_create_waits(pools: PoolNamespace) -> None:
@@ -142,19 +118,6 @@ def test_p10_only_the_reference_of_this_vm_is_removed_and_only_from_its_own_disk
     assert "ownerReferences" not in pools.claims()["own"]["metadata"]
     kept = pools.claims()["shared"]["metadata"]["ownerReferences"]
     assert [owner["uid"] for owner in kept] == [first["uid"], boss["uid"]]
-
-
-def test_p10_preserved_disks_outlive_the_pool(pools: PoolNamespace) -> None:
-    for name, strategy in STRATEGIES.items():
-        pools.make(2, name=name, template=vm_template(disks=(f"{name}-root",)), scaleInStrategy=strategy)
-    pools.wait_for_vms(*(f"{name}-{ordinal}" for name in STRATEGIES for ordinal in (0, 1)))
-    before = pools.storage()
-    assert [len(each) for each in before] == [8, 8]
-    pools.delete(*STRATEGIES)
-    kept = tuple({name: uid for name, uid in each.items() if name.partition("-")[0] in KEPT} for each in before)
-    eventually(lambda: not pools.vms() and pools.storage() == kept, within_s=20, what="only the kept disks are left")
-    pools.settle()
-    assert pools.storage() == kept
 
 
 @pytest.fixture

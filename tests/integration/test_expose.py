@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
-from tests.cluster import new_namespace
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
 
@@ -52,16 +50,6 @@ class Shell:
         done = self("vmherd", "expose", *arguments)
         assert (done.returncode, done.stderr) == (0, "")
         return done.stdout
-
-    def refusal(self, *arguments: str) -> str:
-        """The error message of a failed command, one line.
-
-        The line in which kubectl reports the exit code is left out.
-        """
-        done = self("vmherd", "expose", *arguments)
-        line, _, rest = done.stderr.partition("\n")
-        assert (done.returncode, done.stdout, rest) == (1, "", "")
-        return line.removeprefix("error: ")
 
     def _install(self) -> None:
         """Write the script that pip creates for the project's entry point."""
@@ -119,46 +107,3 @@ def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespac
     assert spec["type"] == "NodePort"
     started = [vm["spec"]["template"]["metadata"]["labels"] for vm in pools.vms().values()]
     assert all(spec["selector"].items() <= labels.items() for labels in started)
-
-
-def test_a_dry_run_creates_nothing_and_prints_a_valid_manifest(sets: SetNamespace, shell: Shell) -> None:
-    make_set(sets)
-    manifest = shell.expose("vmirs", "vmi-ephemeral", *GUIDE, "--dry-run=client", "-o", "yaml")
-    assert sets.kubectl.json("get", "services")["items"] == []
-    sets.kubectl("apply", "-f", "-", stdin=manifest)
-    assert sets.kubectl.json("get", "service", "vmiservice")["spec"]["selector"] == SET
-
-
-def test_an_impossible_command_prints_one_line(sets: SetNamespace, shell: Shell, tmp_path: Path) -> None:
-    make_set(sets)
-    assert shell.refusal("vmirs", "nobody", *GUIDE) == (
-        'Error from server (NotFound): virtualmachineinstancereplicasets.kubevirt.io "nobody" not found'
-    )
-    assert shell.refusal("hvmpool", "web", *GUIDE) == "this cluster has no virtualmachinepools.pool.vmherd.dev"
-    assert shell.refusal("vmirs", "vmi-ephemeral", "--name=s").endswith("set the ports with --port")
-    shell.expose("vmirs", "vmi-ephemeral", *GUIDE)
-    assert shell.refusal("vmirs", "vmi-ephemeral", *GUIDE) == (
-        'Error from server (AlreadyExists): services "vmiservice" already exists'
-    )
-    assert "spec.clusterIP" in shell.refusal("vmirs", "vmi-ephemeral", *GUIDE[2:], "--name=s", "--cluster-ip=8.8.8.8")
-    nobody = Shell(tmp_path, sets.plane.write_kubeconfig(tmp_path / "nobody", "nobody"), sets.namespace)
-    assert 'User "nobody" cannot get resource' in nobody.refusal("vmirs", "vmi-ephemeral", *GUIDE)
-
-
-def test_the_namespace_is_that_of_the_context_unless_another_is_named(sets: SetNamespace, tmp_path: Path) -> None:
-    make_set(sets)
-    elsewhere = Shell(tmp_path, sets.plane.kubeconfig, "elsewhere")
-    assert elsewhere.refusal("vmirs", "vmi-ephemeral", *GUIDE).endswith('"vmi-ephemeral" not found')
-    assert elsewhere.expose("vmirs", "vmi-ephemeral", *GUIDE, "-n", sets.namespace)
-    assert sets.kubectl.json("get", "service", "vmiservice")["metadata"]["namespace"] == sets.namespace
-
-
-def test_alongside_kubevirt_our_own_kinds_are_exposed(kubevirt_plane: ControlPlane, tmp_path: Path) -> None:
-    with new_namespace(kubevirt_plane) as namespace:
-        sets = SetNamespace(kubevirt_plane, namespace, group="vmherd.dev")
-        sets.make(1)
-        shell = Shell(tmp_path, kubevirt_plane.kubeconfig, namespace)
-        assert shell.expose("hvmirs", "herd", *GUIDE) == "service/vmiservice exposed\n"
-        [owner] = sets.kubectl.json("get", "service", "vmiservice")["metadata"]["ownerReferences"]
-        assert owner["apiVersion"] == "vmherd.dev/v1"
-        sets.kubectl("delete", "virtualmachineinstancereplicasets.vmherd.dev", "herd")

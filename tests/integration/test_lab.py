@@ -7,7 +7,6 @@ role, and KubeVirt adds the rules for VMs and VMIs.
 import os
 import re
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +14,10 @@ import pytest
 import yaml
 from msgspec import Struct
 
-from sandbox.controlplane import ControlPlane
 from sandbox.kubectl import kubectl_path
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import eventually
-from tests.integration.launchers import launchers
-from tests.integration.metrics_api import MetricsAPI, metrics_api
+from tests.integration.metrics_api import MetricsAPI
 from tests.manifests.documents import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -93,26 +90,19 @@ def example(name: str) -> str:
     return (EXAMPLES / f"{name}.yaml").read_text()
 
 
-@pytest.fixture(scope="module")
-def metrics(pool_plane: ControlPlane) -> Iterator[MetricsAPI]:
-    with metrics_api(pool_plane) as api:
-        yield api
-
-
 @pytest.fixture
-def student(pools: PoolNamespace, metrics: MetricsAPI, tmp_path: Path) -> Iterator[Student]:
+def student(launched: PoolNamespace, metrics: MetricsAPI, tmp_path: Path) -> Student:
     """A user with a namespace, in which VMIs run in Pods."""
-    name = pools.namespace
-    pools.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
-    pools.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
-    student = Student(pools, metrics, tmp_path, pools.plane.write_kubeconfig(tmp_path / "kubeconfig", name))
+    name = launched.namespace
+    launched.kubectl.apply(KUBEVIRTS_EDIT_ROLE)
+    launched.kubectl("create", "rolebinding", "edit", "--clusterrole=edit", f"--user={name}")
+    student = Student(launched, metrics, tmp_path, launched.plane.write_kubeconfig(tmp_path / "kubeconfig", name))
     allowed = " && ".join(
         f"kubectl auth can-i {what} --namespace=$USER"
         for what in ("patch vmirs --subresource=scale", "get vmi", "list pods.metrics.k8s.io")
     )
     eventually(lambda: student(f"{allowed} || true").split() == ["yes"] * 3, what="the roles are aggregated")
-    with launchers(pools.plane, name):
-        yield student
+    return student
 
 
 def test_the_lab_from_top_to_bottom(student: Student) -> None:

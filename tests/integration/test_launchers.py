@@ -1,18 +1,16 @@
 """virt-launcher Pods, nodes and migrations of the simulator on the real API server.
 
-A Service, a disruption budget and a drain see the Pods as on a real cluster.
+A Service and a disruption budget see the Pods as on a real cluster.
 """
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
 from sandbox.admin import Admin, Rejected
-from sandbox.controlplane import ControlPlane
 from tests.controlplane.documents import is_ready, vm_template
-from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
@@ -52,9 +50,8 @@ class Launched(PoolNamespace):
 
 
 @pytest.fixture
-def cluster(launcher_plane: ControlPlane) -> Iterator[Launched]:
-    with new_pool_namespace(launcher_plane) as pools:
-        yield Launched(pools.plane, pools.namespace)
+def cluster(launched: PoolNamespace) -> Launched:
+    return Launched(launched.plane, launched.namespace)
 
 
 def test_a_vmi_has_a_pod_that_a_service_and_a_disruption_budget_find(cluster: Launched) -> None:
@@ -111,47 +108,6 @@ def test_an_eviction_migrates_a_vmi_that_keeps_its_uid(cluster: Launched) -> Non
     assert "evacuationNodeName" not in after["status"]
     eventually(lambda: [each["status"].get("phase") for each in cluster.migrations()] == ["Succeeded"])
     eventually(lambda: sorted(each["status"]["phase"] for each in cluster.pods("vm")) == ["Running", "Succeeded"])
-
-
-def test_a_migration_ends_a_hotplug(cluster: Launched) -> None:
-    domain = {**MASQUERADE["domain"], "cpu": {"sockets": 1}, "memory": {"guest": "1Gi"}}
-    cluster.start(domain=domain)
-    larger = {"domain": {"cpu": {"sockets": 2}, "memory": {"guest": "2Gi"}}}
-    cluster.vms.change("vm", {"spec": {"template": {"spec": larger}}})
-
-    def changes() -> set[str]:
-        conditions = cluster.vmis()["vm"]["status"]["conditions"]
-        return {each["type"] for each in conditions} & {"HotVCPUChange", "HotMemoryChange"}
-
-    eventually(lambda: len(changes()) == 2, what="the VMI waits for a migration")
-    migration = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstanceMigration"}
-    cluster.kubectl.apply({**migration, "metadata": {"name": "grow"}, "spec": {"vmiName": "vm"}})
-    eventually(lambda: not changes(), what="the hot-plug has ended")
-    status = cluster.vmis()["vm"]["status"]
-    assert status["currentCPUTopology"]["sockets"] == 2
-    assert (status["memory"]["guestCurrent"], status["memory"]["guestRequested"]) == ("2Gi", "2Gi")
-    assert status["memory"]["guestAtBoot"] == "1Gi"
-    nodes = {pod["metadata"]["uid"]: pod["spec"]["nodeName"] for pod in cluster.pods("vm")}
-    assert len(nodes) == 2
-    eventually(lambda: cluster.vmis()["vm"]["status"]["activePods"] == nodes, what="the VMI names both Pods")
-
-
-def test_a_drain_ends_a_vmi_that_does_not_migrate_and_its_vm_starts_on_another_node(cluster: Launched) -> None:
-    pod = cluster.start()
-    node = pod["spec"]["nodeName"]
-    uid = cluster.vmis()["vm"]["metadata"]["uid"]
-    cluster.kubectl("cordon", node)
-    try:
-        assert cluster.evict(pod) == ""
-
-        def is_restarted() -> bool:
-            vmi = cluster.vmis().get("vm")
-            return vmi is not None and vmi["metadata"]["uid"] != uid and is_ready(vmi)
-
-        eventually(is_restarted, what="the VM has a new VMI")
-        assert cluster.vmis()["vm"]["status"]["nodeName"] != node
-    finally:
-        cluster.kubectl("uncordon", node)
 
 
 def test_the_vmis_of_a_lost_node_fail(cluster: Launched) -> None:

@@ -23,7 +23,6 @@ KUBEVIRT = {
     "spec": {"configuration": {"vmRolloutStrategy": "LiveUpdate"}},
 }
 MASQUERADE = {"interfaces": [{"name": "default", "masquerade": {}}]}
-CAP = "vmherd.dev/most-disruptive-action"
 
 
 @pytest.fixture(scope="module")
@@ -112,33 +111,3 @@ def test_p13_only_a_change_that_kubevirt_refuses_restarts_the_vms(pools: PoolNam
     pools.wait_until_updated(2)
     pools.wait_ready(2)
     assert not set(uids(pools).values()) & set(before.values())
-
-
-def test_p21_the_cap_live_holds_what_needs_a_restart_and_says_so(pools: PoolNamespace) -> None:
-    before = made(pools, **{CAP: "live"})
-    pools.change_template(template(volumes=[{"name": "root", "containerDisk": {"image": "other:v2"}}]))
-    eventually(lambda: pools.condition("Stalled"), what="the update is held")
-    stalled = pools.condition("Stalled") or {}
-    assert stalled["reason"] == "UpdateHeld"
-    assert f"{CAP}=live forbids it" in pools.status()["problem"]
-    pools.settle()
-    assert uids(pools) == before
-    assert pools.status()["updatedReplicas"] == 0
-    assert pools.told("UpdateHeld")
-    pools.change({"metadata": {"annotations": {CAP: "restart"}}})
-    pools.wait_until_updated(2)
-    assert not set(uids(pools).values()) & set(before.values())
-
-
-def test_p13_a_live_change_that_cannot_end_stalls_the_pool_and_restarts_no_vm(pools: PoolNamespace) -> None:
-    before = made(pools, **{"vmherd.dev/progress-deadline-seconds": "3"})
-    pools.change_template(template(sockets=2))
-    eventually(lambda: pools.condition("Stalled"), what="the pool is stalled")
-    stalled = pools.condition("Stalled") or {}
-    assert (stalled["reason"], "a hot-plug of CPUs is in progress" in stalled["message"]) == (
-        "ProgressDeadlineExceeded",
-        True,
-    )
-    pools.settle()
-    assert uids(pools) == before
-    assert pools.told("RolloutStalled")

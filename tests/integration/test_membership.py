@@ -5,7 +5,6 @@ import pytest
 from tests.controlplane.documents import (
     finalizers_of,
     owner_uid,
-    uids,
     vm_template,
 )
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
@@ -31,21 +30,6 @@ def test_p2_a_vm_that_left_its_pool_can_be_deleted_after_the_pool(pools: PoolNam
     pools.wait_for_ordinals(0)
     assert finalizers_of(pools.vms.get("pool-0")) == [NOT_OURS]
     pools.kubectl("delete", "vm", "pool-0", "--timeout=60s")
-
-
-def test_p3_a_terminating_vm_keeps_its_name_and_its_replacement_waits_for_the_name(pools: PoolNamespace) -> None:
-    pools.make(2)
-    before = uids(pools.wait_for_ordinals(0, 1))
-    pools.vms.hold("pool-0")
-    pools.vms.delete("pool-0")
-    pools.settle()
-    assert uids(pools.vms()) == before, "no VM under another ordinal"
-    pools.vms.let_go("pool-0")
-    reacts(lambda: uids(pools.vms()).get("pool-0", before["pool-0"]) != before["pool-0"], what="its replacement")
-    after = uids(pools.wait_for_ordinals(0, 1))
-    assert after["pool-1"] == before["pool-1"]
-    assert pools.created() == {"pool-0": 2, "pool-1": 1}
-    assert {record.code for record in pools.requests("create")} == {201}, "none was tried before its time"
 
 
 def test_p4_orphans_are_not_replaced_while_the_cache_still_shows_their_pool(

@@ -12,11 +12,9 @@ from sandbox.audit import AuditRecord
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
-from tests.integration.idle_plane import LEASE_S, SHORT_LEASE
+from tests.integration.idle_plane import SHORT_LEASE
 
 pytestmark = pytest.mark.cluster
-
-OK, CREATED = 200, 201
 
 
 @pytest.fixture
@@ -51,23 +49,6 @@ def writes(sets: SetNamespace) -> list[AuditRecord]:
     ]
 
 
-def of_the_lease(sets: SetNamespace, program: ControllerProcess, *verbs: str) -> list[AuditRecord]:
-    """The successful requests of a controller for the lease."""
-    return [
-        record
-        for record in sets.plane.audit_records(sets.since)
-        if record.resource == "leases"
-        and record.credential == program.credential
-        and record.verb in verbs
-        and record.code in (OK, CREATED)
-    ]
-
-
-def first_of(sets: SetNamespace, program: ControllerProcess) -> datetime:
-    """The time at which a standby has taken the lease."""
-    return min(record.request_received_timestamp for record in of_the_lease(sets, program, "patch"))
-
-
 def test_only_the_leader_writes_and_both_are_ready(
     idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
 ) -> None:
@@ -79,19 +60,6 @@ def test_only_the_leader_writes_and_both_are_ready(
     assert old.health("readyz")[0] == new.health("readyz")[0] == 200
     assert 'leader_election_master_status{name="vmherd"} 1.0' in old.metrics()
     assert 'leader_election_master_status{name="vmherd"} 0.0' in new.metrics()
-
-
-def test_sigterm_during_work_hands_over_before_the_lease_expires(
-    idle_namespace: SetNamespace, old: ControllerProcess, new: ControllerProcess
-) -> None:
-    idle_namespace.make(300)
-    eventually(lambda: len(idle_namespace.vmis()) >= 40, within_s=30, what="the scale-up is under way")
-    assert old.stop() == 0
-    eventually(lambda: new.working, within_s=LEASE_S, what="the standby is working")
-    released = max(each.request_received_timestamp for each in of_the_lease(idle_namespace, old, "patch"))
-    assert (first_of(idle_namespace, new) - released).total_seconds() < 0.7 * LEASE_S
-    alive = idle_namespace.wait_for(300, within_s=60)
-    assert idle_namespace.created() == dict.fromkeys(alive, 1)
 
 
 def test_a_leader_suspended_beyond_its_lease_writes_nothing_when_it_continues(

@@ -1,4 +1,4 @@
-"""P17: tools that know only kstatus wait for pools: Helm 4, `kubectl wait`, and the rules of kstatus themselves."""
+"""P17: tools that know only kstatus wait for pools: Helm 4, and the rules of kstatus themselves."""
 
 import json
 from pathlib import Path
@@ -44,24 +44,6 @@ def test_p17_kstatus_never_takes_an_unfinished_pool_for_current(pools: PoolNames
     unfinished = [each for each in seen.versions if kstatus_of(each).status == "Current" and not is_finished(each)]
     assert unfinished == []
     assert not any("conditions" in each["status"] for each in seen.versions if kstatus_of(each).status == "Current")
-
-
-def test_p17_kubectl_waits_for_a_pool_and_names_the_vm_of_a_stalled_pool(pools: PoolNamespace) -> None:
-    pools.make(2, template=vm_template(vmi_annotations=BAD_IMAGE))
-    pools.kubectl("wait", "vmpool/pool", "--for=condition=Reconciling", "--timeout=60s")
-    pools.change({"metadata": {"annotations": DEADLINE}})
-    pools.kubectl("wait", "vmpool/pool", "--for=condition=Stalled", "--timeout=60s")
-    condition = pools.condition("Stalled") or {}
-    assert condition["reason"] == "ProgressDeadlineExceeded"
-    assert condition["message"].startswith("pool-0: ImagePullBackOff, ")
-    assert pools.status()["problem"] == condition["message"]
-    assert pools.condition("Reconciling") is None
-    row = pools.kubectl("get", "vmpool", "--output=wide", "--no-headers").stdout
-    assert "Degraded" in row
-    assert "pool-0: ImagePullBackOff, " in row
-    pools.change_template(vm_template())
-    pools.kubectl("wait", "vmpool/pool", "--for=jsonpath={.status.printableStatus}=Running", "--timeout=60s")
-    assert "conditions" not in pools.status()
 
 
 def chart_of(directory: Path, annotations: dict[str, str]) -> Path:

@@ -9,8 +9,8 @@ import pytest
 from controller.replicas.catalogue import CATALOGUE, Place
 from controller.replicas.wrong_annotations import message_of
 from sandbox.admin import Admin, Rejected
-from sandbox.binaries import Binaries
-from tests.cluster import Kubectl, new_namespace, running_plane
+from sandbox.controlplane import ControlPlane
+from tests.cluster import Kubectl, new_namespace
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.objects import MERGE
 from tests.controlplane.programs import controller_process
@@ -29,25 +29,22 @@ VALUES = ("", "1", "-1", "30%", "True", "true", "proceed", "held 1 x", " maxUnav
 
 
 @pytest.fixture(scope="module")
-def checked(control_plane_binaries: Binaries, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolNamespace]:
+def checked(idle_plane: ControlPlane, tmp_path_factory: pytest.TempPathFactory) -> Iterator[PoolNamespace]:
     """A set, a pool, its VM and a VMI. Each has two wrong annotations from the time before the policies."""
-    directory = tmp_path_factory.mktemp("controller")
-    with (
-        running_plane(control_plane_binaries) as plane,
-        new_namespace(plane) as name,
-        controller_process(plane, directory),
-    ):
-        pools = PoolNamespace(plane, name)
+    directory, kubectl = tmp_path_factory.mktemp("controller"), Kubectl(idle_plane.kubeconfig)
+    with new_namespace(idle_plane) as name, controller_process(idle_plane, directory, "--no-leader-elect"):
+        pools = PoolNamespace(idle_plane, name)
         pools.make(1)
         pools.sets.make(0)
         pools.make_vmi("lone", labels={"app": "lone"})
         eventually(lambda: "pool-0" in pools.vms())
         for place in OBJECTS:
             assert said(pools, place, {"old": "wrong", "protect": "maybe"}, keep=True) == ""
-        Kubectl(plane.kubeconfig)("apply", "--server-side", "-f", str(POLICIES))
+        kubectl("apply", "--server-side", "-f", str(POLICIES))
         for place in OBJECTS:
             eventually(lambda place=place: said(pools, place, {"new": "x"}), what=f"the policy of {place}")
         yield pools
+        kubectl("delete", "-f", str(POLICIES))
 
 
 def said(pools: PoolNamespace, place: Place, marks: dict[str, str | None], *, keep: bool = False) -> str:

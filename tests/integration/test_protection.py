@@ -2,23 +2,21 @@
 
 import pytest
 
-from tests.controlplane.documents import BEHAVIOR, READY_AFTER, is_ready, uids, vm_template
+from tests.controlplane.documents import BEHAVIOR, READY_AFTER, uids, vm_template
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.refusals import MESSAGE, WEBHOOK_DOWN, allow, denied, webhook_down
 from tests.controlplane.waits import eventually, reacts
-from tests.controlplane.watch import watched
 from tests.faults.proxy.actions import HoldWatch
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.threads import ThreadedProxy
-from tests.integration.renewal import FIXED_SIZE, VMS, break_vm, classes_of, memories, with_disk
+from tests.integration.renewal import FIXED_SIZE, VMS, classes_of, memories, with_disk
 
 pytestmark = pytest.mark.cluster
 
 AGAIN_S = 150.0
 """The time until the controller tries again after many refusals, and finishes an update."""
 
-HEALED_WITHIN_S = 60.0
 BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "1h"}
 LAST_FIRST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=2"}
@@ -59,35 +57,6 @@ def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pool
     pools.settle()
     assert list(pools.vms()) == ["pool-1"], "the VM with the unreadable status stays"
     assert pools.created() == {"pool-0": 1, "pool-1": 1, "pool-2": 1}
-
-
-def wait_until_healed(pools: PoolNamespace, name: str, uid: str) -> None:
-    """Wait until the VM has been recreated with another UID and is ready."""
-
-    def healed() -> bool:
-        vm = pools.vms().get(name)
-        return vm is not None and vm["metadata"]["uid"] != uid and is_ready(vm)
-
-    eventually(healed, within_s=HEALED_WITHIN_S, what=f"{name} is healed")
-
-
-def test_p15_the_failure_of_a_vm_is_visible_for_three_seconds_before_the_vm_is_deleted(pools: PoolNamespace) -> None:
-    pools.make(2, template=quick(), autohealing=BY_THRESHOLD)
-    pools.wait_ready(2)
-    uid = pools.vms.get("pool-1")["metadata"]["uid"]
-    position = pools.plane.audit_position()
-    with watched(pools, pools.vms) as seen:
-        break_vm(pools, "pool-1", "fail")
-        wait_until_healed(pools, "pool-1", uid)
-    shown = [vm["status"] for vm in seen.versions if vm["metadata"]["uid"] == uid]
-    failed = [each for each in shown if each.get("startFailure", {}).get("consecutiveFailCount", 0) >= 2]
-    assert "CrashLoopBackOff" in {status["printableStatus"] for status in failed}
-    notes = pools.requests("patch", since=position, resource="virtualmachinepools")
-    # On a busy machine, the controller also notes since when the VM is unready.
-    announced = next(record for record in notes if record.subresource != "status")
-    [deleted] = pools.requests("delete", since=position, resource=VMS)
-    between = deleted.request_received_timestamp - announced.request_received_timestamp
-    assert 3.0 <= between.total_seconds() < 30.0
 
 
 def test_p20_a_rollout_deletes_no_vm_and_no_disk_while_new_vms_are_refused(pools: PoolNamespace) -> None:

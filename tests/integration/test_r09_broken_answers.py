@@ -116,16 +116,3 @@ def test_after_a_change_of_the_ca_the_controller_goes_on_with_the_new_ca_file(
         idle_namespace.wait_for(2, within_s=60)
         assert idle_namespace.created().total() == 2
         assert program.working
-
-
-def test_after_some_refusals_with_401_the_controller_goes_on(
-    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
-) -> None:
-    idle_namespace.make(1)
-    idle_namespace.wait_for(1)
-    rule = proxy.add(Rule(Match(), Refuse(401), times=20))
-    idle_namespace.change({"spec": {"replicas": 2}})
-    idle_namespace.wait_for(2, within_s=60)
-    eventually(lambda: proxy.decisions(rule), what="the refusal")
-    assert idle_namespace.created().total() == 2
-    assert proxied.working

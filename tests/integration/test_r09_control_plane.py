@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from sandbox.admin import Rejected, Unanswered
-from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ETCD, ControlPlane
-from tests.cluster import new_namespace, running_plane
+from tests.cluster import new_namespace
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
@@ -19,13 +18,6 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(300)]
 
 FROZEN_FOR_S = 5.0
 """The time for which a process does not answer."""
-
-
-@pytest.fixture(scope="module")
-def broken_plane(control_plane_binaries: Binaries) -> Iterator[ControlPlane]:
-    """A control plane that the tests of this file break and repair."""
-    with running_plane(control_plane_binaries) as plane:
-        yield plane
 
 
 @pytest.fixture

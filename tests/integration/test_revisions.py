@@ -29,12 +29,6 @@ def written(owner: Namespace) -> Counter[tuple[str, int]]:
     return Counter((each.verb, each.code) for each in records)
 
 
-def memories(sets: SetNamespace) -> set[str]:
-    """The amounts of memory in the stored templates."""
-    templates = [each["data"]["template"] for each in sets.revisions().values()]
-    return {each["spec"]["domain"]["resources"]["requests"]["memory"] for each in templates}
-
-
 def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_its_owner(owner: Namespace) -> None:
     made = owner.make(2)
     owner.wait_ready(2)
@@ -57,52 +51,6 @@ def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_i
     owner.delete()
     eventually(lambda: not owner.revisions(), within_s=20, what="the revision goes with its owner")
     assert written(owner) == {("create", 201): 1}, "it is the garbage collector that deletes"
-
-
-def test_r17_with_cascade_orphan_the_controller_deletes_the_revisions(sets: SetNamespace) -> None:
-    # The garbage collector's patch fails if the API server would encode the data in another way.
-    sets.make(2, template_metadata={"annotations": {"note": "<1>"}})
-    before = sets.wait_for(2)
-    sets.change_memory("128M")
-    reacts(lambda: len(sets.revisions()) == 2, what="both templates are stored")
-    sets.delete(cascade="orphan")
-    eventually(lambda: not sets.revisions(), within_s=20, what="the revisions are deleted")
-    sets.settle()
-    assert sets.alive().keys() == before.keys()
-
-
-def test_r17_each_new_template_is_stored_and_the_oldest_are_pruned_also_after_crashes(
-    idle_namespace: SetNamespace, tmp_path: Path
-) -> None:
-    sets, flags = idle_namespace, ("--no-leader-elect", "--revision-history=2")
-
-    def stores(*amounts: str) -> None:
-        reacts(lambda: memories(sets) == set(amounts), what=f"the templates with {amounts}")
-        sets.settle()
-
-    with controller_for(sets, tmp_path, *flags) as program:
-        sets.make(1)
-        stores("64M")
-        sets.change_memory("65M")
-        stores("64M", "65M")
-        program.kill()
-    sets.change_memory("66M")
-    with controller_for(sets, tmp_path, *flags) as program:
-        stores("64M", "65M", "66M")
-        sets.change_memory("67M")
-        reacts(lambda: "67M" in memories(sets), what="the fourth template")
-        sets.settle()
-        program.kill()
-    with controller_for(sets, tmp_path, *flags):
-        for memory in ("68M", "69M"):
-            sets.change_memory(memory)
-            reacts(lambda memory=memory: memory in memories(sets), what=memory)
-        # The VMI was created from the first template.
-        stores("64M", "67M", "68M", "69M")
-        sets.change_memory("67M")
-        stores("64M", "67M", "68M", "69M")
-        assert is_observed(sets.read()), "an undo creates no revision"
-    assert written(sets) == {("create", 201): 6, ("delete", 200): 2}
 
 
 def test_r17_p11_flags_set_the_number_of_revisions_and_switch_the_history_of_sets_off(

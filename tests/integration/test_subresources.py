@@ -62,26 +62,6 @@ def test_a_restart_replaces_the_vmi_of_a_manual_vm(served: PoolNamespace) -> Non
     assert served.vms.get("vm")["spec"]["runStrategy"] == "Manual"
 
 
-def test_a_refused_request_has_the_status_and_message_of_virt_api(served: PoolNamespace) -> None:
-    served.make_vm("vm", template=vm_template(runStrategy="Halted"))
-    with pytest.raises(Rejected) as refused:
-        Subresources(served, "vm").put("restart")
-    assert (refused.value.status, refused.value.document["reason"]) == (409, "Conflict")
-    assert str(refused.value) == (
-        'Operation cannot be fulfilled on virtualmachine.kubevirt.io "vm": '
-        "RunStategy Halted does not support manual restart requests"
-    )
-    with pytest.raises(Rejected) as missing:
-        Subresources(served, "nobody").put("restart")
-    assert (missing.value.status, str(missing.value)) == (404, 'virtualmachine.kubevirt.io "nobody" not found')
-
-
-def test_a_dry_run_changes_nothing(served: PoolNamespace) -> None:
-    served.make_vm("vm", template=vm_template(runStrategy="Halted"))
-    Subresources(served, "vm").put("start", dryRun=["All"])
-    assert served.vms.get("vm")["spec"]["runStrategy"] == "Halted"
-
-
 def test_the_subresources_need_their_own_permission(served: PoolNamespace) -> None:
     served.make_vm("vm")
     path = f"/apis/{GROUP_VERSION}/namespaces/{served.namespace}/virtualmachines/vm/restart"

@@ -4,7 +4,6 @@ If no user started an update, the update waits until a user agrees.
 """
 
 import contextlib
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 
 from sandbox.admin import Admin, Rejected
 from sandbox.controlplane import ControlPlane
-from tests.controlplane.documents import FINALIZER, POOL_LABELS, REVISION, finalizers_of, uids, vm_template
+from tests.controlplane.documents import FINALIZER, POOL_LABELS, REVISION, uids, vm_template
 from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
 from tests.controlplane.programs import ControllerProcess, controller_process, simulator
 from tests.controlplane.waits import eventually
@@ -121,22 +120,6 @@ def test_a_takeover_of_a_pool_at_rest_changes_nothing(pools: PoolNamespace, tmp_
     written = pools.requests("create", "update", "patch", "delete", since=position)
     assert {each.resource for each in written} <= {"virtualmachinepools"}
     assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
-
-
-def test_vms_that_are_taken_over_lose_a_finalizer_that_they_do_not_need(pools: PoolNamespace, tmp_path: Path) -> None:
-    as_kubevirt_left_it(pools, spelled_by_go())
-    before = [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())]
-    specs = [vm["spec"] for vm in pools.vms().values()]
-    position = pools.plane.audit_position()
-    with controller_process(pools.plane, tmp_path, "--mode", "takeover") as program:
-        eventually(lambda: not any(FINALIZER in finalizers_of(vm) for vm in pools.vms().values()))
-        assert program.stop() == 0
-    written = pools.requests("create", "update", "patch", "delete", since=position)
-    of_vms = Counter((each.verb, each.name) for each in written if each.resource == "virtualmachines")
-    assert set(of_vms) == {("patch", "pool-0"), ("patch", "pool-1")}
-    assert {each.resource for each in written} == {"virtualmachinepools", "virtualmachines"}
-    assert [uids(found) for found in (pools.vms(), pools.vmis(), pools.claims(), pools.revisions())] == before
-    assert [vm["spec"] for vm in pools.vms().values()] == specs
 
 
 def test_an_update_that_no_user_requested_is_held_until_it_is_allowed(pools: PoolNamespace, tmp_path: Path) -> None:

@@ -1,13 +1,11 @@
 """KubeVirt's simulated webhooks on the real API server: defaults and rejections. vmherd works behind them."""
 
-from collections.abc import Iterator
-
 import pytest
 
 from sandbox.admin import Rejected
 from sandbox.controlplane import ControlPlane
 from tests.controlplane.documents import is_ready, vm_template
-from tests.controlplane.namespace import PoolNamespace, new_pool_namespace
+from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.programs import simulator
 from tests.controlplane.waits import eventually
 from tests.integration.launcher_plane import VALIDATING, is_served
@@ -17,64 +15,58 @@ pytestmark = pytest.mark.cluster
 MUTATING = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations/virt-api-mutator"
 
 
-@pytest.fixture
-def kubevirt(launcher_plane: ControlPlane) -> Iterator[PoolNamespace]:
-    with new_pool_namespace(launcher_plane) as pools:
-        yield pools
-
-
 def test_a_pool_and_a_set_run_behind_the_webhooks_and_nothing_is_updated_for_the_defaults(
-    kubevirt: PoolNamespace,
+    launched: PoolNamespace,
 ) -> None:
-    kubevirt.make(2)
-    kubevirt.sets.make(2)
-    eventually(lambda: len(kubevirt.vmis()) == 4 and all(map(is_ready, kubevirt.vmis().values())))
-    vm = kubevirt.vms.get("pool-0")["spec"]["template"]["spec"]
+    launched.make(2)
+    launched.sets.make(2)
+    eventually(lambda: len(launched.vmis()) == 4 and all(map(is_ready, launched.vmis().values())))
+    vm = launched.vms.get("pool-0")["spec"]["template"]["spec"]
     assert (vm["architecture"], vm["domain"]["machine"]) == ("amd64", {"type": "q35"})
-    vmi = kubevirt.vmis()["pool-0"]["spec"]
+    vmi = launched.vmis()["pool-0"]["spec"]
     assert vmi["domain"]["firmware"]["uuid"] == vm["domain"]["firmware"]["uuid"]
     assert vmi["evictionStrategy"] == "None"
-    before = {name: vmi["metadata"]["uid"] for name, vmi in kubevirt.vmis().items()}
-    kubevirt.scale(3)
-    eventually(lambda: len(kubevirt.vmis()) == 5)
-    assert before.items() <= {name: vmi["metadata"]["uid"] for name, vmi in kubevirt.vmis().items()}.items()
+    before = {name: vmi["metadata"]["uid"] for name, vmi in launched.vmis().items()}
+    launched.scale(3)
+    eventually(lambda: len(launched.vmis()) == 5)
+    assert before.items() <= {name: vmi["metadata"]["uid"] for name, vmi in launched.vmis().items()}.items()
 
 
-def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(kubevirt: PoolNamespace) -> None:
-    kubevirt.make_vm("vm", template=vm_template(runStrategy="Halted"))
-    vms = f"/apis/kubevirt.io/v1/namespaces/{kubevirt.namespace}/virtualmachines"
-    before = kubevirt.vms.get("vm")
+def test_a_dry_run_gets_defaults_and_rejections_and_changes_nothing(launched: PoolNamespace) -> None:
+    launched.make_vm("vm", template=vm_template(runStrategy="Halted"))
+    vms = f"/apis/kubevirt.io/v1/namespaces/{launched.namespace}/virtualmachines"
+    before = launched.vms.get("vm")
     spec = {key: value for key, value in before["spec"].items() if key != "template"}
     spec["template"] = {"spec": {"domain": {"devices": {}}}}
     new = {**before, "metadata": {"name": "other"}, "spec": spec}
-    made = kubevirt.ask("POST", f"{vms}?dryRun=All", new)
+    made = launched.ask("POST", f"{vms}?dryRun=All", new)
     assert made["spec"]["template"]["spec"]["architecture"] == "amd64"
     with pytest.raises(Rejected, match="Running and RunStrategy are mutually exclusive"):
-        kubevirt.ask("POST", f"{vms}?dryRun=All", {**new, "spec": {**spec, "running": True}})
+        launched.ask("POST", f"{vms}?dryRun=All", {**new, "spec": {**spec, "running": True}})
     with pytest.raises(Rejected, match='"vm" already exists'):
-        kubevirt.ask("POST", f"{vms}?dryRun=All", {**new, "metadata": {"name": "vm"}})
-    kubevirt.ask("PATCH", f"{vms}/vm?dryRun=All", {"spec": {"runStrategy": "Manual"}})
-    assert kubevirt.vms() == {"vm": kubevirt.vms.get("vm")}
-    assert kubevirt.vms.get("vm")["spec"] == before["spec"]
+        launched.ask("POST", f"{vms}?dryRun=All", {**new, "metadata": {"name": "vm"}})
+    launched.ask("PATCH", f"{vms}/vm?dryRun=All", {"spec": {"runStrategy": "Manual"}})
+    assert launched.vms() == {"vm": launched.vms.get("vm")}
+    assert launched.vms.get("vm")["spec"] == before["spec"]
 
 
-def test_the_spec_of_a_data_volume_never_changes(kubevirt: PoolNamespace) -> None:
-    volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{kubevirt.namespace}/datavolumes"
+def test_the_spec_of_a_data_volume_never_changes(launched: PoolNamespace) -> None:
+    volumes = f"/apis/cdi.kubevirt.io/v1beta1/namespaces/{launched.namespace}/datavolumes"
     sizes = [{"storage": {"resources": {"requests": {"storage": size}}}} for size in ("1Gi", "2Gi")]
     kind = {"apiVersion": "cdi.kubevirt.io/v1beta1", "kind": "DataVolume", "metadata": {"name": "disk"}}
-    kubevirt.ask("POST", volumes, {**kind, "spec": sizes[0]})
+    launched.ask("POST", volumes, {**kind, "spec": sizes[0]})
     with pytest.raises(Rejected, match="Cannot update DataVolume Spec"):
-        kubevirt.ask("PATCH", f"{volumes}/disk", {"spec": sizes[1]})
-    kubevirt.ask("PATCH", f"{volumes}/disk", {"metadata": {"labels": {"a": "b"}}})
+        launched.ask("PATCH", f"{volumes}/disk", {"spec": sizes[1]})
+    launched.ask("PATCH", f"{volumes}/disk", {"metadata": {"labels": {"a": "b"}}})
 
 
-def test_a_user_changes_neither_spec_nor_status_of_a_vmi(kubevirt: PoolNamespace) -> None:
-    kubevirt.make_vm("vm")
-    eventually(lambda: "vm" in kubevirt.vmis() and is_ready(kubevirt.vmis()["vm"]))
+def test_a_user_changes_neither_spec_nor_status_of_a_vmi(launched: PoolNamespace) -> None:
+    launched.make_vm("vm")
+    eventually(lambda: "vm" in launched.vmis() and is_ready(launched.vmis()["vm"]))
     with pytest.raises(Rejected, match="update of VMI object is restricted"):
-        kubevirt.vmis.change("vm", {"spec": {"nodeSelector": {"zone": "a"}}})
-    kubevirt.vmis.change("vm", {"status": {"phase": "Failed"}})
-    assert kubevirt.vmis()["vm"]["status"]["phase"] == "Running"
+        launched.vmis.change("vm", {"spec": {"nodeSelector": {"zone": "a"}}})
+    launched.vmis.change("vm", {"status": {"phase": "Failed"}})
+    assert launched.vmis()["vm"]["status"]["phase"] == "Running"
 
 
 def test_a_simulator_that_stops_leaves_no_webhooks(idle_plane: ControlPlane) -> None:

@@ -7,13 +7,9 @@ serves this set.
 from __future__ import annotations
 
 import json
-import re
-import threading
-import time
 import uuid
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -43,7 +39,7 @@ PATHS = {
 KINDS = {**KIND_OF, "configmaps": "ConfigMap", "secrets": "Secret"}
 MERGE = "application/merge-patch+json"
 QUIET_S = 3.0
-"""A controller that has sent no request for one namespace for this time is at rest there."""
+"""A controller that will do nothing for one namespace for this time is at rest there."""
 
 SERVED_WITHIN_S = 30.0
 """The neighbour is served within this time, also on a busy machine. At rest, it takes less than a second."""
@@ -126,14 +122,6 @@ class Tenant:
         records = self.plane.audit_records(self.since if since is None else since)
         return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
 
-    def is_quiet(self) -> bool:
-        """Wait for a while. Return True if the controller sent no request in this namespace. The pauses between the
-        tries of a failing request grow, so they soon exceed this time. A hot loop is never quiet.
-        """
-        since = self.plane.audit_position()
-        time.sleep(QUIET_S)
-        return not self.requests(since)
-
     def path(self, kind: str, name: str = "") -> str:
         return f"{PATHS[kind]}/namespaces/{self.name}/{kind}" + (f"/{name}" if name else "")
 
@@ -175,45 +163,15 @@ class HostileCluster:
             what="the neighbour is served",
         )
 
+    def rests(self, tenant: Tenant) -> None:
+        """Wait until the controller has nothing to do in the namespace for a while. The pauses between the tries of a
+        failing request grow, so they soon exceed this time. A hot loop never rests.
+        """
+        self.program.settle(tenant.name, tenant.admin, no_timer_within_s=QUIET_S)
+
     def faults(self) -> list[dict[str, Any]]:
         """The log lines about unexpected exceptions."""
         return [line for line in self.program.lines(level="error") if "exception" in line]
-
-    def worst_lag_s(self) -> float:
-        """The longest delay of the controller's event loop since the last call, in seconds."""
-        found = re.search(r"^vmherd_event_loop_lag_max_seconds (\S+)$", self.program.metrics(), re.MULTILINE)
-        assert found is not None
-        return float(found[1])
-
-    @contextmanager
-    def blocks(self) -> Iterator[list[float]]:
-        """Note the longest delays of the controller's event loop while the block runs, in seconds. The time for which a
-        busy machine gave the controller no CPU does not count.
-        """
-        found: list[float] = []
-        ended = threading.Event()
-
-        def measure() -> None:
-            waited_s, is_last = self._waited_for_cpu_s(), False
-            while not is_last:
-                is_last = ended.wait(0.1)
-                lag_s, before_s = self.worst_lag_s(), waited_s
-                waited_s = self._waited_for_cpu_s()
-                found.append(lag_s - (waited_s - before_s))
-
-        self.worst_lag_s()
-        with ThreadPoolExecutor(1) as pool:
-            measuring = pool.submit(measure)
-            try:
-                yield found
-            finally:
-                ended.set()
-            measuring.result()
-
-    def _waited_for_cpu_s(self) -> float:
-        """The seconds for which the controller's main thread was ready to run, but other threads had the CPUs."""
-        _ran_ns, waited_ns, _times = Path(f"/proc/{self.program.process.pid}/schedstat").read_text().split()
-        return int(waited_ns) / 1e9
 
     def check(self) -> None:
         """The controller is alive, and no reconciliation has raised an unexpected exception."""

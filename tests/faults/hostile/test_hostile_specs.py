@@ -10,7 +10,7 @@ import pytest
 
 from sandbox.admin import Rejected
 from tests.controlplane.waits import eventually
-from tests.faults.hostile.cluster import KINDS, POOL, SET, VMI, HostileCluster, Tenant, vm_template, vmi_template
+from tests.faults.hostile.cluster import KINDS, POOL, SET, VM, VMI, HostileCluster, Tenant, vm_template, vmi_template
 
 pytestmark = pytest.mark.cluster
 
@@ -86,7 +86,7 @@ def test_every_form_of_selector_and_template_works_or_has_one_event_and_recovers
     once = {name: tenant.reasons()[name] for name, reason in expected.items() if reason == "InvalidSpec"}
     assert {name for name, counted in once.items() if counted["InvalidSpec"] != 1} == set()
     hostile.serve_the_neighbour()
-    eventually(tenant.is_quiet, what="the controller is at rest")
+    hostile.rests(tenant)
     for name, reason in expected.items():
         if reason and not name.startswith("s-"):
             sound: dict[str, Any] = {"replicas": 1, "selector": {"matchLabels": LABELS}}
@@ -95,6 +95,21 @@ def test_every_form_of_selector_and_template_works_or_has_one_event_and_recovers
             tenant.replace_spec(kind, name, sound)
     mended = [name for name, reason in expected.items() if reason and not name.startswith("s-")]
     eventually(lambda: [name for name in mended if len(tenant.children(name)) != 1] == [], what="they recover")
+
+
+def test_p1_a_pool_that_becomes_invalid_keeps_its_vms_and_releases_those_that_its_user_deletes(
+    hostile: HostileCluster, tenant: Tenant
+) -> None:
+    tenant.make_pool("pool", 3, scaleInStrategy={"proactive": {"statePreservation": "Offline"}})
+    eventually(lambda: len(tenant.children("pool")) == 3)
+    tenant.patch(POOL, "pool", {"spec": {"selector": {"matchLabels": {"app": "other"}}, "replicas": 1}})
+    eventually(lambda: tenant.reasons().get("pool", {}).get("InvalidSpec"))
+    tenant.delete(VM, "pool-1")
+    eventually(lambda: "pool-1" not in tenant.list(VM), what="the VM loses the finalizer of the pool")
+    hostile.rests(tenant)
+    assert set(tenant.children("pool")) == {"pool-0", "pool-2"}
+    tenant.delete(POOL, "pool")
+    eventually(lambda: "pool" not in tenant.list(POOL), what="an invalid pool can be deleted")
 
 
 RICH_SET: dict[str, Any] = {
@@ -177,7 +192,7 @@ def test_a_null_in_any_place_of_a_spec_crashes_nothing(hostile: HostileCluster, 
 
     eventually(lambda: unclear() == [], within_s=60)
     hostile.serve_the_neighbour()
-    eventually(tenant.is_quiet, what="the controller is at rest")
+    hostile.rests(tenant)
 
 
 def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileCluster, tenant: Tenant) -> None:
@@ -209,7 +224,7 @@ def test_integers_at_their_limits_are_limited_and_reported(hostile: HostileClust
         )
     )
     hostile.serve_the_neighbour()
-    eventually(tenant.is_quiet, what="the controller is at rest")
+    hostile.rests(tenant)
 
 
 def is_decodable(text: str) -> bool:

@@ -1,10 +1,8 @@
 """A hostile tenant may edit everything in one namespace. Other namespaces are not harmed."""
 
 import json
-import subprocess
 import time
 from collections import Counter
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -27,84 +25,20 @@ from tests.faults.hostile.webhook import running_webhook
 
 pytestmark = pytest.mark.cluster
 
-CREATORS = 8
-LONGEST_LAG_S = 1.0
-"""The limit for the delay of the event loop, without the time for which a busy machine gives the controller no CPU. At
-rest, the delay stays below 0.05 s.
-"""
 
 OK = 200
-
-
-def make_orphans(tenant: Tenant, number: int) -> None:
-    def make(part: int) -> None:
-        own = Tenant(tenant.plane, tenant.name)
-        for index in range(part, number, CREATORS):
-            own.create(VMI, f"orphan-{index:05}", {"domain": {}}, meta={"labels": {"app": "x"}})
-
-    with ThreadPoolExecutor(CREATORS) as pool:
-        list(pool.map(make, range(CREATORS)))
-
-
-def test_hundreds_of_orphans_are_adopted_in_bursts_while_others_are_served(
-    hostile: HostileCluster, tenant: Tenant
-) -> None:
-    number = 300  # tests/controller/replicaset/test_hostile.py plans for 10,000; these take too long to create
-    make_orphans(tenant, number)
-    # A set that does not see an orphan yet creates a VMI in its place.
-    hostile.program.settle(tenant.name, tenant.admin)
-    since = tenant.plane.audit_position()
-    with hostile.blocks() as blocks:
-        tenant.make_set("adopter", number, selector={"matchLabels": {"app": "x"}})
-        hostile.serve_the_neighbour()
-        eventually(lambda: tenant.get(SET, "adopter").get("status", {}).get("replicas") == number, within_s=60)
-    verbs = Counter(each.verb for each in tenant.requests(since) if each.resource == VMI)
-    assert verbs["patch"] == number
-    assert verbs["create"] == verbs["delete"] == 0
-    assert max(blocks) < LONGEST_LAG_S, blocks
 
 
 def test_two_sets_with_the_same_selector_do_not_fight(hostile: HostileCluster, tenant: Tenant) -> None:
     tenant.make_set("one", 2)
     tenant.make_set("two", 2)
     eventually(lambda: [len(tenant.children(name)) for name in ("one", "two")] == [2, 2])
-    make_orphans(tenant, 1)
+    tenant.create(VMI, "orphan", {"domain": {}}, meta={"labels": {"app": "x"}})
     eventually(lambda: len(tenant.list(VMI)) == 4 and all(map(owners_of, tenant.list(VMI).values())))
-    eventually(tenant.is_quiet)
+    hostile.rests(tenant)
     patches = [each for each in tenant.requests() if each.verb == "patch" and each.resource == VMI]
     # A set that does not see the other set's adoption yet tries again, and the API server answers with a conflict.
     assert max(Counter(each.name for each in patches if each.code == OK).values()) <= 2
-
-
-def test_an_object_that_is_deleted_and_recreated_at_once_gets_its_own_children(
-    hostile: HostileCluster, tenant: Tenant
-) -> None:
-    for kind, make in ((SET, tenant.make_set), (POOL, tenant.make_pool)):
-        name = f"again-{kind[-5:]}"
-        for _ in range(5):
-            make(name, 2)
-            time.sleep(0.1)
-            tenant.delete(kind, name)
-            eventually(lambda kind=kind, name=name: name not in tenant.list(kind))
-        owner = make(name, 2)["metadata"]["uid"]
-
-        def own(kind: str = VM if kind == POOL else VMI, owner: str = owner) -> list[dict[str, Any]]:
-            return [
-                item
-                for item in tenant.list(kind).values()
-                if owner in [each["uid"] for each in owners_of(item)] and "deletionTimestamp" not in item["metadata"]
-            ]
-
-        eventually(lambda own=own: len(own()) == 2)
-        child = own()[0]
-        kind_of_child = VM if kind == POOL else VMI
-        tenant.delete(kind_of_child, child["metadata"]["name"])
-        eventually(
-            lambda own=own, child=child: (
-                len(own()) == 2 and child["metadata"]["uid"] not in [i["metadata"]["uid"] for i in own()]
-            )
-        )
-    eventually(tenant.is_quiet)
 
 
 def test_references_and_names_of_another_namespace_change_nothing_there(
@@ -204,7 +138,7 @@ def test_children_with_absurd_values_crash_nothing(hostile: HostileCluster, tena
     tenant.patch(SET, "absurd", {"spec": {"replicas": 1}})
     tenant.patch(POOL, "pool", {"spec": {"replicas": 1}})
     eventually(lambda: len(tenant.children("absurd")) <= 1 and len(tenant.children("pool")) <= 1)
-    eventually(tenant.is_quiet)
+    hostile.rests(tenant)
 
 
 def test_a_namespace_that_is_deleted_and_a_limit_range_cause_no_hot_loop(
@@ -218,7 +152,7 @@ def test_a_namespace_that_is_deleted_and_a_limit_range_cause_no_hot_loop(
     since = tenant.plane.audit_position()
     tenant.kubectl("delete", "namespace", tenant.name, "--wait=false")
     hostile.serve_the_neighbour()
-    eventually(tenant.is_quiet)
+    hostile.rests(tenant)
     refused = [each for each in tenant.requests(since) if each.code == 403]
     assert len(refused) < 100
 
@@ -229,7 +163,8 @@ def test_webhooks_that_deny_hang_and_change_delay_nobody_else(hostile: HostileCl
             tenant.make_set("hung", 10)
             hostile.serve_the_neighbour()
             eventually(lambda: "FailedCreate" in tenant.reasons().get("hung", {}))
-            eventually(tenant.is_quiet, what="the controller is at rest")
+            # The creates have no answer, so the controller does not settle. The pauses between them grow.
+            assert sum(each.verb == "create" and each.resource == VMI for each in tenant.requests()) < 100
         with webhook.calls(tenant, "mutate"):
             tenant.patch(SET, "hung", {"spec": {"replicas": 0}})
             tenant.make_set("changed", 1, template=vmi_template({"app": "x"}))
@@ -239,34 +174,3 @@ def test_webhooks_that_deny_hang_and_change_delay_nobody_else(hostile: HostileCl
             time.sleep(2)
             assert len(tenant.list(VMI)) - created <= 2, "a VMI that loses its labels is not replaced at once"
             tenant.delete(SET, "changed")
-
-
-def test_names_and_floods_of_events_stay_bounded(hostile: HostileCluster, tenant: Tenant) -> None:
-    since = tenant.plane.audit_position()
-    for number in range(60):
-        tenant.patch(
-            SET, tenant.make_set(f"flood-{number}", 1, selector={})["metadata"]["name"], {"spec": {"paused": True}}
-        )
-    for number in range(30):
-        tenant.patch(SET, "flood-0", {"spec": {"replicas": number}})
-    eventually(lambda: len(tenant.reasons()) >= 60)
-    eventually(tenant.is_quiet)
-    for_one = [
-        each for each in tenant.requests(since) if each.resource == "events" and each.name.startswith("flood-0.")
-    ]
-    assert len(for_one) <= 30
-    for number in range(60):
-        tenant.delete(SET, f"flood-{number}")
-    eventually(lambda: tenant.name not in hostile.program.metrics(), what="the series are gone")
-
-
-def test_a_client_that_opens_many_connections_does_not_stop_the_probes(hostile: HostileCluster) -> None:
-    host, _, port = hostile.program.health_url.removeprefix("http://").partition(":")
-    code = f"import socket,time\nheld=[socket.create_connection(('{host}',{port})) for _ in range(300)]\ntime.sleep(20)"
-    with subprocess.Popen(["python3", "-c", code]) as holder:
-        try:
-            time.sleep(1)
-            eventually(lambda: hostile.program.health("healthz")[0] == 200, within_s=10, what="the probe is answered")
-            hostile.serve_the_neighbour()
-        finally:
-            holder.kill()
