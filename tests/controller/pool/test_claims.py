@@ -10,7 +10,7 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Patch, RemoveOwnerReference
 from informers.objects import PatchType
 from tests.fakes.rules import finalizers_of
-from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, OTHER_FINALIZER, pool, revision, snapshot, vm, vm_spec, vms
+from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -52,19 +52,6 @@ def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_fina
     ]
 
 
-def test_p2_a_released_vm_is_replaced_with_a_new_ordinal_and_can_be_deleted():
-    simulation = simulation_of()
-    finalizers = [*finalizers_of(simulation.vms["web-1"]), OTHER_FINALIZER]
-    simulation.edit_vm("web-1", metadata={"labels": {"app": "debug"}, "finalizers": finalizers})
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0", "web-2", "web-3"]
-    released = simulation.vms["web-1"]["metadata"]
-    assert "ownerReferences" not in released
-    assert POOL_FINALIZER not in released["finalizers"]
-    assert OTHER_FINALIZER in released["finalizers"]
-    assert simulation.of(DATA_VOLUMES)["data-1"]["metadata"]["ownerReferences"][0]["uid"] == released["uid"]
-
-
 def test_p2_the_replacement_of_a_released_vm_does_not_wait_for_the_release():
     owner = pool(replicas=1)
     todo = plan(snapshot(owner, vms(owner, 0, labels={"app": "debug"})))
@@ -84,20 +71,6 @@ def test_p2_a_terminating_member_is_not_released_but_loses_the_finalizer():
     ]
 
 
-def test_p2_a_detached_vm_loses_our_finalizer_and_keeps_its_disks():
-    simulation = simulation_of(scaleInStrategy=OFFLINE)
-    simulation.edit_vm("web-1", metadata={"ownerReferences": []})
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0", "web-2", "web-3"]
-    detached = simulation.vms["web-1"]["metadata"]
-    assert POOL_FINALIZER not in detached["finalizers"]
-    assert simulation.of(DATA_VOLUMES)["data-1"]["metadata"]["ownerReferences"][0]["uid"] == detached["uid"]
-    simulation.delete_by_user("web-1")
-    simulation.come_to_rest()
-    assert "web-1" not in simulation.vms
-    assert "data-1" not in simulation.claims
-
-
 def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_loses_only_the_finalizer():
     owner = pool(replicas=0)
     assert len(patched(plan(snapshot(owner, vms(owner, *range(9), labels={}), burst=4)))) == 4
@@ -107,35 +80,6 @@ def test_p2_at_most_burst_members_are_released_and_a_vm_of_another_controller_lo
         {"op": "test", "path": "/metadata/finalizers/0", "value": POOL_FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
-
-
-def test_p10_a_terminating_vm_that_is_orphaned_keeps_its_disks():
-    """The pool is scaled in. Then, while the surplus VM still owns its disks, the pool is deleted with
-    `--cascade=orphan`.
-    """
-    simulation = simulation_of(scaleInStrategy=OFFLINE)
-    simulation.change(replicas=2)
-    simulation.run_pass()
-    simulation.delete_pool("Orphan")
-    simulation.collect_garbage()
-    assert "ownerReferences" not in simulation.vms["web-2"]["metadata"]
-    simulation.come_to_rest()
-    assert sorted(simulation.vms) == ["web-0", "web-1"]
-    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
-
-
-def test_p2_an_orphan_that_matches_is_not_adopted():
-    owner = pool(replicas=1)
-    todo = plan(snapshot(owner, (vm("web-0", labels=LABELS, finalizers=()), vm("other", labels=LABELS, finalizers=()))))
-    # The pool itself is confirmed first, because a VM that is not its own has one of its names.
-    assert [each.key.name for each in todo.actions] == ["web", "web-1"]
-
-
-def test_p9_a_vm_that_a_user_deletes_loses_the_finalizer_under_every_strategy():
-    for strategy in ("proactive", "opportunistic", "unmanaged"):
-        owner = pool(replicas=1, scaleInStrategy={strategy: {}})
-        todo = plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, 2, deleting=True))))
-        assert sorted(patched(todo)) == ["web-1", "web-2"]
 
 
 def test_p10_disks_lose_their_owner_before_the_vm_loses_the_finalizer():
@@ -179,35 +123,6 @@ def test_p10_terminating_vms_lose_the_finalizer_and_perhaps_keep_their_disks(str
     assert [(resource, uid) for resource, _, uid in owner_removals(todo)] == [
         (resource, f"uid-{name}") for name in keeping for resource in (DATA_VOLUMES, PVCS)
     ]
-
-
-@pytest.mark.parametrize("cdi", [True, False], ids=["with CDI", "without CDI"])
-@pytest.mark.parametrize("state", ["Offline", "Online"])
-def test_p10_a_recreated_vm_uses_the_disks_of_its_ordinal(state, cdi):
-    strategy = {"proactive": {"statePreservation": state, "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
-    simulation = PoolSimulation(pool(replicas=3, scaleInStrategy=strategy, spec=vm_spec(disks=["data"])), cdi=cdi)
-    simulation.come_to_rest()
-    before = {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()}
-    simulation.change(replicas=1)
-    simulation.come_to_rest()
-    assert simulation.members() == ["web-0"]
-    simulation.change(replicas=3)
-    simulation.come_to_rest()
-    assert {name: claim["metadata"]["uid"] for name, claim in simulation.claims.items()} == before
-
-
-def test_p10_a_vm_keeps_the_finalizer_while_its_disk_cannot_be_patched_and_other_vms_do_not_wait():
-    simulation = simulation_of(scaleInStrategy=OFFLINE)
-    simulation.refuses = lambda request: request.is_write and request.key.name == "data-1"
-    simulation.change(replicas=1)
-    simulation.run_passes(6)
-    assert sorted(simulation.vms) == ["web-0", "web-1"]
-    assert POOL_FINALIZER in finalizers_of(simulation.vms["web-1"])
-    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
-    simulation.refuses = lambda request: False
-    simulation.come_to_rest()
-    assert sorted(simulation.vms) == ["web-0"]
-    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 @pytest.mark.parametrize("state", ["paused", "invalid"])

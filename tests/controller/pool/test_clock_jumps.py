@@ -44,13 +44,3 @@ def test_p15_healing_goes_on_after_a_jump_and_is_no_faster_than_its_longest_paus
     after = healings(900)
     assert 1 <= after <= 9
     assert len(simulation.members()) <= 1
-
-
-@pytest.mark.parametrize("jump_s", JUMPS)
-def test_a_jump_of_the_clock_at_rest_changes_no_vm(jump_s: float) -> None:
-    simulation = SkewedSimulation(pool(replicas=3, autohealing=SOON))
-    simulation.come_to_rest()
-    before = {name: vm["metadata"]["uid"] for name, vm in simulation.vms.items()}
-    simulation.skew(jump_s)
-    simulation.come_to_rest()
-    assert {name: vm["metadata"]["uid"] for name, vm in simulation.vms.items()} == before

@@ -5,10 +5,9 @@ from datetime import timedelta
 import pytest
 
 from controller.kubevirt import vms
-from controller.kubevirt.annotations import HEALED, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER, UNREADY
+from controller.kubevirt.annotations import HEALED, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
 from controller.pool.plan import plan
-from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Delete, Patch
 from tests.pool_builders import member, pool, revision, snapshot, vm_spec, vmi
 from tests.pool_builders import vms as machines
@@ -125,29 +124,3 @@ def test_p14_a_guest_that_crashes_after_each_start_stalls_the_rollout():
     [notice] = todo.notices
     assert notice.reason == "RolloutStalled"
     assert "web-0 for longer than 60 seconds" in notice.message
-
-
-def test_p14_a_guest_that_crashed_after_its_first_start_is_not_available_when_it_is_ready_for_seconds():
-    """The guest is ready for a few seconds after each start. During these seconds, the rollout must not update the next
-    VM.
-    """
-    replay = Replay(single())
-    available = []
-    for moment in moments("vm-crash", replay.owner):
-        seen = replay.snapshot(moment)
-        found = count_unavailable(seen, seen.members, 0)
-        available += [moment.seconds] if not found.unavailable else []
-    assert max(available) < 5
-
-
-@pytest.mark.parametrize("name", RECORDINGS)
-def test_p15_a_crash_loop_writes_one_note(name):
-    replay = Replay(single(autohealing={"startUpFailureThreshold": 99, "minFailingToStartDuration": "1h"}))
-    for moment in moments(name, replay.owner):
-        replay.run_pass(moment)
-    [note] = replay.writes
-    assert UNREADY.encode() in note.body
-    unread = Replay(single())
-    for moment in moments(name, unread.owner):
-        unread.run_pass(moment)
-    assert unread.writes == [], "nothing depends on the age"

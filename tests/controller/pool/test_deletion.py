@@ -10,7 +10,6 @@ from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VM
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
-from tests.fakes.rules import finalizers_of
 from tests.fakes.virtual_time import run
 from tests.pool_builders import OTHER_FINALIZER, POOLS, pool, revision, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
@@ -44,13 +43,6 @@ def test_p6_the_pool_gets_the_finalizer_before_its_first_vm():
     assert all(isinstance(each, Create) for stage in others for each in stage.actions)
     owner = pool(finalizers=(OTHER_FINALIZER, POOL_FINALIZER))
     assert plan(snapshot(owner, vms(owner, 0, 1, 2))).actions == ()
-
-
-def test_p6_no_vm_is_created_while_the_finalizer_cannot_be_added():
-    simulation = PoolSimulation(pool(finalizers=()))
-    simulation.refuses = lambda request: request.resource is POOLS
-    simulation.run_pass()
-    assert simulation.vms == {}
 
 
 MINE = (POOL_FINALIZER,)
@@ -108,20 +100,6 @@ def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
     assert simulation.pool["status"]["observedGeneration"] == simulation.pool["metadata"]["generation"]
 
 
-def test_p6_a_terminating_pool_without_the_finalizer_is_not_patched():
-    assert plan(snapshot(pool(deleting=True, finalizers=("foregroundDeletion",)))).actions == ()
-
-
-@pytest.mark.parametrize("also", [{}, {"paused": True}, {"maxUnavailable": "half"}], ids=["", "paused", "invalid"])
-@pytest.mark.parametrize("policy", ["Background", "Foreground"])
-def test_p6_a_deleted_pool_is_deleted_with_its_vms_and_their_disks(policy, also):
-    simulation = simulation_of()
-    simulation.change(**also)
-    simulation.delete_pool(policy)
-    simulation.come_to_rest()
-    assert list(simulation.server.every()) == []
-
-
 @pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks are not preserved", "disks are preserved"])
 def test_p6_with_cascade_orphan_vms_and_disks_stay_without_the_finalizer(strategy):
     simulation = simulation_of(scaleInStrategy=strategy)
@@ -142,15 +120,6 @@ def pruned(todo):
     return [each.key.name for each in todo.actions if each.resource is CONTROLLER_REVISIONS]
 
 
-def test_p11_with_cascade_orphan_the_revisions_go_before_the_pool_does():
-    simulation = simulation_of()
-    simulation.change(replicas=2)
-    simulation.delete_pool("Orphan")
-    simulation.come_to_rest()
-    assert simulation.is_gone
-    assert simulation.revisions == {}
-
-
 def test_p11_with_cascade_orphan_only_revisions_of_the_pool_are_deleted():
     owner = leaving("orphan")
     mine = revision(owner, "web-1", number=1)
@@ -169,15 +138,6 @@ def test_p10_with_cascade_orphan_the_revisions_stay_while_they_name_disks_that_m
     owner = leaving("orphan", scaleInStrategy=OFFLINE)
     assert pruned(plan(snapshot(owner, (*vms(owner, 0), *vms(owner, 1, deleting=True))))) == []
     assert pruned(plan(snapshot(owner, vms(owner, 0)))) == ["web-1"]
-
-
-def test_p6_p10_preserved_disks_stay_when_the_pool_is_deleted():
-    simulation = simulation_of(scaleInStrategy=OFFLINE)
-    simulation.delete_pool()
-    simulation.come_to_rest()
-    assert simulation.is_gone
-    assert simulation.vms == {}
-    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
 
 
 def test_p6_p10_disks_lose_their_owner_only_while_the_vm_is_terminating():
@@ -226,13 +186,3 @@ def test_r9_while_the_cache_still_shows_a_deleted_pool_no_request_is_sent():
     sent = len(simulation.server.requests)
     run(simulation.process.reconcile(key))
     assert simulation.server.requests[sent:] == []
-
-
-def test_p6_p10_a_vm_without_the_finalizer_gets_it_before_it_is_deleted_with_its_pool():
-    simulation = simulation_of(scaleInStrategy=OFFLINE)
-    kept = [each for each in finalizers_of(simulation.vms["web-1"]) if each != POOL_FINALIZER]
-    simulation.edit_vm("web-1", metadata={"finalizers": kept})
-    simulation.delete_pool()
-    simulation.come_to_rest()
-    assert simulation.is_gone
-    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]

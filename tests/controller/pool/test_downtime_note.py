@@ -14,7 +14,7 @@ from informers.objects import PatchType
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import POOLS, periods_after, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
-from tests.pool_healing import SOON, annotated, at, break_one, healing_pool
+from tests.pool_healing import annotated, at, break_one, healing_pool
 from tests.pool_simulation import PoolSimulation
 
 DOWN = {"ready": False, "ready_for_s": 0}
@@ -199,16 +199,3 @@ def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_
     ages = {each.metadata.name: seen.now - (member_unready_since(each) or seen.now) for each in seen.members}
     assert ages["web-1"] <= timedelta(seconds=25)
     assert min(ages["web-2"], ages["web-3"]) >= timedelta(seconds=600)
-
-
-def test_p15_a_crash_between_announcement_and_deletion_is_continued_by_the_next_process():
-    simulation = PoolSimulation(pool(replicas=2, autohealing=SOON))
-    simulation.come_to_rest()
-    uid = simulation.vms["web-1"]["metadata"]["uid"]
-    break_one(simulation, "web-1")
-    for _ in range(20):
-        simulation.run_pass()
-        simulation.restart()
-        simulation.live_on(4)
-    assert simulation.vms["web-1"]["metadata"]["uid"] != uid
-    assert simulation.pool["status"]["readyReplicas"] == 2

@@ -13,7 +13,6 @@ from controller.kubevirt.pool_types import PoolStatus
 from controller.pool.status import outcome_notices, transition_notices
 from controller.runtime.actions import AlreadyThere, Done, Missing, Postponed, Rejected, Skipped, Unknown
 from controller.runtime.status import status_patch
-from informers.errors import Conflict
 from tests.pool_builders import pool, vms
 from tests.pool_outcomes import (
     CREATE,
@@ -33,37 +32,12 @@ from tests.pool_outcomes import (
     RESTART,
     WEBHOOK,
     condition,
-    failure_of,
     status_of,
 )
 
 
 def patched(owner, status) -> dict:
     return json.loads(status_patch(owner, status))
-
-
-def test_p17_an_empty_list_of_conditions_equals_no_list():
-    owner = pool(replicas=0, status={"conditions": []})
-    status = status_of(owner)
-    assert status_patch(replace(owner, status=replace(status, conditions=())), status) is None
-
-
-def test_p17_a_patch_names_the_pools_uid_and_all_fields():
-    assert patched(pool(), PoolStatus(replicas=3, printable_status="Running")) == {
-        "metadata": {"uid": "uid-of-the-pool", "resourceVersion": "1"},
-        "status": {
-            "replicas": 3,
-            "readyReplicas": None,
-            "updatedReplicas": None,
-            "observedGeneration": None,
-            "labelSelector": None,
-            "currentRevision": None,
-            "updateRevision": None,
-            "printableStatus": "Running",
-            "problem": None,
-            "conditions": None,
-        },
-    }
 
 
 @pytest.mark.parametrize("field", msgspec.structs.fields(PoolStatus), ids=lambda field: field.name)
@@ -190,8 +164,3 @@ def test_the_same_outcomes_after_a_written_status_give_no_further_patch(outcomes
     machines = vms(owner, 0, 1, annotations={PROTECT: "true"})
     written = replace(owner, status=status_of(owner, *machines, outcomes=outcomes))
     assert status_patch(written, status_of(written, *machines, outcomes=outcomes)) is None
-
-
-def test_a_conflict_is_a_failure_until_a_write_succeeds():
-    assert failure_of([Rejected(RELABEL, Conflict("replaced", code=409))]) is not None
-    assert failure_of([Done(RELABEL)], before=FAILURE) is None

@@ -22,16 +22,13 @@ from controller.kubevirt.annotations import (
     REPLACE_UNREADY_AFTER,
     UNREADY,
 )
-from controller.pool.healing.heal import plan_healing
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import Down, Recovering
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.runtime.members.groups import Members
 from tests.builders import LABELS, NOW, seconds_ago
-from tests.controller.pool.test_properties import lived
-from tests.pool_builders import pool, revision, rules_of, situation_of, snapshot, stores, vm, vm_spec, vmi, vms
-from tests.pool_healing import healing_pool
+from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi, vms
 
 BOTH = st.booleans()
 FAILURE = {"type": "Failure", "status": "True", "reason": "FailedCreate", "message": "no such instancetype"}
@@ -159,14 +156,6 @@ def test_a_plan_from_groups_is_the_plan_from_single_vms(seen):
     assert next_status(alone, ()) == next_status(seen, ())
 
 
-@given(lived())
-def test_after_any_history_a_plan_from_groups_is_the_plan_from_single_vms(simulation):
-    seen = simulation.snapshot()
-    alone = one_by_one(seen)
-    assert plan(alone) == plan(seen)
-    assert next_status(alone, ()) == next_status(seen, ())
-
-
 STARTING = {"ready": False, "ready_for_s": 4, "age_s": 5, "printable": "Starting"}
 
 
@@ -187,21 +176,6 @@ def test_steady_vms_of_different_ages_are_one_group():
     owner = pool()
     seen = snapshot(owner, [vm(f"web-{n}", owner=owner, age_s=500 + n) for n in range(3)])
     assert [len(group) for group in seen.members.groups] == [3]
-
-
-def test_the_first_problem_of_a_group_is_of_its_smallest_ordinal():
-    owner = pool(replicas=12)
-    seen = snapshot(owner, vms(owner, 10, 2, 11, ready=False, printable="ErrorUnschedulable"))
-    assert len(seen.members.groups) == 1
-    assert next_status(seen, ()).problem == "web-2: ErrorUnschedulable"
-
-
-def test_all_failing_vms_of_a_group_are_healed():
-    owner = healing_pool(maxUnavailable=10)
-    failing = vms(owner, 4, 1, 3, ready=False, failures=3)
-    seen = snapshot(owner, [*vms(owner, 0, 2, 5, 6, 7, 8, 9), *failing])
-    assert len(seen.members.groups) == 2
-    assert set(plan_healing(situation_of(seen)).uids) == {f"uid-web-{ordinal}" for ordinal in (1, 3, 4)}
 
 
 def test_a_large_pool_reads_only_vms_that_changed_or_whose_period_ends():

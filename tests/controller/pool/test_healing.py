@@ -11,12 +11,11 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY
 from controller.kubevirt.vms import BROKEN_STATES
-from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Patch, Plan
+from controller.runtime.actions import Delete, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import POOLS, pool, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import POOLS, pool, vm_spec, vmi, vms
 from tests.pool_healing import (
     FAILING,
     SOON,
@@ -80,11 +79,6 @@ NOT_FAILING = {
 def test_p15_a_vm_that_does_not_fail_is_not_healed(changes):
     owner = healing_pool()
     assert heal(owner, *vms(owner, 0, **changes), *vms(owner, 1, 2)) == Plan()
-
-
-def test_p15_a_pool_without_autohealing_heals_no_vm():
-    owner = healing_pool(autohealing=None)
-    assert heal(owner, *vms(owner, 0, 1, **FAILING)) == Plan()
 
 
 IN_9999 = NOW - NOW.replace(year=9999, month=12, day=31)
@@ -277,10 +271,3 @@ def test_p15_the_pause_between_healings_of_a_broken_template_doubles():
     assert len(pauses) >= 6
     for pause, minimum in zip(pauses, (10, 20, 40, 80, 160, 300), strict=False):
         assert minimum <= pause <= minimum + 8
-
-
-def test_p15_no_vm_is_healed_while_the_pool_is_being_deleted():
-    owner = healing_pool(deleting=True, replicas=3, scaleInStrategy=PRESERVING)
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2, **FAILING)))
-    assert not [each for each in todo.actions if isinstance(each, Delete) and each.foreground]
-    assert HEALED.encode() not in b"".join(each.body for each in todo.actions if isinstance(each, Patch))

@@ -10,7 +10,7 @@ from controller.kubevirt.annotations import MAX_UNHEALTHY, MIN_READY, REVISION_N
 from controller.kubevirt.resources import VMS
 from controller.pool.healing.heal import TOO_MANY
 from controller.pool.plan import plan
-from controller.runtime.actions import Delete, Plan
+from controller.runtime.actions import Delete
 from tests.builders import NOW
 from tests.pool_builders import LABELS, periods_after, pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import FAILING, STUCK, announced_for, break_one, entry, heal, healed, healing_pool, reasons
@@ -183,13 +183,6 @@ def test_p15_blocked_healing_gives_one_event_until_the_first_failing_vm_recovers
     assert once != occasion_of(owner, *first, *others, *vms(owner, 3), unready_before=recovered, **later)
     changed = healing_pool(replicas=4, autohealing={"minFailingToStartDuration": "0s"}, generation=2)
     assert once != occasion_of(changed, *first, *others, *vms(owner, 3))
-
-
-def test_p15_no_event_is_sent_while_no_failing_vm_is_due():
-    """All VMs are new. They have failed for a second, which is too short for healing."""
-    owner = healing_pool()
-    fresh = vms(owner, *range(10), ready=False, printable="ErrorUnschedulable", ready_for_s=1)
-    assert heal(owner, *fresh) == Plan(requeue_after_s=299)
 
 
 def test_p15_failing_vms_that_are_not_due_count_towards_max_unhealthy():

@@ -63,17 +63,6 @@ def test_p10_members_without_the_finalizer_get_it_at_most_burst_in_a_pass(kind, 
     assert patches_of(todo) == {f"web-{ordinal}": [*WITHOUT, POOL_FINALIZER] for ordinal in range(3)}
 
 
-@pytest.mark.parametrize(("strategy", "finalizers"), [(DISABLED, WITH), (OFFLINE, WITHOUT)])
-def test_p10_a_changed_finalizer_applies_only_to_the_vm_that_the_cache_shows(strategy, finalizers):
-    """If the VM was deleted in the meantime, the patch fails, so a VM whose disks must be kept does not lose the
-    finalizer.
-    """
-    owner = pool(replicas=1, scaleInStrategy=strategy)
-    [patch] = plan(snapshot(owner, vms(owner, 0, finalizers=finalizers, version="7"))).actions
-    meta = json.loads(patch.body)["metadata"]
-    assert (meta["uid"], meta["resourceVersion"]) == ("uid-web-0", "7")
-
-
 UNCHANGED = {
     "no finalizer is needed": ({"scaleInStrategy": DISABLED}, {}),
     "the finalizer is needed": ({"scaleInStrategy": OFFLINE}, {}),
@@ -103,13 +92,6 @@ def test_p10_a_delete_that_keeps_disks_requires_the_finalizer(fields, changes, f
     announced = announced_for(owner, machine) if changes else owner
     [delete] = [each for each in plan(snapshot(announced, [machine])).actions if isinstance(each, Delete)]
     assert delete.finalizer == finalizer
-
-
-def test_p6_a_vm_that_is_deleted_in_the_same_pass_is_not_patched_before():
-    owner = pool(replicas=1, scaleInStrategy=DISABLED)
-    todo = plan(snapshot(owner, vms(owner, 0, 1, 2, finalizers=WITH)))
-    assert [each.key.name for each in todo.actions if isinstance(each, Delete)] == ["web-0", "web-1"]
-    assert set(patches_of(todo)) == {"web-2"}
 
 
 def test_p10_a_vm_whose_vmi_is_deleted_in_the_same_pass_gets_the_finalizer():

@@ -2,14 +2,12 @@
 
 import pytest
 
-from controller.kubevirt.annotations import POOL_FINALIZER, REMOVE
+from controller.kubevirt.annotations import REMOVE
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, ThreeWayMerge
-from tests.fakes.rules import finalizers_of
-from tests.pool_builders import OTHER_FINALIZER, pool, revision, snapshot, vm, vm_spec, vmi, vms
+from tests.pool_builders import pool, revision, snapshot, vm, vm_spec, vmi, vms
 from tests.pool_healing import announced_for
-from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import merged
 
 HEALING = {"startUpFailureThreshold": 1}
@@ -160,13 +158,6 @@ def test_p15_p17_no_vm_is_healed_while_the_pool_is_paused_or_the_cache_is_stale(
     assert plan(snapshot(owner, vms(owner, 0, 1, 2, **broken), settled=False)).actions == ()
 
 
-def test_p17_a_paused_pool_neither_scales_nor_updates_nor_releases():
-    owner, revisions = outdated(replicas=1, paused=True)
-    members = (*vms(owner, 0, 1), *vms(owner, 2, labels={"app": "debug"}))
-    todo = plan(snapshot(owner, members, revisions=revisions))
-    assert (todo.actions, todo.held) == ((), "paused")
-
-
 def test_p1_an_invalid_pool_gives_one_event_for_each_generation():
     owner = pool(generation=4, selector={})
     todo = plan(snapshot(owner, vms(owner, 0), revisions=()))
@@ -191,14 +182,3 @@ def test_r9_a_paused_or_invalid_pool_waits_for_the_cache_too(fields):
     leaving = (*vms(owner, 0, deleting=True), vm("web-1"))
     assert len(plan(snapshot(owner, leaving)).actions) == 2
     assert plan(snapshot(owner, leaving, settled=False)).actions == ()
-
-
-def test_p6_foreign_finalizers_are_never_removed():
-    simulation = PoolSimulation(pool(finalizers=(OTHER_FINALIZER, "example.org/third")))
-    simulation.come_to_rest()
-    assert simulation.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third", POOL_FINALIZER]
-    simulation.edit_vm("web-0", metadata={"finalizers": [OTHER_FINALIZER, *finalizers_of(simulation.vms["web-0"])]})
-    simulation.delete_pool()
-    simulation.run_passes(8)
-    assert simulation.pool["metadata"]["finalizers"] == [OTHER_FINALIZER, "example.org/third"]
-    assert simulation.vms["web-0"]["metadata"]["finalizers"][0] == OTHER_FINALIZER

@@ -1,7 +1,6 @@
 """P15: `vmherd.dev/replace-unready-after-seconds` replaces VMs that run and are never ready."""
 
 from datetime import timedelta
-from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -9,13 +8,10 @@ from hypothesis import strategies as st
 
 from controller.kubevirt.annotations import HEALED, MAX_UNHEALTHY, REPLACE_UNREADY_AFTER
 from controller.pool.healing.heal import TOO_MANY
-from controller.pool.plan import plan
 from controller.runtime.actions import Delete, Plan
 from tests.builders import NOW
-from tests.fakes.kubevirt import BROKEN
-from tests.pool_builders import periods_after, pool, snapshot, vm_spec, vmi, vms
+from tests.pool_builders import periods_after, pool, vmi, vms
 from tests.pool_healing import FAILING, STUCK, entry, heal, healed, healing_pool, reasons
-from tests.pool_simulation import PoolSimulation
 
 
 def replacing_pool(*, limit="60", annotations=None, **changes):
@@ -122,29 +118,7 @@ def test_p15_a_vm_whose_guest_stops_soon_after_each_start_counts_as_running():
     assert after(was_ready=False) == []
 
 
-def test_p15_no_unready_vm_is_replaced_while_the_pool_is_paused():
-    owner = replacing_pool(paused=True)
-    machines, vmis = unready(owner, 0, seconds=9999)
-    assert plan(snapshot(owner, machines, vmis=vmis)).actions == ()
-
-
 @given(st.text())
 def test_p15_every_value_of_the_limit_gives_a_plan(text):
     owner = replacing_pool(limit=text)
     assert len(healed(heal_among(owner, *unready(owner, 0, seconds=9999), 1, 2))) <= 1
-
-
-@pytest.mark.no_cover  # hours of the same few lines
-def test_p15_a_template_that_is_never_ready_is_replaced_with_growing_pauses():
-    simulation = PoolSimulation(pool(replicas=1, spec=vm_spec(image=BROKEN), annotations={REPLACE_UNREADY_AFTER: "20"}))
-    simulation.kubevirt.broken_phase = "Running"
-    healings = []
-    for _ in range(600):
-        simulation.actions.clear()
-        simulation.run_pass()
-        healings += [simulation.now for each in simulation.actions if isinstance(each, Delete)]
-        simulation.live_on(1)
-    pauses = [(after - before).total_seconds() for before, after in pairwise(healings)]
-    assert len(pauses) >= 4
-    for pause, minimum in zip(pauses, (20, 20, 40, 80, 160), strict=False):
-        assert minimum <= pause <= minimum + 12

@@ -15,7 +15,6 @@ from informers.errors import Conflict, Forbidden
 from informers.http.warnings import collect
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import pool, revision, vm_spec, vmi, vms
-from tests.pool_healing import break_one
 from tests.pool_outcomes import (
     CREATE,
     CREATE_REVISION,
@@ -252,33 +251,6 @@ def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_a
     owner, kept = updated(replicas=2, updateStrategy={strategy: {}})
     machines = (*vms(owner, 0), *vms(owner, 1, revision="web-2"))
     assert printable_status_of(owner, *machines, revisions=kept) == expected
-
-
-def printable_statuses(simulation, passes=30) -> list[str]:
-    """The values of `printableStatus` during the next reconciliations, without repetitions."""
-    found: list[str] = []
-    for _ in range(passes):
-        simulation.run_pass()
-        found += [each for each in (simulation.pool["status"]["printableStatus"],) if found[-1:] != [each]]
-        simulation.live_on()
-    return found
-
-
-def test_the_printable_status_along_the_life_of_a_pool():
-    simulation = PoolSimulation(pool(replicas=3, maxUnavailable=1, autohealing={"minFailingToStartDuration": "20s"}))
-    assert printable_statuses(simulation) == ["Scaling", "Running"]
-    simulation.change_template(vm_spec(image="v2"))
-    assert printable_statuses(simulation) == ["Updating", "Running"]
-    break_one(simulation, "web-1")
-    assert printable_statuses(simulation) == ["Running", "Degraded", "Healing", "Running"]
-    simulation.change(paused=True)
-    assert printable_statuses(simulation, 2) == ["Paused"]
-    simulation.change(paused=False)
-    assert printable_statuses(simulation, 2) == ["Running"]
-    simulation.change(replicas=1)
-    assert printable_statuses(simulation) == ["Scaling", "Running"]
-    simulation.change(replicas=0)
-    assert printable_statuses(simulation) == ["Scaling", "Stopped"]
 
 
 def test_a_warning_of_the_api_server_about_new_vms_is_one_event(monkeypatch: pytest.MonkeyPatch):

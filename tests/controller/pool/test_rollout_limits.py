@@ -5,8 +5,6 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import MIN_READY, PARTITION, PROGRESS_DEADLINE, REVISION_NAME
@@ -17,10 +15,8 @@ from controller.pool.rollout.limits import count_unavailable
 from controller.runtime.actions import Create, Delete
 from controller.runtime.members.groups import Members
 from tests.builders import NOW, seconds_ago
-from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import pool, revision, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import announced_for, noted
-from tests.pool_simulation import PoolSimulation
 from tests.pool_updates import BEFORE, during_update, limited_pool, new_vms, old_vmis, restarted
 
 HEALING = {"startUpFailureThreshold": 1}
@@ -211,31 +207,3 @@ def test_p14_a_ready_time_in_the_future_counts_as_now():
     )
     assert count_unavailable(ahead, ahead.members, 60).next_at == NOW + timedelta(seconds=60)
     assert count_unavailable(far, far.members, 60).unavailable == 0
-
-
-@pytest.mark.long
-@settings(max_examples=60)
-@given(st.integers(1, 5), st.integers(1, 5), st.booleans(), st.sets(st.integers(0, 4)))
-def test_p14_an_update_never_has_more_unavailable_than_allowed(replicas, most, comes_up, halted):
-    """After each reconciliation, KubeVirt is simulated for a while: VMs start and stop."""
-    simulation = PoolSimulation(pool(replicas=replicas, spec=vm_spec(image="v1"), maxUnavailable=most))
-    simulation.come_to_rest()
-    for name in simulation.members():
-        if int(name.rpartition("-")[2]) in halted:
-            simulation.edit_vm(name, spec={"runStrategy": "Halted"})
-    simulation.come_to_rest()
-    simulation.change_template(vm_spec(image="v2" if comes_up else BROKEN))
-    should_run = [name for name, each in simulation.vms.items() if each["spec"]["runStrategy"] != "Halted"]
-    for _ in range(40):
-        simulation.run_pass()
-        up = [name for name in should_run if name in simulation.vmis and is_up(simulation.vmis[name])]
-        assert len(should_run) - len(up) <= most
-        simulation.live_on()
-    all_up = all(is_up(simulation.vmis[name]) for name in should_run)
-    assert comes_up == all_up or not should_run
-
-
-def is_up(document):
-    conditions = document.get("status", {}).get("conditions", ())
-    ready = any(each["type"] == "Ready" and each["status"] == "True" for each in conditions)
-    return ready and "deletionTimestamp" not in document["metadata"]

@@ -161,20 +161,3 @@ class RosterMachine(RuleBasedStateMachine):
 
 TestRosters = RosterMachine.TestCase
 TestRosters.settings = settings(max_examples=60, stateful_step_count=25, deadline=None)
-
-
-def test_one_change_reads_one_vm(monkeypatch):
-    vms: Store[VirtualMachine] = Store(indexes=VM_INDEXES)
-    vmis: Store[VirtualMachineInstance] = Store()
-    for each in (vm(f"one-{number}", owner=OWNERS[0]) for number in range(60)):
-        vms.apply(each)
-        vmis.apply(vmi(each))
-    found = PoolRosters(vms, vmis)
-    before = found.read(OWNERS[0].metadata, NOW)
-    monkeypatch.setattr(vms, "by_index", lambda *_: pytest.fail("all VMs are read"))
-    vmis.apply(vmi(vm("one-7", owner=OWNERS[0]), ready=False, version="9"))
-    after = found.read(OWNERS[0].metadata, NOW)
-    assert [len(before.groups), len(after.groups)] == [1, 2]
-    versions = [{each.metadata.name: each.vmi.metadata.resource_version for each in seen} for seen in (before, after)]
-    assert [each["one-7"] for each in versions] == ["1", "9"]
-    assert len(versions[1]) == 60

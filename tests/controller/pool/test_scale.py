@@ -4,11 +4,11 @@ import json
 
 import pytest
 
-from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT, REVISION_NAME
+from controller.kubevirt.annotations import POOL_FINALIZER, PROTECT
 from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Confirm, Create, Delete, Patch
-from tests.pool_builders import LABELS, pool, snapshot, vm, vm_spec, vms
+from tests.pool_builders import pool, snapshot, vm, vm_spec, vms
 from tests.pool_simulation import PoolSimulation
 
 SPARE = {"selectors": {"labelSelector": {"matchLabels": {"tier": "spare"}}}, "sortPolicy": "AscendingOrder"}
@@ -54,14 +54,6 @@ def test_p4_a_pool_is_confirmed_before_new_vms_replace_a_vm_that_left_it():
     assert isinstance(confirm, Confirm)
     assert (confirm.key, confirm.uid, first.essential) == (owner.metadata.key, owner.metadata.uid, True)
     assert {type(action) for stage in others for action in stage.actions} == {Create}
-
-
-def test_p4_a_create_names_its_owner_and_the_current_revision():
-    [create] = plan(snapshot(pool(replicas=1))).actions
-    body = json.loads(create.body)
-    assert create.owner_uid == "uid-of-the-pool"
-    assert create.key == (body["metadata"]["namespace"], body["metadata"]["name"]) == ("default", "web-0")
-    assert body["metadata"]["labels"] == {**LABELS, REVISION_NAME: "web-1"}
 
 
 def test_p3_a_create_names_the_disks_that_an_earlier_vm_may_have_left():

@@ -7,11 +7,10 @@ import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from msgspec import Raw
 from msgspec.structs import replace
 
 from controller.kubevirt.merge_keys import VM_RULES
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.plan import plan
 from controller.pool.spec.template import Template, describe_difference, parse_template
@@ -146,11 +145,3 @@ def template_of(spec):
     template = parse_template(pool(spec=spec).spec)
     assert isinstance(template, Template)
     return template
-
-
-def test_p11_a_revision_in_another_spelling_needs_no_new_revision():
-    spec = vm_spec()
-    spec["template"]["spec"]["domain"]["resources"] = {}
-    found = seen(spec, [replace(kept(vm_spec()), data=Raw(msgspec.json.encode(pool().spec)))])
-    assert [each for each in plan(found).actions if each.resource is CONTROLLER_REVISIONS] == []
-    assert VMS not in {each.resource for each in plan(found).actions}

@@ -91,11 +91,6 @@ def test_p12_a_terminating_vm_is_not_updated():
     assert merged(plan(during_update(owner, machines))) == ["web-0"]
 
 
-def test_p12_ordinals_below_the_partition_keep_their_revision():
-    owner = updated_pool(annotations={PARTITION: "2"})
-    assert merged(plan(during_update(owner, vms(owner, 0, 1, 2)))) == ["web-2"]
-
-
 def test_p13_if_the_vmi_template_is_the_same_only_the_label_is_patched():
     owner = updated_pool(spec=vm_spec(image="v1"), labels={**LABELS, "new": "label"}, maxUnavailable=1)
     machines = vms(owner, 0, 1, 2, revision="web-2")
@@ -162,14 +157,6 @@ def test_p13_an_outdated_vm_is_updated_before_its_vmi_even_if_the_revision_of_th
     machines = vms(owner, 0)
     todo = plan(during_update(owner, machines, vmis=[vmi(machines[0], revision=of_vmi)]))
     assert (merged(todo), restarted(todo)) == (["web-0"], [])
-
-
-def test_p13_the_label_of_a_vmi_is_patched_under_every_run_strategy():
-    spec = vm_spec(image="v1", run_strategy="Manual")
-    owner = updated_pool(replicas=1, spec=spec, labels={**LABELS, "new": "label"})
-    machines = vms(owner, 0, revision="web-2", spec=spec)
-    [patch] = plan(during_update(owner, machines, before=pool(spec=spec), vmis=old_vmis(machines))).actions
-    assert isinstance(patch, Patch)
 
 
 def test_p15_a_vm_that_is_healed_is_not_updated():
