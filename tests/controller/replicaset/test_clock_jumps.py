@@ -31,15 +31,6 @@ def fail_one(made: ReplicaSetSimulation) -> None:
 
 
 @pytest.mark.parametrize("jump_s", JUMPS)
-def test_a_jump_of_the_clock_at_rest_writes_nothing(jump_s: float) -> None:
-    made = simulation()
-    before = len(made.server.requests)
-    made.advance(jump_s)
-    assert made.run_pass() == ()
-    assert len(made.server.requests) == before
-
-
-@pytest.mark.parametrize("jump_s", JUMPS)
 def test_r4a_a_jump_of_the_clock_keeps_the_number_of_vmis_and_the_longest_delay(jump_s: float) -> None:
     made = simulation()
     for _ in range(3):

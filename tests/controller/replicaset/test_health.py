@@ -10,17 +10,12 @@ from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.replicaset.triggers import replicasets_of_vmi
-from controller.runtime.actions import Create, Rejected
-from informers.errors import Forbidden
-from informers.meta import ObjectKey
 from informers.store import Store, Updated
 from tests import builders
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot
 from tests.kstatus import kstatus_of
 from tests.strategies import template_hash_of
 
-QUOTA = Forbidden("exceeded quota: 3 of 3", code=403)
-CREATE = Create(resource=builders.VMIS, key=ObjectKey("default", "web-x"), body=b"{}", owner_uid="uid", why="")
 ROLLS = {ROLLING_UPDATE: "maxUnavailable=1"}
 
 
@@ -135,13 +130,6 @@ def test_r11_a_vmi_that_stays_terminating_stalls_the_set_and_is_named_with_its_f
         assert (stalled is None) == (wakes is not None)
     assert stalled.reason == "ProgressDeadlineExceeded"
     assert stalled.message == status.problem == "web-b: Terminating, held by finalizers: example.com/a, x/b"
-
-
-def test_r11_refused_writes_stall_the_set_after_the_progress_deadline():
-    for since, expected in ((599, "InProgress"), (600, "Failed")):
-        failure = Condition(type="ReplicaFailure", status="True", last_transition_time=seconds_ago(since))
-        owner = replicaset(replicas=1, status=ReplicaSetStatus(conditions=(failure,)))
-        assert seen(owner, status_of(owner, outcomes=[Rejected(CREATE, QUOTA)])) == (expected, "exceeded quota: 3 of 3")
 
 
 def test_r11_a_set_that_wants_more_vmis_than_the_limit_is_stalled():

@@ -7,10 +7,7 @@ from controller.apimachinery.label_selectors import SelectorRequirement
 from controller.kubevirt.vmi_types import TemplateMeta, VMITemplate
 from controller.replicaset.plan import plan
 from controller.runtime.actions import Confirm, Create, Delete, Patch
-from informers.meta import OwnerReference
 from tests.builders import replicaset, snapshot, vmi
-
-OTHER_CONTROLLER = OwnerReference(api_version="apps/v1", kind="Other", name="other", uid="another-uid", controller=True)
 
 
 def members(owner, number, **changes):
@@ -83,20 +80,6 @@ def test_r2_an_orphan_is_adopted_after_the_set_was_confirmed_and_counts_at_once(
     assert [[type(action) for action in stage.actions] for stage in todo.stages] == [[Confirm], [Patch], [Create]]
     assert names(todo, Confirm) == ["testreplicaset"]
     assert names(todo, Patch) == ["orphan"]
-
-
-ORPHANS = {
-    "other labels": vmi("orphan", labels={"a": "b"}),
-    "no labels": vmi("orphan", labels=None),
-    "being deleted": vmi("orphan", deleting=True),
-    "controlled by another": vmi("orphan", owners=(OTHER_CONTROLLER,)),
-}
-
-
-@pytest.mark.parametrize("orphan", ORPHANS.values(), ids=ORPHANS)
-def test_r2_vmis_that_do_not_qualify_are_not_adopted(orphan):
-    owner = replicaset(replicas=1)
-    assert plan(snapshot(owner, [*members(owner, 1), orphan])).actions == ()
 
 
 def test_r2_a_member_whose_labels_no_longer_match_is_released_and_replaced():

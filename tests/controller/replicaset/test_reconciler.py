@@ -53,16 +53,6 @@ async def test_a_key_without_a_set_causes_no_request():
     assert simulation.server.requests == []
 
 
-async def test_r4_a_pass_creates_at_most_one_burst():
-    simulation = simulation_with_a_set(replicas=7, burst=3)
-    report = await simulation.reconcile()
-    assert len(simulation.active) == 3
-    assert report.result == After(LOOK_AGAIN_S)
-    assert (report.facts["create_done"], report.facts["held"]) == (3, "4 more creates wait for the next pass")
-    await simulation.come_to_rest()
-    assert len(simulation.active) == 7
-
-
 async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is_written():
     simulation = simulation_with_a_set()
     await simulation.reconcile()
@@ -72,31 +62,6 @@ async def test_r9_while_the_cache_is_behind_nothing_is_created_and_the_status_is
     assert simulation.sent("create") == 3
     assert report.result == After(LOOK_AGAIN_S)
     assert (simulation.process.counts["stale"], simulation.owner.status.replicas) == (1, 2)
-
-
-@pytest.mark.parametrize("finalizers", [False, True])
-async def test_r9_nothing_is_deleted_twice_while_the_cache_is_behind(finalizers: bool):
-    simulation = await simulation_at_rest(replicas=3, finalizers=finalizers)
-    simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 1}})
-    simulation.sets.catch_up()
-    await simulation.reconcile()
-    simulation.vmis.catch_up(1)
-    await simulation.reconcile()
-    assert simulation.sent("delete") == 2
-    assert len(simulation.active) == 1
-
-
-@pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER, Garbled(), BROKEN])
-async def test_r9_a_create_without_an_answer_makes_no_duplicate(fault):
-    simulation = simulation_with_a_set(replicas=3)
-    simulation.fail(fault, verb="create", times=1)
-    report = await simulation.reconcile()
-    assert isinstance(report.result, Retry)
-    await simulation.reconcile()
-    assert len(simulation.active) <= 3
-    await simulation.come_to_rest()
-    assert len(simulation.active) == 3
-    assert len(simulation.server.objects(VMIS)) == 3
 
 
 async def test_r9_a_create_that_happened_is_not_sent_again_while_the_cache_is_behind():
@@ -120,27 +85,6 @@ async def test_r9_if_the_lookup_of_a_lost_create_fails_the_status_is_written_and
     assert report.facts["failure"] == "too many requests"
     assert simulation.sent("create") == 1
     assert simulation.owner.status.observed_generation == 2
-
-
-async def test_r9_a_new_process_with_a_stale_cache_makes_no_duplicates():
-    simulation = simulation_with_a_set(replicas=5)
-    await simulation.reconcile()
-    simulation.vmis.catch_up(2)
-    simulation.process.restart()
-    await simulation.reconcile()
-    assert len(simulation.active) == 5
-    assert simulation.process.counts["create already_there"] == 3
-
-
-async def test_r9_a_new_process_with_a_stale_cache_deletes_no_other_vmi():
-    simulation = await simulation_at_rest(replicas=5)
-    simulation.server.change(REPLICASETS, KEY, {"spec": {"replicas": 2}})
-    simulation.sets.catch_up()
-    await simulation.reconcile()
-    simulation.vmis.catch_up(1)
-    simulation.process.restart()
-    await simulation.reconcile()
-    assert len(simulation.active) == 2
 
 
 async def test_r10_a_full_quota_costs_one_request_per_pass_and_stays_in_the_status_until_it_is_raised():
@@ -175,12 +119,6 @@ async def test_r10_a_server_that_does_not_answer_is_no_failure_of_the_set(fault)
     assert simulation.conditions.keys() == {"Reconciling"}
 
 
-async def test_the_retry_after_of_the_server_is_respected():
-    simulation = simulation_with_a_set(replicas=3)
-    simulation.fail(BUSY, verb="create")
-    assert (await simulation.reconcile()).result == Retry("too many requests", not_before_s=7.0, outage=True)
-
-
 async def test_r1_an_invalid_spec_is_logged_and_reported_and_nothing_is_created():
     simulation = simulation_with_a_set(selector={})
     with capture_logs() as logs:
@@ -199,15 +137,6 @@ async def test_r11_a_status_is_not_written_again_before_the_cache_shows_it():
     simulation.sets.catch_up()
     assert (await simulation.reconcile()).result == AwaitChange()
     assert simulation.sent("patch", REPLICASETS) == 1
-
-
-async def test_r11_a_status_for_an_older_version_is_not_written_and_a_later_pass_writes_it():
-    simulation = simulation_with_a_set(replicas=0)
-    simulation.server.change(REPLICASETS, KEY, {"metadata": {"labels": {"touched": "true"}}})
-    assert (await simulation.reconcile()).result == After(LOOK_AGAIN_S)
-    assert simulation.owner.status is None
-    await simulation.come_to_rest()
-    assert simulation.owner.status.replicas == 0
 
 
 async def test_r11_a_status_is_never_written_to_another_set_of_the_same_name():
@@ -253,24 +182,6 @@ async def test_r8_a_pause_is_reported_after_it_is_in_the_status():
     assert len(simulation.active) == 3
 
 
-async def test_r8_a_paused_set_adopts_releases_and_counts():
-    simulation = await simulation_at_rest(replicas=2)
-    simulation.server.change(REPLICASETS, KEY, {"spec": {"paused": True}})
-    simulation.server.put(VMIS, vmi_document("orphan"))
-    simulation.server.put(VMIS, vmi_document("another"))
-    stray = simulation.active[0].metadata.key
-    simulation.advance(30)
-    simulation.server.change(VMIS, stray, {"metadata": {"labels": {"app": "debug"}}})
-    created = simulation.sent("create")
-    await simulation.come_to_rest()
-    names = {vmi.metadata.name for vmi in simulation.members}
-    assert {"orphan", "another"} < names
-    assert stray.name not in names
-    assert simulation.owner.status.replicas == len(names) == 3
-    assert simulation.sent("create") == created
-    assert simulation.sent("delete") == 0
-
-
 async def test_r2_a_set_that_is_being_deleted_adopts_nothing_even_if_the_cache_is_stale():
     simulation = simulation_with_a_set(replicas=3)
     simulation.server.put(VMIS, vmi_document("orphan"))
@@ -280,18 +191,6 @@ async def test_r2_a_set_that_is_being_deleted_adopts_nothing_even_if_the_cache_i
     await simulation.reconcile()
     assert simulation.members == []
     assert simulation.sent("patch") == 0
-
-
-async def test_pending_writes_of_a_deleted_set_do_not_block_a_new_set_of_the_same_name():
-    simulation = simulation_with_a_set(replicas=2)
-    simulation.fail(Lost.AFTER, verb="create", times=1)
-    await simulation.reconcile()
-    simulation.server.remove(REPLICASETS, KEY)
-    simulation.server.put(REPLICASETS, replicaset_document(replicas=2))
-    simulation.sets.catch_up()
-    await simulation.reconcile()
-    assert len(simulation.active) == 2
-    assert simulation.sent("get") == 0
 
 
 async def test_unanswered_writes_of_a_deleted_set_are_not_looked_up():

@@ -34,7 +34,7 @@ from tests.builders import (
     vmi,
 )
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
-from tests.fakes.requests import Lost, refusal
+from tests.fakes.requests import refusal
 from tests.strategies import template_hash_of
 
 FORBIDDEN = refusal(403, "Forbidden", "exceeded quota: revisions")
@@ -280,23 +280,6 @@ def stored(made: ReplicaSetSimulation) -> set[str]:
 
 
 @pytest.mark.looptime
-async def test_r17_after_many_changes_the_present_template_and_the_newest_others_are_stored():
-    made = simulation(keep=2)
-    await made.come_to_rest()
-    for version in (1, 2, 3, 4):
-        edit(made, version)
-        await made.come_to_rest()
-    assert stored(made) == {"v4", "v3", "v2", ""}, "the VMIs still have the first template"
-    for document in made.server.documents(VMIS).values():
-        made.server.remove(VMIS, ObjectKey("default", document["metadata"]["name"]))
-    await made.come_to_rest()
-    assert stored(made) == {"v4", "v3", "v2"}
-    before = len(made.server.requests)
-    await made.reconcile()
-    assert len(made.server.requests) == before
-
-
-@pytest.mark.looptime
 @pytest.mark.parametrize("writes", range(5))
 async def test_r17_after_a_crash_at_any_write_each_template_has_one_revision(writes: int):
     made = simulation()
@@ -312,32 +295,6 @@ async def test_r17_after_a_crash_at_any_write_each_template_has_one_revision(wri
     assert stored(made) == {"", "v1"}
     assert len(made.server.documents(CONTROLLER_REVISIONS)) == 2
     assert len(made.active) == 2
-
-
-@pytest.mark.looptime
-@pytest.mark.parametrize("fault", [Lost.BEFORE, Lost.AFTER])
-async def test_r17_a_revision_whose_answer_was_lost_exists_once(fault: Lost):
-    made = simulation()
-    made.fail(fault, verb="create", resource=CONTROLLER_REVISIONS, times=1)
-    await made.come_to_rest()
-    made.advance(SPREAD_S)
-    await made.come_to_rest()
-    assert stored(made) == {""}
-    assert len(made.active) == 2
-
-
-@pytest.mark.looptime
-async def test_r17_a_new_process_with_a_stale_cache_finds_its_revision_under_the_same_name():
-    made = simulation()
-    await made.reconcile()
-    made.process.restart()
-    made.vmis.catch_up()
-    made.advance(SPREAD_S)
-    await made.reconcile()
-    made.advance(SPREAD_S)
-    await made.reconcile()
-    assert made.process.counts["create already_there"] == 1
-    assert len(made.server.documents(CONTROLLER_REVISIONS)) == 1
 
 
 @pytest.mark.looptime

@@ -7,15 +7,13 @@ from controller.kubevirt.annotations import (
     ADOPTED_TEMPLATE,
     EARLY_FAILURES,
     PROGRESS_DEADLINE,
-    PROTECT,
     ROLLING_UPDATE,
     TEMPLATE_HASH,
 )
 from controller.replicaset.back_off import annotation_of
 from controller.replicaset.plan import plan
-from controller.runtime.actions import Create, Delete
+from controller.runtime.actions import Delete
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
-from tests.controller.replicaset.simulation import ReplicaSetSimulation
 from tests.strategies import template_hash_of
 
 
@@ -39,11 +37,6 @@ def updated(owner, number, **changes):
 def deletes(owner, *vmis, **circumstances) -> list[str]:
     actions = plan(snapshot(owner, vmis, **circumstances)).actions
     return [action.key.name for action in actions if isinstance(action, Delete)]
-
-
-def test_r14_without_the_annotation_a_new_template_changes_no_vmi():
-    owner = replicaset(replicas=3)
-    assert plan(snapshot(owner, outdated(owner, 3))).actions == ()
 
 
 ALLOWANCES = {
@@ -86,17 +79,6 @@ def test_r14_an_unready_outdated_vmi_does_not_use_the_limit():
     assert deletes(owner, broken, *ready) == ["old-0"]
 
 
-def test_r14_nothing_is_replaced_before_the_count_is_right():
-    owner = rolling("maxUnavailable=100%", replicas=4)
-    todo = plan(snapshot(owner, outdated(owner, 3)))
-    assert [type(action) for action in todo.actions] == [Create]
-
-
-def test_r14_nothing_is_replaced_in_a_pass_that_adopts():
-    owner = rolling("maxUnavailable=100%", replicas=2)
-    assert deletes(owner, *outdated(owner, 1), vmi("orphan")) == []
-
-
 def test_r14_a_vmi_without_a_hash_belongs_to_the_template_of_the_takeover():
     owner = rolling("maxUnavailable=1", replicas=2)
     members = [vmi(name, owner=owner, labels=LABELS) for name in ("a", "b")]
@@ -113,16 +95,6 @@ def test_r14_members_without_a_hash_that_leave_the_set_note_no_template():
     gone = vmi("gone", owner=owner, labels=LABELS, deleting=True)
     todo = plan(snapshot(owner, [gone, vmi("stray", owner=owner, labels={})]))
     assert [action.key.name for action in todo.actions] == ["stray"]
-
-
-def test_r6_r14_protected_vmis_are_not_replaced():
-    owner = rolling("maxUnavailable=100%", replicas=2)
-    assert deletes(owner, *outdated(owner, 2, annotations={PROTECT: "true"})) == []
-
-
-def test_r14_a_rollout_deletes_at_most_one_burst():
-    owner = rolling("maxUnavailable=100%")
-    assert len(deletes(owner, *outdated(owner, 8), burst=3)) == 3
 
 
 WAITS = {
@@ -201,18 +173,3 @@ def test_r14_a_finished_rollout_plans_nothing():
     owner = rolling(replicas=3)
     todo = plan(snapshot(owner, updated(owner, 3, ready=False)))
     assert (todo.actions, todo.held, todo.requeue_after_s) == ((), "", None)
-
-
-def test_r14_a_rollout_replaces_all_vmis_and_never_exceeds_the_limit():
-    owner = rolling("maxUnavailable=25%")
-    simulation = ReplicaSetSimulation.of(owner, outdated(owner, 8))
-    for _ in range(20):
-        simulation.run_pass()
-        assert sum(1 for vmi in simulation.active if vmi.metadata.name.startswith("old")) + _ready_new(simulation) >= 6
-        simulation.live_on()
-    assert simulation.owner.status.updated_replicas == 8
-    assert plan(simulation.snapshot()).actions == ()
-
-
-def _ready_new(simulation: ReplicaSetSimulation) -> int:
-    return sum(1 for vmi in simulation.active if vmi.metadata.name.startswith("test") and vmi.status is not None)

@@ -24,19 +24,10 @@ def members(owner, number, **changes):
     return [vmi(f"vm-{n}", owner=owner, **changes) for n in range(number)]
 
 
-def test_r4_missing_vmis_are_created():
-    owner = replicaset(replicas=5)
-    assert len(creates(owner, *members(owner, 2))) == 3
-
-
 def test_r4_no_more_than_the_burst_is_created_in_a_pass_and_the_plan_says_so():
     todo = plan(snapshot(replicaset(replicas=1000), burst=250))
     assert len(todo.actions) == 250
     assert todo.held == "750 more creates wait for the next pass"
-
-
-def test_r4_without_spec_replicas_one_vmi_is_wanted():
-    assert len(creates(replicaset(replicas=None))) == 1
 
 
 def test_r4_request_bodies_differ_only_in_the_name():
@@ -95,20 +86,6 @@ def test_r5_the_base_of_the_names(owner, base):
     metadata = created_for(owner)["metadata"]
     assert metadata["generateName"] == base
     assert metadata["name"][:-5] == base
-
-
-def test_r5_names_of_existing_vmis_are_skipped():
-    owner = replicaset(replicas=3)
-    first, second, third = (create.key.name for create in creates(owner))
-    existing = vmi(second, labels={})
-    assert [create.key.name for create in creates(owner, existing)][:2] == [first, third]
-
-
-def test_r5_a_lost_create_is_repeated_with_the_same_name():
-    owner = replicaset(replicas=3)
-    lost, *others = (create.key.name for create in creates(owner))
-    seen = [vmi(name, owner=owner) for name in others]
-    assert [create.key.name for create in creates(owner, *seen)] == [lost]
 
 
 def test_r5_a_set_that_is_created_again_uses_other_names():

@@ -35,11 +35,6 @@ def test_r2_members_are_vmis_whose_controller_has_the_uid_of_the_set():
     assert names(seen.members) == {"ours"}
 
 
-def test_r2_a_reference_from_another_namespace_makes_no_member():
-    owner = replicaset()
-    assert not taken_from(owner, vmi("intruder", owner=owner, namespace="elsewhere")).members
-
-
 def test_r2_orphans_are_vmis_of_the_namespace_without_a_controller():
     owner, other = replicaset(), replicaset("other", uid="other")
     seen = taken_from(owner, other, vmi("orphan"), vmi("ours", owner=owner), vmi("theirs", owner=other))

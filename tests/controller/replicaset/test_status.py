@@ -77,11 +77,6 @@ def test_r3_r11_only_active_members_are_counted():
     assert (status.observed_generation, status.label_selector) == (4, "myvmi=myvmi")
 
 
-def test_r8_r9_counts_stay_current_while_no_vmi_may_be_written():
-    for owner, settled in [(replicaset(paused=True), True), (replicaset(deleting=True), True), (replicaset(), False)]:
-        assert status_of(owner, vmi(owner=owner), settled=settled).replicas == 1
-
-
 def test_r1_an_invalid_set_updates_observed_generation_and_keeps_the_last_valid_selector():
     owner = replicaset(match_labels={}, generation=5, status=ReplicaSetStatus(label_selector="myvmi=myvmi"))
     status = status_of(owner, vmi(owner=owner))
@@ -164,18 +159,6 @@ def test_our_condition_counts_as_absent_if_its_status_is_not_true():
     assert status_of(replicaset(replicas=0, status=old)).conditions is None
     (condition,) = status_of(replicaset(status=old, paused=True)).conditions
     assert condition == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
-
-
-def test_r11_nothing_is_written_when_nothing_changes():
-    owner = replicaset(paused=True)
-    status = status_of(owner)
-    assert status_patch(owner, status) is not None
-    assert status_patch(replace(owner, status=status), status) is None
-    resting = replicaset(replicas=0, status=ReplicaSetStatus(replicas=1, conditions=(PAUSED,)))
-    status = status_of(resting)
-    fields = msgspec.json.decode(status_patch(resting, status))["status"]
-    assert (fields["replicas"], fields["readyReplicas"], fields["conditions"]) == (0, 0, None)
-    assert status_patch(replace(resting, status=replace(status, conditions=())), status) is None
 
 
 def test_r11_the_patch_has_the_whole_status_and_the_resource_version():

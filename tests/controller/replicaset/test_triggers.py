@@ -4,18 +4,16 @@ import pytest
 from msgspec.structs import replace
 
 from controller.apimachinery import label_selectors
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement, parse_selector
-from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE, REPLACE_UNREADY_AFTER, ROLLING_UPDATE
-from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetStatus
+from controller.kubevirt.annotations import DELETION_COST, PROTECT, REMOVE
+from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.replicas.triggers import wakes_of_owner
 from controller.replicaset.snapshot import REPLICASET_INDEXES
 from controller.replicaset.triggers import replicasets_of_vmi
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.meta import OwnerReference
 from informers.store import Added, Removed, Store, Updated
-from tests.builders import replicaset, seconds_ago, vmi
+from tests.builders import replicaset, vmi
 from tests.fakes import stores
 
 OWNER = replicaset("owner", uid="uid-owner")
@@ -89,44 +87,6 @@ CHANGES = {
 @pytest.mark.parametrize(("change", "expected"), CHANGES.values(), ids=CHANGES)
 def test_r16_which_sets_a_change_of_a_vmi_triggers(change, expected):
     assert triggered_by(change) == expected
-
-
-def reporting(*conditions: Condition) -> ReplicaSet:
-    return replace(OWNER, status=ReplicaSetStatus(replicas=1, conditions=conditions))
-
-
-PAUSED = reporting(Condition(type="ReplicaPaused", status="True"))
-FAILING = reporting(Condition(type="ReplicaFailure", status="True", message="3 of 3"))
-STILL_FAILING = reporting(Condition(type="ReplicaFailure", status="True", message="4 of 4"))
-
-
-def changed(owner: ReplicaSet, **meta) -> ReplicaSet:
-    return replace(owner, metadata=replace(owner.metadata, **meta))
-
-
-SET_CHANGES = {
-    "it appears": (Added(OWNER), 0.0),
-    "it vanishes": (Removed(OWNER), 0.0),
-    "its spec changes": (Updated(OWNER, replicaset("owner", uid="uid-owner", replicas=9)), 0.0),
-    "its template changes": (Updated(OWNER, replicaset("owner", uid="uid-owner", spec=b'{"domain":{"x":1}}')), 0.0),
-    "its generation changes": (Updated(OWNER, changed(OWNER, generation=2)), 0.0),
-    "its deletion begins": (Updated(OWNER, changed(OWNER, deletion_timestamp=seconds_ago(1))), 0.0),
-    "it asks for a rollout": (Updated(OWNER, changed(OWNER, annotations={ROLLING_UPDATE: "maxUnavailable=1"})), 0.0),
-    "it replaces unready VMIs": (Updated(OWNER, changed(OWNER, annotations={REPLACE_UNREADY_AFTER: "60"})), 0.0),
-    "another annotation changes": (Updated(OWNER, changed(OWNER, annotations={"note": "hi"})), None),
-    "its labels change": (Updated(OWNER, changed(OWNER, labels={"a": "b"})), None),
-    "only its version changes": (Updated(OWNER, changed(OWNER, resource_version="2")), None),
-    "its counts are written": (Updated(OWNER, reporting()), COUNT_DELAY_S),
-    "its status is removed": (Updated(FAILING, OWNER), COUNT_DELAY_S),
-    "another condition is removed": (Updated(PAUSED, reporting()), COUNT_DELAY_S),
-    "r10 its failure has another message": (Updated(FAILING, STILL_FAILING), None),
-}
-
-
-@pytest.mark.parametrize(("change", "delay"), SET_CHANGES.values(), ids=SET_CHANGES)
-def test_r16_which_changes_of_a_set_trigger_it(change, delay):
-    expected = [] if delay is None else [(OWNER.metadata.key, delay)]
-    assert list(wakes_of_owner(change)) == expected
 
 
 IN_TIERS = LabelSelector(match_expressions=(SelectorRequirement(key="tier", operator="In", values=("a", "b", "a")),))
