@@ -23,7 +23,7 @@ from tests.controller.runtime.executor_changes import (
     when,
 )
 from tests.controller.runtime.executor_setup import ExecutorSetup, key, kinds
-from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, MODIFIED, UNREACHABLE
+from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, MODIFIED
 from tests.fakes.requests import Fault, Request
 
 pytestmark = pytest.mark.looptime
@@ -68,14 +68,6 @@ async def test_p10_after_a_conflict_the_disk_is_read_again(setup, times: int):
     assert kinds([await setup.outcome_of(disown())]) == ["Done"]
     assert owners_of(setup) == OTHERS
     assert setup.sent == ["get disk", "patch disk"] * (times + 1)
-
-
-async def test_p10_an_owner_that_is_added_before_the_patch_stays(setup):
-    put_disk(setup, OWN)
-    change = {"metadata": {"ownerReferences": [*OTHERS, OWN]}}
-    setup.server.fault_for = when("patch", lambda: setup.server.change(DATA_VOLUMES, key("disk"), change))
-    assert kinds([await setup.outcome_of(disown())]) == ["Done"]
-    assert owners_of(setup) == OTHERS
 
 
 async def test_p10_another_disk_of_the_same_name_keeps_its_owners(setup):
@@ -165,14 +157,6 @@ async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well(setup):
     outcomes = await setup.carry_out(first, *stages)
     assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 6
     assert held(setup) == ["a", "b"]
-
-
-async def test_p10_with_an_unreachable_server_no_vm_loses_its_finalizer_before_its_disks_are_released(setup):
-    stages = leaving(setup, *(f"vm-{number:02}" for number in range(40)))
-    setup.fail(UNREACHABLE, verb="get")
-    outcomes = await setup.carry_out(*stages)
-    assert set(kinds(outcomes)[-40:]) == {"Skipped"}
-    assert len(held(setup)) == 40
 
 
 async def test_p10_disks_that_do_not_exist_block_no_vm(setup):

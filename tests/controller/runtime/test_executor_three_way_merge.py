@@ -2,13 +2,12 @@
 reads and patches again (P12).
 """
 
-import asyncio
 from collections.abc import Callable
 
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.resources import DATA_VOLUMES, VMIS
+from controller.kubevirt.resources import VMIS
 from controller.runtime.actions import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
 from controller.runtime.execute.read_and_patch import ATTEMPTS
 from informers.errors import Conflict
@@ -137,12 +136,6 @@ async def test_p12_a_vm_that_a_user_detached_since_the_plan_is_not_changed(
     assert spec_of(setup) == {"template": 1, "own": "x"}
 
 
-async def test_p12_a_vm_that_the_pool_still_owns_gets_the_new_template(setup):
-    action = replace(three_way_merge(put_vm(setup)), owner_uid=OWNER_UID)
-    assert kinds([await setup.outcome_of(action)]) == ["Done"]
-    assert spec_of(setup) == {"template": 2, "own": "x"}
-
-
 async def test_p12_a_vm_that_cannot_be_decoded_does_not_block_other_vms(setup):
     uids = [put_vm(setup, f"vm-{number:03}") for number in range(120)]
     actions = [three_way_merge(uid, f"vm-{number:03}") for number, uid in enumerate(uids)]
@@ -167,28 +160,6 @@ async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_i
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
-async def test_p12_a_lost_merge_that_happened_waits_for_the_cache(setup):
-    uid = put_vm(setup)
-    setup.fail(Lost.AFTER, verb="patch")
-    await setup.outcome_of(three_way_merge(uid))
-    setup.heal()
-    assert await setup.resolve() is None
-    assert setup.unresolved == ()
-    assert not setup.settled
-    setup.cache.catch_up()
-    assert setup.settled
-
-
-async def test_p12_a_lost_merge_of_a_deleted_vm_is_settled(setup):
-    uid = put_vm(setup)
-    setup.fail(Lost.BEFORE, verb="patch")
-    await setup.outcome_of(three_way_merge(uid))
-    setup.heal()
-    setup.server.remove(VMIS, key("vm"))
-    assert await setup.resolve() is None
-    assert setup.settled
-
-
 async def test_changes_are_counted_by_their_outcome(setup):
     put_disk(setup, OWN)
     await setup.carry_out([disown(), disown("none"), three_way_merge(put_vm(setup))])
@@ -197,17 +168,3 @@ async def test_changes_are_counted_by_their_outcome(setup):
         ("remove_owner_reference", "missing"): 1,
         ("three_way_merge", "done"): 1,
     }
-
-
-@pytest.mark.parametrize("after_ms", range(1, 35, 4))
-async def test_after_a_cancellation_between_read_and_write_nothing_is_sent(setup, after_ms: int):
-    put_disk(setup, OWN)
-    setup.server.fault_for = when("patch", meddle(setup, DATA_VOLUMES, "disk"), times=1)
-    task = asyncio.create_task(setup.outcome_of(disown()))
-    await asyncio.sleep(after_ms / 1000)
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    sent = len(setup.sent)
-    await asyncio.sleep(10)
-    assert len(setup.sent) == sent
