@@ -46,11 +46,6 @@ def test_retries_keeps_no_reference_to_the_key():
     assert sys.getrefcount(key) == references
 
 
-def test_a_bucket_allows_its_burst_at_once_and_delays_the_rest():
-    bucket = TokenBucket(rate_per_s=10.0, burst=3)
-    assert [bucket.reserve(now=5.0) for _ in range(5)] == pytest.approx([0.0, 0.0, 0.0, 0.1, 0.2])
-
-
 def test_a_bucket_fills_with_time_but_never_beyond_its_burst():
     bucket = TokenBucket(rate_per_s=10.0, burst=3)
     for _ in range(3):

@@ -46,29 +46,10 @@ async def test_other_tasks_run_between_two_keys(queue):
 # Delays
 
 
-@pytest.mark.parametrize("delays", [(30, 10), (10, 30)], ids=["shorter later", "longer later"])
-async def test_the_delay_that_ends_first_counts_and_the_key_comes_out_once(queue, delays):
-    for delay in delays:
-        queue.add_after("a", delay)
-    assert await queue.get() == "a"
-    assert now() == 10
-    queue.done("a")
-    await asyncio.sleep(100)
-    assert len(queue) == 0
-
-
 @pytest.mark.parametrize("delay_s", [0, -1])
 async def test_a_delay_of_zero_or_less_adds_the_key_immediately(queue, delay_s):
     queue.add_after("a", delay_s)
     assert len(queue) == 1
-
-
-async def test_add_does_not_cancel_a_delay_of_the_key(queue):
-    queue.add_after("a", 30)
-    queue.add("a")
-    assert await take_all(queue) == ["a"]
-    assert await queue.get() == "a"
-    assert now() == 30
 
 
 async def test_the_delay_of_a_failing_key_grows_until_it_is_forgotten():

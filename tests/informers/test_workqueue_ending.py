@@ -8,30 +8,12 @@ import pytest
 
 from informers.workqueue import QueueShutDown, WorkQueue
 from tests.fakes.virtual_time import now
-from tests.informers.queues import loop_errors, make_queue, run_ready_tasks
+from tests.informers.queues import loop_errors, make_queue
 
 pytestmark = [pytest.mark.looptime, pytest.mark.usefixtures(loop_errors.__name__)]
 
 
 # Shutting down
-
-
-async def test_iteration_ends_when_the_queue_is_shut_down(queue):
-    queue.add("a")
-    seen = []
-    async for key in queue:
-        seen.append(key)
-        queue.done(key)
-        queue.shut_down()
-    assert seen == ["a"]
-
-
-async def test_waiting_workers_end_when_the_queue_is_shut_down(queue):
-    async with asyncio.TaskGroup() as group:
-        waiting = [group.create_task(take_until_shut_down(queue)) for _ in range(3)]
-        await run_ready_tasks()
-        queue.shut_down()
-    assert [task.result() for task in waiting] == [[], [], []]
 
 
 async def take_until_shut_down(queue: WorkQueue[str], *, work_s: float = 0) -> list[str]:
@@ -93,14 +75,6 @@ async def test_after_shut_down_the_queue_keeps_no_reference_to_a_key():
     assert len(alive) == 0
 
 
-@pytest.mark.parametrize(("drain", "worked"), [(False, ["a"]), (True, ["a", "b", "c"])], ids=["no drain", "drain"])
-async def test_the_current_run_is_finished_and_with_drain_waiting_keys_still_come_out(drain, worked):
-    async with worked_on("abc") as (queue, worker):
-        queue.shut_down(drain=drain)
-    assert now() == 10 * len(worked)
-    assert worker.result() == worked
-
-
 async def test_a_second_shut_down_ends_a_drain_early():
     async with worked_on("abc") as (queue, worker):
         queue.shut_down(drain=True)
@@ -110,22 +84,6 @@ async def test_a_second_shut_down_ends_a_drain_early():
 
 
 # Cancelled workers
-
-
-async def test_a_worker_cancelled_after_its_wake_up_wakes_another_worker(queue):
-    first = asyncio.create_task(queue.get())
-    second = asyncio.create_task(queue.get())
-    await run_ready_tasks()
-    queue.add("a")
-    first.cancel()
-    async with asyncio.timeout(1):
-        assert await second == "a"
-    assert first.cancelled() or await is_cancelled(first)
-
-
-async def is_cancelled(task: asyncio.Task[str]) -> bool:
-    await asyncio.wait([task])
-    return task.cancelled()
 
 
 async def test_workers_that_time_out_leave_no_future_behind(queue):
@@ -140,15 +98,3 @@ async def test_workers_that_time_out_leave_no_future_behind(queue):
 def futures_alive() -> int:
     gc.collect()
     return sum(isinstance(thing, asyncio.Future) for thing in gc.get_objects())
-
-
-async def test_a_get_that_times_out_loses_no_key(queue):
-    asyncio.get_running_loop().call_later(5, queue.add, "a")
-    try:
-        async with asyncio.timeout(5):
-            taken = await queue.get()
-    except TimeoutError:
-        taken = await queue.get()
-    assert taken == "a"
-    queue.done("a")
-    assert len(queue) == 0

@@ -144,15 +144,6 @@ def outline(events: Iterable[Event[ConfigMap]]) -> list[str]:
     return [repr(event) for event in events]
 
 
-def test_the_stream_may_be_split_at_any_byte():
-    whole = [type(event) for event in parse(STREAM)]
-    assert whole == [Applied, Bookmark, Deleted, WatchError]
-    for cut in range(len(STREAM) + 1):
-        parts = parse(STREAM[:cut], STREAM[cut:])
-        assert [type(event) for event in parts] == whole, cut
-        assert outline(parts[:3]) == outline(parse(STREAM)[:3]), cut
-
-
 @given(cuts=st.lists(st.integers(0, len(STREAM)), max_size=12))
 def test_the_stream_may_be_split_into_any_chunks(cuts: list[int]):
     edges = [0, *sorted(cuts), len(STREAM)]
