@@ -15,8 +15,8 @@ from structlog.testing import capture_logs
 from informers.store import Added, Change, Removed, Replacement, Store, Updated
 from informers.watch.effects import Collect, Commit, Discard
 from informers.watch.watch_state import Listing, PageRead, State, Waiting, Watching, advance
-from tests.informers.scripted import ScriptedClient, follow, following, make_informer, stream
-from tests.informers.subjects import ConfigMap, config_map, failure, key, line, page
+from tests.informers.scripted import ScriptedClient, following, make_informer, stream
+from tests.informers.subjects import ConfigMap, config_map, failure, line, page
 
 Objects: TypeAlias = dict[str, ConfigMap]
 
@@ -154,31 +154,3 @@ async def test_after_a_restore_of_etcd_with_newer_versions_the_list_replaces_the
         Updated(restored, config_map("a", 1_000_101, color="new")),
     ]
     assert [entry["version"] for entry in logs if entry["log_level"] == "error"] == ["1000100"]
-
-
-@pytest.mark.looptime
-async def test_a_version_that_is_reused_after_a_restore_does_not_hide_the_new_contents():
-    before, after = config_map("a", 90, color="before"), config_map("a", 90, color="after")
-    client = ScriptedClient(
-        page(before, config_map("b", 95), version=100),
-        stream(line("ERROR", failure(410, "Expired"))),
-        page(after, config_map("b", 93), version=100),
-        stream(),
-    )
-    informer = await follow(client, seconds=10)
-    assert informer.store.get(key("a")) == after
-    assert informer.store.rewinds == 1
-
-
-@pytest.mark.looptime
-async def test_contents_that_change_without_a_new_version_are_taken_over_and_prove_no_restore():
-    """A new default in a definition changes what the server returns, but not the version of the object."""
-    client = ScriptedClient(
-        page(config_map("a", 90), version=100),
-        stream(line("ERROR", failure(410, "Expired"))),
-        page(config_map("a", 90, color="default"), version=120),
-        stream(),
-    )
-    informer = await follow(client, seconds=10)
-    assert informer.store.get(key("a")) == config_map("a", 90, color="default")
-    assert informer.store.rewinds == 0

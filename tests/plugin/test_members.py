@@ -30,15 +30,6 @@ def pauses(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> list[tuple[floa
     return made
 
 
-@pytest.mark.usefixtures("pauses")
-def test_remove_with_scale_in_also_makes_the_pool_smaller(cluster: Cluster, shell: Shell):
-    herds.pool_at_rest(cluster, 3)
-    _, out, _ = shell("remove web-0 web-1 --scale-in")
-    assert out.splitlines()[-1] == "virtualmachinepool.pool.kubevirt.io/web scaled to 1"
-    assert cluster.writes[-1][3]["spec"] == {"replicas": 1}
-    assert cluster.document(POOL, "web")["spec"]["replicas"] == 1
-
-
 def test_remove_waits_between_the_marks_and_the_scale_in_and_warns_if_a_vm_stays(
     cluster: Cluster, shell: Shell, pauses: list[tuple[float, int]]
 ):
@@ -49,6 +40,7 @@ def test_remove_waits_between_the_marks_and_the_scale_in_and_warns_if_a_vm_stays
     assert pauses[1:] == [(marks.LOOK_S, 3)] * (marks.LEAVING_LOOKS - 1)
     assert f"not leaving yet: {VM}, virtualmachine.kubevirt.io/web-1. It is not known whether" in warning
     assert len(cluster.writes) == 3
+    assert cluster.document(POOL, "web")["spec"]["replicas"] == 1
 
 
 def test_remove_ends_when_the_marked_vms_leave(
@@ -65,17 +57,6 @@ def test_remove_ends_when_the_marked_vms_leave(
     _, _, notes = shell("remove web-0 --scale-in")
     assert notes == ""
     assert len(pauses) == 3
-
-
-def test_a_dry_run_of_remove_writes_nothing(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
-    herds.pool_at_rest(cluster)
-    monkeypatch.setattr(marks, "sleep", None)
-    lines = shell.output("remove web-0 --scale-in --dry-run=client").splitlines()
-    assert lines == [
-        f"{VM} marked for removal (dry run)",
-        "virtualmachinepool.pool.kubevirt.io/web scaled to 1 (dry run)",
-    ]
-    assert cluster.writes == []
 
 
 def test_a_detached_vmi_does_not_match_the_selector_of_its_set_any_more(cluster: Cluster, shell: Shell):

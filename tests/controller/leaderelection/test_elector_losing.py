@@ -180,6 +180,18 @@ async def test_a_renewal_does_not_wait_for_an_answer_after_the_deadline():
     assert isinstance(caught.value.__cause__, TimeoutError)
 
 
+async def test_the_deadline_counts_from_the_start_of_the_request():
+    process = Process(LeaseServer(), "a")
+    process.connection.latency_s = 1.2
+    task = process.start()
+    await asyncio.sleep(4.9)
+    process.connection.trouble = "hangs"
+    with pytest.raises(LeaseLost):
+        await task
+    written_at = next(at for at, method in process.connection.log if method == "POST")
+    assert process.led_to == pytest.approx(written_at + 10)
+
+
 async def test_not_leader_is_a_transport_error_with_sent_false():
     with pytest.raises(TransportError) as caught:
         Process(LeaseServer(), "a").elector.check()

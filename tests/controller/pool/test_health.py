@@ -11,7 +11,6 @@ from controller.pool.members.unready_periods import Down, Recovering
 from controller.pool.plan import plan
 from controller.pool.status import next_status
 from controller.pool.triggers import pools_of_vmi
-from controller.replicas.conditions import without_failure
 from controller.runtime.actions import Rejected
 from informers.store import Updated
 from tests.builders import NOW, seconds_ago
@@ -80,13 +79,6 @@ def test_p10_p17_a_pool_is_reconciling_until_its_vms_have_the_finalizer_that_kee
         seen(unprotected, status_of(unprotected, *vms(unprotected, 0, 1, 2, finalizers=(POOL_FINALIZER,)))).status
         == "Current"
     )
-
-
-def test_p17_a_paused_pool_has_only_the_condition_of_the_pause():
-    owner = pool(paused=True)
-    status = status_of(owner, *vms(owner, 0, **BROKEN))
-    assert [each.type for each in status.conditions] == ["ReplicaPaused"]
-    assert (seen(owner, status).status, status.printable_status, status.problem) == ("Current", "Paused", None)
 
 
 def test_p17_a_pool_in_progress_says_what_happens():
@@ -266,19 +258,6 @@ def test_p17_a_pool_is_current_if_its_outdated_vms_wait_for_a_user(fields, revis
     status = status_of(owner, *machines, vmis=[vmi(each, revision="web-1") for each in machines], revisions=kept)
     assert (status.updated_replicas, status.printable_status, status.conditions) == (0, "Running", None)
     assert status.current_revision == "web-1"
-
-
-def test_p17_a_text_about_a_failure_does_not_trigger_its_pool_before_the_end_of_the_backoff():
-    owner = pool()
-    texts = [
-        status_of(owner, outcomes=[Rejected(CREATE, replace_message(QUOTA, each))]) for each in ("used: 3", "used: 4")
-    ]
-    assert texts[0] != texts[1]
-    assert without_failure(texts[0]) == without_failure(texts[1])
-
-
-def replace_message(error, message):
-    return type(error)(message, code=error.code)
 
 
 def test_p19_an_obstacle_of_a_vmi_triggers_its_pool():

@@ -1,8 +1,6 @@
 """The status of a set: counts (R3), conditions (R8, R10), the patch (R11) and notices (R12)."""
 
-import msgspec
 import pytest
-from msgspec.structs import replace
 
 from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import TEMPLATE_HASH
@@ -21,7 +19,6 @@ from controller.runtime.actions import (
     Skipped,
     Unknown,
 )
-from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden, ServerError, TransportError
 from informers.meta import ObjectKey
 from informers.objects import PatchType
@@ -47,17 +44,15 @@ def true_for_a_minute(type_: str, reason: str, message: str) -> Condition:
 
 FAILURE = true_for_a_minute("ReplicaFailure", "FailedCreate", "exceeded quota: 3 of 3")
 PAUSED = true_for_a_minute("ReplicaPaused", "Paused", "Controller got paused")
-FOREIGN = Condition(type="Audited", status="False", reason="Never", last_transition_time=seconds_ago(9000))
 
 
 def status_of(owner, *vmis, outcomes=(), **circumstances) -> ReplicaSetStatus:
     return next_status(snapshot(owner, vmis, **circumstances), outcomes)
 
 
-def failure_of(outcomes, *, previous=None, **changes) -> Condition | None:
-    settled = changes.pop("settled", True)
+def failure_of(outcomes, *, previous=None) -> Condition | None:
     status = ReplicaSetStatus(conditions=(previous,) if previous else None)
-    conditions = status_of(replicaset(status=status, **changes), outcomes=outcomes, settled=settled).conditions
+    conditions = status_of(replicaset(status=status), outcomes=outcomes).conditions
     return next((condition for condition in conditions or () if condition.type == "ReplicaFailure"), None)
 
 
@@ -84,13 +79,6 @@ def test_r1_an_invalid_set_updates_observed_generation_and_keeps_the_last_valid_
     assert (status.replicas, status.updated_replicas) == (1, 0)
 
 
-def test_r8_the_paused_condition_keeps_its_transition_time_while_it_is_present():
-    (condition,) = status_of(replicaset(paused=True)).conditions
-    assert condition == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
-    paused = replicaset(paused=True, status=ReplicaSetStatus(conditions=(PAUSED,)))
-    assert status_of(paused).conditions == (PAUSED,)
-
-
 def test_condition_times_are_whole_seconds():
     (condition,) = status_of(replicaset(paused=True), now=NOW.replace(microsecond=123456)).conditions
     assert condition.last_transition_time == NOW
@@ -112,92 +100,24 @@ def test_r10_a_failure_condition_has_the_message_of_the_server(outcomes, reason)
     assert failure.last_transition_time == failure.last_probe_time == NOW
 
 
-def test_r10_a_lasting_failure_keeps_its_transition_time_and_gets_the_new_message():
-    failure = failure_of([Rejected(CREATE, Forbidden("exceeded quota: 4 of 4", code=403))], previous=FAILURE)
-    assert failure == replace(FAILURE, message="exceeded quota: 4 of 4")
-
-
-REMOVED = {
-    "all done": [Done(CREATE), AlreadyThere(CREATE), Done(DELETE)],
-    "r10 a delete of a VMI that is already gone": [Missing(DELETE)],
-    "nothing to do": [],
-}
-
-
-@pytest.mark.parametrize("outcomes", REMOVED.values(), ids=REMOVED)
-def test_r10_a_failure_is_removed_when_a_pass_succeeds(outcomes):
-    assert failure_of(outcomes, previous=FAILURE) is None
-
-
+CHANGED = Conflict("changed", code=409)
 STAYS = {
-    "unsettled": ([], {"settled": False}),
-    "paused": ([], {"paused": True}),
-    "being deleted": ([], {"deleting": True}),
-    "invalid": ([], {"template": None}),
-    "the answer was lost": ([Unknown(CREATE, LOST)], {}),
-    "the process was stopping": ([Done(CREATE), Skipped(CREATE)], {}),
-    "an adoption failed before the creates": ([Rejected(ADOPT, Conflict("changed", code=409)), Skipped(CREATE)], {}),
-    "a user changed the VMI before its delete": ([Rejected(DELETE, Conflict("changed", code=409))], {}),
-    "the set was not confirmed": ([Rejected(CONFIRM, Conflict("gone", code=409)), Skipped(CREATE)], {}),
+    "an adoption failed before the creates": [Rejected(ADOPT, CHANGED), Skipped(CREATE)],
+    "a user changed the VMI before its delete": [Rejected(DELETE, CHANGED)],
+    "the set was not confirmed": [Rejected(CONFIRM, CHANGED), Skipped(CREATE)],
 }
 
 
-@pytest.mark.parametrize(("outcomes", "changes"), STAYS.values(), ids=STAYS)
-def test_r10_an_inconclusive_pass_neither_sets_nor_removes_a_failure(outcomes, changes):
-    assert failure_of(outcomes, previous=FAILURE, **changes) == FAILURE
-    assert failure_of(outcomes, previous=None, **changes) is None
-
-
-def test_conditions_of_other_types_stay():
-    old = ReplicaSetStatus(conditions=(PAUSED, FOREIGN, FAILURE))
-    assert status_of(replicaset(replicas=0, status=old)).conditions == (FOREIGN,)
-    assert status_of(replicaset(status=old, paused=True)).conditions == (FOREIGN, FAILURE, PAUSED)
-
-
-def test_our_condition_counts_as_absent_if_its_status_is_not_true():
-    old = ReplicaSetStatus(conditions=(replace(PAUSED, status="False"),))
-    assert status_of(replicaset(replicas=0, status=old)).conditions is None
-    (condition,) = status_of(replicaset(status=old, paused=True)).conditions
-    assert condition == replace(PAUSED, last_probe_time=NOW, last_transition_time=NOW)
-
-
-def test_r11_the_patch_has_the_whole_status_and_the_resource_version():
-    owner = replicaset(paused=True, status=ReplicaSetStatus(conditions=(FOREIGN,)))
-    patch = msgspec.json.decode(status_patch(owner, status_of(owner, vmi(owner=owner))))
-    assert patch == {
-        "metadata": {"uid": "uid-of-the-set", "resourceVersion": "1"},
-        "status": {
-            "replicas": 1,
-            "readyReplicas": 1,
-            "updatedReplicas": 1,
-            "observedGeneration": 1,
-            "labelSelector": "myvmi=myvmi",
-            "currentRevision": template_hash_of(owner),
-            "updateRevision": template_hash_of(owner),
-            "printableStatus": "Paused",
-            "problem": None,
-            "conditions": [
-                {"type": "Audited", "status": "False", "reason": "Never", "lastTransitionTime": "2026-08-01T09:30:00Z"},
-                {
-                    "type": "ReplicaPaused",
-                    "status": "True",
-                    "reason": "Paused",
-                    "message": "Controller got paused",
-                    "lastProbeTime": "2026-08-01T12:00:00Z",
-                    "lastTransitionTime": "2026-08-01T12:00:00Z",
-                },
-            ],
-        },
-    }
+@pytest.mark.parametrize("outcomes", STAYS.values(), ids=STAYS)
+def test_r10_an_inconclusive_pass_neither_sets_nor_removes_a_failure(outcomes):
+    assert failure_of(outcomes, previous=FAILURE) == FAILURE
+    assert failure_of(outcomes) is None
 
 
 IS_PAUSED, RUNS = ReplicaSetStatus(conditions=(PAUSED,)), ReplicaSetStatus()
 TRANSITIONS = {
-    "created paused": (None, IS_PAUSED, ["SuccessfulPaused"]),
     "paused": (RUNS, IS_PAUSED, ["SuccessfulPaused"]),
-    "still paused": (IS_PAUSED, IS_PAUSED, []),
     "resumed": (IS_PAUSED, RUNS, ["SuccessfulResumed"]),
-    "never paused": (RUNS, ReplicaSetStatus(conditions=(FAILURE,)), []),
 }
 
 

@@ -98,16 +98,6 @@ async def test_a_clean_end_is_not_logged_and_the_next_watch_starts_at_the_last_v
     assert reports.calls[-1] == "ended: end"
 
 
-async def test_an_expired_version_causes_a_new_list_and_handlers_receive_only_the_differences():
-    expired = line("ERROR", failure(410, "Expired"))
-    client = ScriptedClient(page(A1, B2, version=5), stream(10.0, expired), page(config_map("b", 8), version=9))
-    informer, changes = recorded_informer(client)
-    async with following(informer):
-        await asyncio.sleep(20)
-    assert names(changes[2:]) == ["Removed a", "Updated b"]
-    assert client.times()[-2] == pytest.approx(10.8)
-
-
 async def test_a_silent_watch_ends_after_two_minutes():
     client = ScriptedClient(page(A1, version=5), stream(60.0, bookmark(6)), page(A1, version=6), stream())
     reports = RecordedInstruments()
@@ -178,57 +168,12 @@ async def test_a_lost_connection_resumes_the_watch_and_an_unreachable_server_lea
     assert informer.store.rewinds == 1
 
 
-async def test_failed_connections_do_not_lengthen_the_delay_after_an_expired_version():
-    expired = line("ERROR", failure(410, "Expired"))
-    client = ScriptedClient(
-        page(A1, version=5),
-        stream(end=LOST),
-        *[REFUSED] * 20,
-        page(A1, version=6),
-        stream(expired),
-        page(B2, version=9),
-    )
-    informer = await follow(client, seconds=70, chance=lambda: 0.999999)
-    assert gaps(client.times()[-4:]) == [0.0, 1.6, 0.0]
-    assert informer.store.values() == (B2,)
-
-
 async def test_a_new_reason_to_wait_is_logged():
     client = ScriptedClient(page(version=5), REFUSED, REFUSED, error(403), error(403), page(version=6), stream())
     with capture_logs() as logs:
         await follow(client, seconds=30)
     assert [entry["event"] for entry in logs] == ["waiting", "waiting", "following again"]
     assert "403" in logs[1]["why"]
-
-
-async def test_the_delay_is_at_least_retry_after():
-    client = ScriptedClient(page(version=5), error(429, retry_after="20"), stream())
-    await follow(client, seconds=30)
-    assert client.times()[-1] == 20
-
-
-async def test_a_version_that_is_too_large_for_the_server_is_requested_again_after_a_list_of_one():
-    too_large = failure(504, "Timeout", "later", "ResourceVersionTooLarge", retry_after=1)
-    client = ScriptedClient(page(version=5), *[error(504, too_large), page(version=6)] * 3, stream())
-    await follow(client, seconds=10)
-    asked = [request.params.get("resourceVersion") or request.params["limit"] for request in client.requests[2:]]
-    assert asked == ["5", "1", "5", "1", "5", "1", "5"]
-    assert client.times()[-1] == 3
-
-
-async def test_a_list_that_is_older_than_the_cache_is_refused():
-    expired = stream(line("ERROR", failure(410, "Expired")))
-    client = ScriptedClient(
-        page(config_map("a", 5), version=5), expired, page(version=4), page(version=4), page(version=6)
-    )
-    informer = make_informer(client)
-    async with following(informer):
-        await asyncio.sleep(2)
-        assert informer.store.get(key("a")) is not None
-        assert informer.store.version() == "5"
-        await asyncio.sleep(2)
-        assert informer.store.version() == "6"
-        assert len(informer.store) == 0
 
 
 async def test_the_informer_waits_for_a_resource_that_is_not_served():
@@ -246,20 +191,6 @@ async def test_the_informer_waits_for_a_resource_that_is_not_served():
     events = [entry["event"] for entry in logs]
     waiting = "resource is not served, waiting for it"
     assert events == [waiting, "following again", waiting]
-
-
-async def test_an_expired_page_token_restarts_the_list():
-    client = ScriptedClient(page(A1, version=5, token="more"), error(410), page(B2, version=9))
-    informer = await follow(client, seconds=5)
-    assert informer.store.values() == (B2,)
-    assert "continue" not in client.requests[3].params
-
-
-async def test_only_the_lost_page_is_requested_again():
-    client = ScriptedClient(page(A1, version=5, token="more"), REFUSED, page(B2, version=5))
-    informer = await follow(client, seconds=5)
-    assert informer.store.values() == (A1, B2)
-    assert [request.params.get("continue") for request in client.requests[1:4]] == [None, "more", "more"]
 
 
 async def test_an_answer_that_is_not_a_list_is_a_failure():
