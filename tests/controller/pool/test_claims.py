@@ -9,9 +9,7 @@ from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Patch, RemoveOwnerReference
 from informers.objects import PatchType
-from tests.fakes.rules import finalizers_of
 from tests.pool_builders import ANOTHER_CONTROLLER, OTHER_FINALIZER, pool, revision, snapshot, vm, vm_spec, vms
-from tests.pool_simulation import PoolSimulation
 
 OFFLINE = {"proactive": {"statePreservation": "Offline", "selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
 DISABLED = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
@@ -28,12 +26,6 @@ def owner_removals(todo):
 
 def patched(todo):
     return {each.key.name: each for each in todo.actions if isinstance(each, Patch) and each.resource is VMS}
-
-
-def simulation_of(replicas=3, **fields):
-    simulation = PoolSimulation(pool(replicas=replicas, **{"spec": vm_spec(disks=["data"]), **fields}))
-    simulation.come_to_rest()
-    return simulation
 
 
 def test_p2_a_member_whose_labels_stop_matching_loses_our_reference_and_our_finalizer_in_one_write():
@@ -123,17 +115,3 @@ def test_p10_terminating_vms_lose_the_finalizer_and_perhaps_keep_their_disks(str
     assert [(resource, uid) for resource, _, uid in owner_removals(todo)] == [
         (resource, f"uid-{name}") for name in keeping for resource in (DATA_VOLUMES, PVCS)
     ]
-
-
-@pytest.mark.parametrize("state", ["paused", "invalid"])
-def test_a_paused_or_invalid_pool_still_removes_the_finalizer_from_deleted_vms(state):
-    simulation = simulation_of(scaleInStrategy=OFFLINE)
-    simulation.change(**({"paused": True} if state == "paused" else {"maxUnavailable": "half"}))
-    simulation.delete_by_user("web-1")
-    simulation.edit_vm("web-2", metadata={"ownerReferences": []})
-    simulation.edit_vm("web-0", metadata={"labels": {"app": "debug"}})
-    simulation.come_to_rest()
-    assert sorted(simulation.vms) == ["web-0", "web-2"]
-    assert POOL_FINALIZER not in finalizers_of(simulation.vms["web-2"])
-    assert sorted(simulation.claims) == ["data-0", "data-1", "data-2"]
-    assert simulation.members() == ["web-0"]

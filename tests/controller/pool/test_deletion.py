@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from controller.kubevirt.annotations import POOL_FINALIZER, POOL_UID
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, DATA_VOLUMES, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Create, Delete, Patch, RemoveOwnerReference
 from informers.objects import PatchType
@@ -98,22 +98,6 @@ def test_p6_after_the_pool_has_lost_its_finalizer_no_status_is_written():
     assert len(writes) == 1, "the patch that removes the finalizer"
     simulation.come_to_rest()
     assert simulation.pool["status"]["observedGeneration"] == simulation.pool["metadata"]["generation"]
-
-
-@pytest.mark.parametrize("strategy", [None, OFFLINE], ids=["disks are not preserved", "disks are preserved"])
-def test_p6_with_cascade_orphan_vms_and_disks_stay_without_the_finalizer(strategy):
-    simulation = simulation_of(scaleInStrategy=strategy)
-    before = {name: each["metadata"]["uid"] for name, each in simulation.vms.items()}
-    simulation.delete_pool("Orphan")
-    simulation.come_to_rest()
-    assert simulation.is_gone
-    assert not [each for each in simulation.actions if isinstance(each, RemoveOwnerReference)]
-    assert {name: each["metadata"]["uid"] for name, each in simulation.vms.items()} == before
-    for ordinal in range(3):
-        meta = simulation.vms[f"web-{ordinal}"]["metadata"]
-        assert "ownerReferences" not in meta
-        assert POOL_FINALIZER not in meta["finalizers"]
-        assert simulation.of(DATA_VOLUMES)[f"data-{ordinal}"]["metadata"]["ownerReferences"][0]["uid"] == meta["uid"]
 
 
 def pruned(todo):

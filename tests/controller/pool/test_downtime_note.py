@@ -3,16 +3,13 @@
 import json
 from datetime import timedelta
 
-import pytest
-
-from controller.kubevirt.annotations import PARTITION, REPLACE_UNREADY_AFTER, UNREADY
+from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, UNREADY
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.members.downtime import member_unready_since
 from controller.pool.members.notes import MAX_ENTRIES
 from controller.runtime.actions import Patch, Plan
 from informers.objects import PatchType
 from tests.builders import NOW
-from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import POOLS, periods_after, pool, revision, situation_of, snapshot, vm_spec, vmi, vms
 from tests.pool_healing import annotated, at, break_one, healing_pool
 from tests.pool_simulation import PoolSimulation
@@ -158,26 +155,6 @@ def test_p15_a_vm_that_fails_and_recovers_costs_two_writes():
     simulation.come_to_rest()
     assert note_writes(simulation) == 2
     assert UNREADY not in simulation.pool["metadata"].get("annotations", {})
-
-
-@pytest.mark.no_cover  # hours of the same few lines
-def test_p14_a_stalled_rollout_is_reported_at_its_deadline_after_restarts_of_the_controller():
-    """VMs with the new template never become ready. A new process reads their unready times from the pool."""
-    simulation = PoolSimulation(pool(replicas=2, maxUnavailable=1, annotations={PARTITION: "0"}))
-    simulation.come_to_rest()
-    simulation.change_template(vm_spec(image=BROKEN))
-    began, told = simulation.now, None
-    for number in range(1, 201):
-        simulation.run_pass()
-        simulation.crash_loop()
-        simulation.live_on()
-        if number % 10 == 0:
-            simulation.restart()
-        reasons = [each.reason for each in simulation.process.recorder.published]
-        if "RolloutStalled" in reasons and told is None:
-            told = (simulation.now - began).total_seconds()
-    assert told is not None
-    assert 600 <= told <= 640
 
 
 def test_p15_a_restarted_controller_counts_a_restarted_vm_as_unready_only_since_the_restart():

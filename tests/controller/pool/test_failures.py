@@ -1,7 +1,5 @@
 """P17: the condition of a pool whose VMs cannot start."""
 
-import json
-
 import pytest
 from msgspec.structs import replace
 
@@ -98,12 +96,3 @@ def test_p17_vms_that_cannot_start_give_one_event():
 def test_p19_a_failure_of_a_vm_triggers_its_pool():
     before, after = (vm(owner=OWNER, ready=False, conditions=each) for each in ((), [failing()]))
     assert [key.name for key, _ in pools_of_vm(Updated(before, after))] == ["web"]
-
-
-def test_p17_a_takeover_writes_the_condition_with_fields_that_kubevirts_crd_has():
-    known = frozenset({"replicas", "readyReplicas", "labelSelector", "conditions"})
-    status = status_of(OWNER, *vms(OWNER, 0, **NOT_STARTED), vmis=())
-    conditions = json.loads(status_patch(OWNER, status, known=known))["status"]["conditions"]
-    assert [each["type"] for each in conditions] == ["VirtualMachineFailure", "Stalled"]
-    for each in conditions:
-        assert set(each) == {"type", "status", "reason", "message", "lastProbeTime", "lastTransitionTime"}

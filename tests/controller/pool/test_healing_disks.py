@@ -7,7 +7,7 @@ import pytest
 from controller.kubevirt.annotations import POOL_FINALIZER
 from controller.runtime.actions import Delete, Patch
 from tests.pool_builders import vm_spec, vms
-from tests.pool_healing import FAILING, heal, healed, healing_pool, reasons
+from tests.pool_healing import FAILING, heal, healing_pool, reasons
 
 PRESERVING = {"proactive": {"statePreservation": "Online"}}
 DISK_FAILS = {"ready": False, "printable": "DataVolumeError", "ready_for_s": 3600}
@@ -44,10 +44,3 @@ def test_p15_a_vm_is_not_healed_if_its_failing_disk_is_preserved(state):
     assert "web-0" in notice.message
     assert state in notice.message
     assert "disk" in todo.held
-
-
-def test_p15_a_failing_disk_does_not_delay_other_vms():
-    owner = pool_that_preserves()
-    todo = heal(owner, *vms(owner, 0, **DISK_FAILS), *vms(owner, 1, **FAILING), *vms(owner, 2, 3, 4, 5))
-    assert healed(todo) == ["web-1"]
-    assert reasons(todo) == ["HealingHeld"]

@@ -116,14 +116,6 @@ def test_p1_an_invalid_spec_gives_one_sentence(fields, message):
     assert not error.message.endswith(".")
 
 
-AMOUNTS = [(1, 10, 1), (20, 10, 20), ("25%", 10, 2), ("25%", 3, 1), ("100%", 7, 7), ("1%", 0, 1), ("3", 10, 3)]
-
-
-@pytest.mark.parametrize(("amount", "wanted", "expected"), AMOUNTS)
-def test_p14_percentages_round_down_and_at_least_one_vm_may_be_unavailable(amount, wanted, expected):
-    assert intent_of(pool(replicas=wanted, maxUnavailable=amount)).most_unavailable == expected
-
-
 PRESERVATION = [
     ("proactive", None, False),
     ("proactive", "Disabled", False),

@@ -46,11 +46,6 @@ def test_the_ordinal_is_the_one_in_the_parsed_name(name, pool):
         assert ordinal_of(each, pool) == expected
 
 
-def test_a_name_of_another_pool_has_no_ordinal():
-    assert ordinal_of("web-1-0", "web") is None
-    assert ordinal_of("web-1-0", "web-1") == 0
-
-
 def test_gaps_are_filled_before_higher_ordinals_are_used():
     assert list(islice(free_ordinals("web", {"web-0", "web-2", "web-3", "other-1"}), 4)) == [1, 4, 5, 6]
     assert list(islice(free_ordinals("web", ()), 2)) == [0, 1]

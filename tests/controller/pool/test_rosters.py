@@ -73,6 +73,8 @@ class RosterMachine(RuleBasedStateMachine):
         self.caches = MemberCaches(self.vms, self.vmis)
         self.unready: dict[ObjectKey, Mapping[str, UnreadyPeriod]] = {}
         """The unready periods of each pool at its last reading, computed from all VMs."""
+        self.earlier: list[tuple[Machines, object]] = []
+        """Results that the test has not read yet, with their contents at that time. A result does not change."""
         self.now = NOW
         self.version = 0
 
@@ -131,6 +133,19 @@ class RosterMachine(RuleBasedStateMachine):
         assert contents(self.rosters.read(meta, self.now)) == contents(expected)
         assert self.periods_of(meta) == unready
         self.unready[meta.key] = unready
+
+    @rule(owner=st.sampled_from(OWNERS))
+    def keep(self, owner):
+        meta = owner.metadata
+        expected, unready = self.read_all(meta, self.unready.get(meta.key, {}))
+        self.earlier.append((self.rosters.read(meta, self.now), contents(expected)))
+        self.unready[meta.key] = unready
+
+    @rule()
+    def read_earlier_results(self):
+        while self.earlier:
+            found, expected = self.earlier.pop()
+            assert contents(found) == expected
 
     @rule(owner=OWNER_WITH_NOTES, slices=st.integers(1, 9))
     def prepare(self, owner, slices):

@@ -2,7 +2,7 @@
 retries.
 """
 
-from controller.kubevirt.resources import VM_REQUESTS, VMIS, VMS
+from controller.kubevirt.resources import VM_REQUESTS, VMS
 from controller.pool.status import outcome_notices
 from controller.runtime.actions import Done, Rejected, Unserved
 from informers.errors import Forbidden, NotFound
@@ -73,14 +73,3 @@ def test_p13_the_update_goes_on_when_the_cluster_serves_restarts():
     assert simulation.pool["status"]["printableStatus"] == "Running"
     assert simulation.pool["status"]["updatedReplicas"] == 3
     assert "conditions" not in simulation.pool["status"]
-
-
-def test_p13_a_user_may_restart_a_vm_instead():
-    simulation = manual_pool()
-    simulation.run_passes(5)
-    [begun] = [name for name, each in simulation.vms.items() if "v2" in str(each["spec"])]
-    simulation.server.remove(VMIS, simulation.key(begun))
-    simulation.server.change(VMS, simulation.key(begun), {"status": {"stateChangeRequests": [{"action": "Start"}]}})
-    simulation.run_passes(5)
-    assert simulation.pool["status"]["updatedReplicas"] >= 1
-    assert len([name for name, each in simulation.vms.items() if "v2" in str(each["spec"])]) == 2

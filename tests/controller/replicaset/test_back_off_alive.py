@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 
 from controller.kubevirt.resources import VMIS
-from controller.kubevirt.vmis import is_final, is_ready
+from controller.kubevirt.vmis import is_ready
 from tests.builders import REPLICASETS
 from tests.controller.replicaset.launcher import Fate, Launcher, change_template, comes_up, crashes, fails
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
@@ -40,19 +40,6 @@ def test_r4a_a_template_that_always_fails_makes_few_vmis_in_an_hour(replicas):
     assert len(launcher.simulation.members) <= replicas
     assert reported(launcher, "BackOff") == 1
     assert "ReplicaBackOff" in launcher.simulation.conditions
-
-
-def test_r4a_a_changed_template_is_tried_at_once():
-    launcher = set_of(4, fails)
-    run(launcher.live(1200))
-    before = launcher.seconds
-    launcher.fate = comes_up
-    change_template(launcher.simulation, note="better")
-    run(launcher.live(15))
-    assert ready(launcher) == 4
-    assert launcher.seconds - before <= 16
-    assert launcher.simulation.conditions == {}
-    assert not [vmi for vmi in launcher.simulation.members if is_final(vmi)]
 
 
 def test_r4a_a_restart_of_the_controller_forgets_nothing():
