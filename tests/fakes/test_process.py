@@ -11,7 +11,7 @@ from tests.fakes.apiserver import FakeApiServer
 from tests.fakes.caches import LaggingCache
 from tests.fakes.garbage import collect_garbage
 from tests.fakes.requests import FailedAfter, Fault, Garbled, Lost, refusal
-from tests.fakes.virtual_time import loop, run
+from tests.fakes.virtual_time import run
 from tests.pool_builders import pool
 from tests.pool_simulation import PoolSimulation
 
@@ -35,14 +35,6 @@ def test_a_process_that_is_killed_in_a_pass_writes_no_status() -> None:
     assert (len(simulation.vms), simulation.pool.get("status")) == (1, None)
     simulation.run_pass()
     assert simulation.pool["status"]["replicas"] == 2
-
-
-def test_virtual_time_costs_no_real_time() -> None:
-    simulation = PoolSimulation(pool(replicas=1))
-    before = simulation.now
-    simulation.live_on(3600)
-    assert (simulation.now - before).total_seconds() == 3600
-    assert not loop().is_running()
 
 
 @pytest.mark.parametrize(
