@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from informers.errors import from_response
@@ -22,6 +22,7 @@ def nested(levels: int, inside: str = "1") -> str:
     return '{"a":' * levels + inside + "}" * levels
 
 
+@settings(max_examples=40)
 @given(VALUES)
 def test_a_shallow_document_stays_as_it_is(value: object):
     document = json.dumps(value, ensure_ascii=False).encode()

@@ -98,7 +98,7 @@ class Scenario:
         return wrong
 
 
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=150)
 @given(workers=st.integers(1, 4), work_s=st.lists(DELAYS, min_size=1, max_size=4), steps=st.lists(STEPS, max_size=40))
 def test_after_every_add_a_run_starts_and_no_key_has_two_runs_at_once(workers, work_s, steps):
     async def main() -> None:
@@ -114,7 +114,7 @@ def test_after_every_add_a_run_starts_and_no_key_has_two_runs_at_once(workers, w
     in_virtual_time(main)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(
     workers=st.integers(1, 4),
     work_s=st.lists(DELAYS, min_size=1, max_size=4),
@@ -130,7 +130,7 @@ def test_a_drain_at_any_moment_loses_no_key_that_was_not_delayed(workers, work_s
     in_virtual_time(main)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(deadline=None, max_examples=100)
 @given(workers=st.integers(1, 4), work_s=st.lists(DELAYS, min_size=1, max_size=4), steps=st.lists(STEPS, max_size=40))
 def test_after_shut_down_without_drain_only_current_runs_are_finished(workers, work_s, steps):
     async def main() -> None:

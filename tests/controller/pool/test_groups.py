@@ -149,7 +149,7 @@ def one_by_one(seen: Snapshot) -> Snapshot:
 
 
 @given(situations())
-@settings(max_examples=600)
+@settings(max_examples=400)
 def test_a_plan_from_groups_is_the_plan_from_single_vms(seen):
     alone = one_by_one(seen)
     assert plan(alone) == plan(seen)
