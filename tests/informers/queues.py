@@ -29,12 +29,6 @@ def make_queue(**kwargs: Any) -> WorkQueue[str]:
     return WorkQueue("test", **{"limiter": ItemBackoff(), **kwargs})
 
 
-async def run_ready_tasks(times: int = 3) -> None:
-    """Let the other tasks run until all other tasks wait."""
-    for _ in range(times):
-        await asyncio.sleep(0)
-
-
 async def take_all(queue: WorkQueue[str]) -> list[str]:
     taken = []
     while len(queue):
