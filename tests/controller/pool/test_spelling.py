@@ -67,6 +67,18 @@ def test_p12_an_empty_object_that_has_a_meaning_is_a_change(data, spec, path):
         assert {type(action) for action in actions} == {Create, ThreeWayMerge}
 
 
+@given(st.data(), vm_specs(), vm_specs())
+def test_p12_the_spelling_of_two_templates_does_not_change_the_plan(data, old, new):
+    def steps(before, after):
+        owner = pool(spec=after, generation=7, maxUnavailable=3)
+        machines = vms(owner, 0, 1, 2, revision="web-7")
+        started = [vmi(each, revision="web-1") for each in machines]
+        todo = plan(snapshot(owner, machines, vmis=started, revisions=[kept(before), revision(owner, "web-7")]))
+        return [(type(each), each.resource.plural, each.key) for each in todo.actions]
+
+    assert steps(old, new) == steps(data.draw(respelled(old)), data.draw(respelled(new)))
+
+
 @pytest.mark.parametrize("number", [1, 7], ids=["of an older generation", "of this generation"])
 @pytest.mark.parametrize("name", RECORDED)
 def test_p12_a_pool_with_a_revision_by_kubevirt_plans_nothing(name, number):

@@ -12,6 +12,7 @@ from controller.runtime.execute.disk_check import FEW, LISTED_FOR_EACH
 from controller.runtime.result import LONGEST_POSTPONED_S, POSTPONED_S, After, Retry, postponed_s, result_of
 from tests.controller.runtime.executor_changes import put_disk
 from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, document, key
+from tests.controller.runtime.refusals import GONE
 from tests.fakes.requests import Fault, Garbled, Lost, refusal
 
 pytestmark = pytest.mark.looptime
@@ -169,6 +170,14 @@ async def test_if_the_list_fails_the_disks_are_read_one_by_one(setup, fault: Fau
     outcomes = await setup.carry_out(burst(20))
     assert [isinstance(outcome, Postponed) for outcome in outcomes] == [number == 5 for number in range(20)]
     assert reads(setup)["get", "datavolumes"] == 20
+
+
+async def test_p10_without_data_volumes_only_the_claims_are_asked_for(setup):
+    put_disk(setup, {**OLD_VM, "name": "vm-5"}, name="disk-5", resource=PVCS)
+    setup.server.fault_for = lambda request: GONE if request.resource is DATA_VOLUMES else None
+    outcomes = await setup.carry_out(burst(20))
+    assert [isinstance(outcome, Postponed) for outcome in outcomes] == [number == 5 for number in range(20)]
+    assert reads(setup) == ONE_BY_ONE + ONE_LIST
 
 
 def test_a_postponed_create_is_retried_soon():

@@ -55,6 +55,14 @@ async def test_r9_a_lost_create_that_happened_and_is_being_deleted_waits_for_the
     assert setup.settled
 
 
+async def test_r9_a_lost_create_that_the_cache_has_shown_is_not_asked_about():
+    setup = await lost(create(), happened=True)
+    setup.cache.catch_up()
+    assert await setup.resolve() is None
+    assert setup.settled
+    assert setup.sent == []
+
+
 @pytest.mark.parametrize("finalizers", [[], ["some/finalizer"]], ids=["at once", "later"])
 async def test_r9_a_lost_delete_that_happened_waits_for_the_cache(setup, finalizers: list[str]):
     await lost(delete("vm", setup.add("vm", finalizers=finalizers)), happened=True, setup=setup)

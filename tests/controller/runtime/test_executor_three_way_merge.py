@@ -160,6 +160,18 @@ async def test_p12_a_merge_whose_answer_is_lost_is_unresolved_until_the_server_i
     assert happened is (fault is Lost.AFTER or isinstance(fault, Garbled))
 
 
+async def test_p12_a_lost_merge_that_happened_waits_for_the_cache(setup):
+    uid = put_vm(setup)
+    setup.fail(Lost.AFTER, verb="patch")
+    await setup.outcome_of(three_way_merge(uid))
+    setup.heal()
+    assert await setup.resolve() is None
+    assert setup.unresolved == ()
+    assert not setup.settled
+    setup.cache.catch_up()
+    assert setup.settled
+
+
 async def test_changes_are_counted_by_their_outcome(setup):
     put_disk(setup, OWN)
     await setup.carry_out([disown(), disown("none"), three_way_merge(put_vm(setup))])
