@@ -6,8 +6,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
+from controller.apimachinery.label_selectors import LabelSelector, SelectorRequirement
 from controller.kubevirt.annotations import is_protected
 from controller.kubevirt.resources import VMIS
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicaset.plan import plan
 from controller.replicaset.rolling_update import Rollout, parse_rollout
@@ -15,6 +17,7 @@ from controller.replicaset.status import next_status, outcome_notices
 from controller.replicaset.template import is_updated
 from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Confirm, Create, Delete, Patch
+from controller.runtime.members.groups import Members
 from controller.runtime.status import status_patch
 from informers.meta import controller_of
 from tests.builders import replicaset, snapshot, vmi
@@ -76,6 +79,26 @@ def test_the_plan_does_not_depend_on_the_order_of_the_objects_in_the_cache(seen,
     random.shuffle(members)
     random.shuffle(orphans)
     assert plan(replace(seen, members=group_vmis(members), orphans=tuple(orphans))) == plan(seen)
+
+
+@given(st.booleans(), st.data())
+def test_a_plan_from_groups_is_the_plan_from_single_members(settled, data):
+    """Each member alone in its group gives the plan of a walk over all members."""
+    seen = data.draw(snapshots(settled=settled))
+    if data.draw(st.booleans()):
+        selector = LabelSelector(match_expressions=(SelectorRequirement("kubevirt.io/nodeName", "NotIn", ("node-1",)),))
+        seen = replace(seen, owner=replace(seen.owner, spec=replace(seen.owner.spec, selector=selector)))
+    labels = data.draw(st.lists(st.sampled_from(["node-1", "node-2"]), min_size=len(seen.members)))
+    vmis = [_on_node(each, node) for each, node in zip(seen.members, labels, strict=False)]
+    seen = replace(seen, members=group_vmis(vmis))
+    alone = replace(seen, members=Members(tuple((each,) for each in vmis)))
+    assert plan(alone) == plan(seen)
+    assert next_status(alone, ()) == next_status(seen, ())
+
+
+def _on_node(each: VirtualMachineInstance, node: str) -> VirtualMachineInstance:
+    labels = {**(each.metadata.labels or {}), "kubevirt.io/nodeName": node}
+    return replace(each, metadata=replace(each.metadata, labels=labels))
 
 
 @given(snapshots())
