@@ -2,6 +2,7 @@ import asyncio
 from itertools import pairwise
 
 import pytest
+from structlog.testing import capture_logs
 
 from controller.leaderelection.elector import ElectionImpossible, new_identity
 from controller.running import leaf_errors
@@ -29,6 +30,19 @@ async def test_the_first_candidate_creates_the_lease_and_leads_at_once():
         "leaseTransitions": 0,
     }
     await settle(task)
+
+
+async def test_exactly_one_of_the_candidates_that_start_together_leads():
+    server = LeaseServer()
+    processes = [Process(server, name) for name in "abc"]
+    with capture_logs() as logs:
+        tasks = [process.start() for process in processes]
+        for _ in range(300):
+            await asyncio.sleep(0.1)
+            if now() > 1:
+                assert sum(process.elector.is_leader for process in processes) == 1
+    assert {line["log_level"] for line in logs} == {"info"}, "a lost race is not a failure"
+    await settle(*tasks)
 
 
 async def test_a_leader_stays_leader_and_renews_every_retry_period():
