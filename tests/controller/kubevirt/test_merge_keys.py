@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from controller.kubevirt.merge_keys import VM_RULES
-from tests.controller.kubevirt.rebasing import Json, canonical, patch_of, rebased_spec, shape, vm
+from tests.controller.kubevirt.rebasing import Json, canonical, patch_of, rebased, rebased_spec, shape, vm
 
 
 def machine(**fields: object) -> Json:
@@ -28,6 +28,11 @@ def test_p12_the_patch_contains_only_the_differences():
     assert patch is not None
     assert patch["spec"] == {"template": {"spec": {"domain": {"cpu": {"cores": 2}}}}}
     assert patch["metadata"].keys() == {"uid", "resourceVersion"}
+
+
+def test_p12_labels_are_added_to_a_vm_without_labels():
+    after = rebased(vm({}), shape({}), shape({}, labels={"a": "1"}, annotations={"b": "2"}))
+    assert (after["metadata"]["labels"], after["metadata"]["annotations"]) == ({"a": "1"}, {"b": "2"})
 
 
 def test_p12_a_restored_volume_stays_while_other_things_change():
@@ -76,6 +81,18 @@ TEMPLATE_CHANGES = {
         devices(disks=[{"name": "x", "disk": {}}]),
         devices(),
         devices(disks=[{"name": "hot", "disk": {}}]),
+    ),
+    "a list that the template drops is removed if it is empty then": (
+        devices(disks=[{"name": "x"}]),
+        devices(disks=[{"name": "x"}]),
+        devices(),
+        devices(),
+    ),
+    "a firmware that the template drops keeps the identity": (
+        machine(domain={"firmware": {"bootloader": {"efi": {}}, "uuid": "u", "serial": "s"}}),
+        machine(domain={"firmware": {"bootloader": {"efi": {}}}}),
+        machine(domain={}),
+        machine(domain={"firmware": {"uuid": "u", "serial": "s"}}),
     ),
 }
 

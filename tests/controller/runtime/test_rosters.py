@@ -71,6 +71,18 @@ def test_a_set_that_fits_into_one_slice_is_not_prepared():
     assert len(found._rosters) == 0
 
 
+def test_a_snapshot_does_not_change_with_the_roster():
+    vmis, found = full_store(8)
+    before = found.read(OWNER.metadata)
+    shown = set(map(id, vmis.values()))
+    for each in range(0, 8, 2):
+        vmis.apply(vmi(f"vm-{each}", owner=OWNER, ready=False, version="9"))
+    vmis.drop(vmi("vm-1", version="9").metadata)
+    after = found.read(OWNER.metadata)
+    assert [set(map(id, group)) for group in before.groups] == [shown]
+    assert sorted(len(group) for group in after.groups) == [3, 4]
+
+
 def test_a_group_that_nobody_has_any_more_is_not_copied(monkeypatch):
     vmis, found = full_store(8)
     monkeypatch.setattr(Group, "take", lambda _: pytest.fail("a group is copied"))
