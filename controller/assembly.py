@@ -6,16 +6,19 @@ import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.events.recorder import EventRecorder, ref_of
 from controller.kinds import Kind
+from controller.kubevirt.annotations import without_foreign_annotations
+from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.metrics.objects import figures_of
 from controller.metrics.page import SetFigures
 from controller.metrics.registry import Metrics
+from controller.replicas.disruption_budget import BUDGET_NAMESPACE, by_budget_namespace, wakes_of_budget
 from controller.runtime.actions import AnyResource, Notice
 from controller.runtime.dry_run import DryRunReconciler
 from controller.runtime.execute.executor import Executor
@@ -63,6 +66,10 @@ class Cache(NamedTuple):
             if kept is not None:
                 store.apply(kept)
         return store
+
+
+BUDGET_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budget_namespace}, without_foreign_annotations, is_optional=True)
+"""The cache of PodDisruptionBudgets, which exists only with the flag `--disruption-budgets` (P27)."""
 
 
 class Parts(NamedTuple):
@@ -128,7 +135,10 @@ class Assembly(NamedTuple):
 def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
     """Return the assemblies of these kinds, and all informers that the kinds need. Each resource is watched once."""
     modules = [kind.module("wiring") for kind in kinds]
-    caches = merged_caches(module.CACHES for module in modules)
+    needs = [module.CACHES for module in modules]
+    if parts.config.disruption_budgets:
+        needs.append({DISRUPTION_BUDGETS: BUDGET_CACHE})
+    caches = merged_caches(needs)
     shared = {resource: parts.informer(resource, cache) for resource, cache in caches.items()}
     # All kinds have one share. Otherwise, one namespace could use the whole event loop with objects of two kinds.
     common = parts._replace(caches=shared, share=LoopShare(asyncio.get_running_loop().time))
@@ -187,11 +197,15 @@ def assemble(
 ) -> Assembly:
     """Create the reconciler and the controller of a kind.
 
-    `written` are the informers of the resources that the plans of the kind write. `merge` computes the patch of a
-    `ThreeWayMerge` of the kind.
+    `written` are the informers of the resources that the plans of the kind write. Budgets come with the flag
+    `--disruption-budgets` (P27). `merge` computes the patch of a `ThreeWayMerge` of the kind.
     """
     reconciler: Reconciler
-    expectations, of_status = _expectations(parts, kind, written), _expectations(parts, kind, [owners])
+    budgets = [parts.caches[DISRUPTION_BUDGETS]] if DISRUPTION_BUDGETS in parts.caches else []
+    for informer in budgets:
+        informer.add_handler(wakes(queue, partial(wakes_of_budget, owners=owners.store, kind=kind.kind)))
+    expectations = _expectations(parts, kind, (*written, *budgets))
+    of_status = _expectations(parts, kind, [owners])
     if parts.config.observe:
         reconciler = DryRunReconciler(
             kind, rules, now=parts.now, instruments=parts.metrics, known_status=_known_status(parts, kind)

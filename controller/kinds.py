@@ -230,6 +230,9 @@ POOLS: Final[Kind[Pool]] = Kind(
 
 KINDS: Final[tuple[Kind[Any], ...]] = (REPLICA_SETS, POOLS)
 
+BUDGETS: Final = Access(resources.DISRUPTION_BUDGETS, (*READ, *_WRITE))
+"""What all kinds need with the flag `--disruption-budgets` (P27)."""
+
 
 def types_of(kinds: Sequence[Kind[Any]]) -> Mapping[str, tuple[Kind[Any], str]]:
     """Return the kind and the API group for each type name that a user may write. kubectl accepts the same names."""

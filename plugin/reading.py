@@ -13,17 +13,18 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.indexes import OWNER_UID
-from controller.assembly import Cache
+from controller.assembly import BUDGET_CACHE, Cache
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import POOLS, Kind
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.pool.members.rosters import own_vmi
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.preflight.rollout_strategy import updates_live
 from controller.preflight.versions import served_resource
+from controller.replicas.disruption_budget import OFF, asks_for_budget
 from controller.replicas.revisions import hash_of_set_revision
 from controller.runtime.actions import AnyResource
 from controller.runtime.reconciler import Rules
@@ -231,12 +232,17 @@ class Reader:
         caches = {cached: cache for cached, cache in module.CACHES.items() if not cache.is_optional}
         stores = {cached: await self._store(cached, cache, namespace) for cached, cache in caches.items()}
         self._seen = stores
+        owners = tuple(owners)
+        keeps_budgets = not any(OFF in (each.status.problem or "") for each in owners if each.status is not None)
+        if keeps_budgets and any(map(asks_for_budget, owners)):
+            stores |= await self._budgets(namespace)
         if self.missing.keys() & {cached.name for cached in caches if cached not in without}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
         for owner in owners:
             held.apply(owner)
-        rules: Rules[Any] = module.rules_of(await self._config(kind, resource), resource, held, stores)
+        config = replace(await self._config(kind, resource), disruption_budgets=keeps_budgets)
+        rules: Rules[Any] = module.rules_of(config, resource, held, stores)
         return replace(rules, live=LiveChanges(self._is_live)) if isinstance(rules, PoolRules) else rules
 
     def _is_live(self) -> bool:
@@ -267,6 +273,11 @@ class Reader:
         if self._once:
             self._stores[place] = store
         return store
+
+    async def _budgets(self, namespace: str) -> dict[AnyResource, Store[Any]]:
+        """Return the cache of disruption budgets, or nothing if the user may not read them."""
+        store = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
+        return {} if DISRUPTION_BUDGETS.name in self.missing else {DISRUPTION_BUDGETS: store}
 
     async def _get(self, subject: Subject, resource: Resource[Any]) -> Target:
         key = ObjectKey(self._namespace, subject.name)

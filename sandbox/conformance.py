@@ -79,7 +79,8 @@ def _running_cluster(mode: str) -> Iterator[Path]:
         plane.start_program("simulator", "sandbox.simulator")
         if mode != NO_CONTROLLER:
             # No virt-controller runs in a sandbox.
-            start_controller(plane, f"--mode={mode}", "--no-second-writer-check", "--no-leader-elect")
+            flags = (f"--mode={mode}", "--no-second-writer-check", "--no-leader-elect", "--disruption-budgets")
+            start_controller(plane, *flags)
         print(f"a sandbox with mode {mode} is up after {time.monotonic() - began:.1f} s", file=sys.stderr, flush=True)
         yield plane.kubeconfig
 

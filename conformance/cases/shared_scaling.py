@@ -3,7 +3,7 @@
 import asyncio
 
 from conformance.api import controller_of, is_ready, labels_of, owners_of
-from conformance.case import Cases, Document, Kind, Origin
+from conformance.case import Cases, Document, Kind, Origin, Skip
 from conformance.expectations import require
 from conformance.namespace import BOOT_S, STOPPED_S, CaseNamespace
 from conformance.templates import FAILING
@@ -67,6 +67,25 @@ async def scale_to_zero(space: CaseNamespace) -> None:
     await space.scale(0)
     await space.until_members(0)
     await space.until_equal(f"no {space.member}", space.all_members, {}, within_s=BOOT_S)
+
+
+@cases.add("R6", "P27", origin=Origin.VMHERD)
+async def disruption_budget(space: CaseNamespace) -> None:
+    """With vmherd.dev/disruption-budget, a PodDisruptionBudget follows the number of {member}s."""
+    path = f"/apis/policy/v1/namespaces/{space.namespace}/poddisruptionbudgets"
+
+    async def minima() -> list[object]:
+        if "InvalidAnnotation" in await space.reasons():
+            raise Skip("the controller runs without --disruption-budgets")
+        return [each["spec"].get("minAvailable") for each in await space.api.items(path)]
+
+    asks = {"vmherd.dev/disruption-budget": "1"}
+    await space.make(3, template=space.template(running=True), annotations=asks)
+    for replicas in (3, 4, 2):
+        await space.scale(replicas)
+        await space.until_equal("a budget of all but one", minima, [replicas - 1], within_s=BOOT_S)
+    await space.change({"metadata": {"annotations": {**dict.fromkeys(asks)}}})
+    await space.until_equal("no budget", minima, [])
 
 
 @cases.add("R11", "P4 P8")

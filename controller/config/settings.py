@@ -66,6 +66,7 @@ class Config(KindGroups, frozen=True, kw_only=True):
     observe: bool = False
     revision_history: int = 5
     replicaset_history: bool = True
+    disruption_budgets: bool = False
     watch_namespaces: tuple[str, ...] = ()
     workers: int = 10
     burst: int = 250
@@ -218,6 +219,11 @@ GROUPS: Mapping[str, tuple[Option, ...]] = {
             "old templates that a set or pool keeps as ControllerRevisions, in addition to those in use",
         ),
         _switch("replicaset_history", "keep the templates of replica sets as ControllerRevisions, for an undo"),
+        _switch(
+            "disruption_budgets",
+            "keep a PodDisruptionBudget for each object with the annotation vmherd.dev/disruption-budget; needs "
+            "permission to watch and write them",
+        ),
         _option(
             "resync_period_s", duration(), "reconcile every object again after this time, without a change; 0 is never"
         ),

@@ -8,6 +8,7 @@ from typing import Final
 
 from msgspec import Struct
 
+from controller.apimachinery.label_selectors import LabelSelector
 from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from informers.meta import ObjectMeta
@@ -32,6 +33,19 @@ class Listener(Struct, frozen=True):
     """
 
     metadata: ObjectMeta = ObjectMeta()
+
+
+class DisruptionBudgetSpec(Struct, frozen=True, rename="camel"):
+    min_available: int | str | None = None
+    max_unavailable: int | str | None = None
+    selector: LabelSelector | None = None
+
+
+class DisruptionBudget(Struct, frozen=True):
+    """A PodDisruptionBudget. The caches contain budgets only with the flag `--disruption-budgets` (P27)."""
+
+    metadata: ObjectMeta = ObjectMeta()
+    spec: DisruptionBudgetSpec = DisruptionBudgetSpec()
 
 
 VMIS: Final = Resource(
@@ -65,3 +79,6 @@ DATA_VOLUMES: Final = Resource(
     Disk, group="cdi.kubevirt.io", version="v1beta1", plural="datavolumes", kind="DataVolume"
 )
 SERVICES: Final = Resource(Listener, group="", version="v1", plural="services", kind="Service")
+DISRUPTION_BUDGETS: Final = Resource(
+    DisruptionBudget, group="policy", version="v1", plural="poddisruptionbudgets", kind="PodDisruptionBudget"
+)

@@ -13,7 +13,8 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    rejects new VMs, for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
 
-At the end, VMs that must drain before they leave are marked, and are neither deleted nor restarted yet (P26).
+At the end, VMs that must drain before they leave are marked, and are neither deleted nor restarted yet (P26). The
+disruption budget is kept before all these steps (P27).
 
 If the pool is invalid or paused, the plan only removes the pool finalizer from VMs that leave. So users can still
 delete VMs. If the pool is paused, the plan also corrects the finalizers of members. If the caches do not show all
@@ -28,7 +29,7 @@ from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.apimachinery.label_selectors import Selector
-from controller.kubevirt.vms import is_deleting, is_ready, revision_of
+from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_ready, revision_of
 from controller.pool.healing.downtime_note import plan_unready_note
 from controller.pool.healing.finished import plan_finished
 from controller.pool.healing.heal import plan_healing
@@ -55,6 +56,7 @@ from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
+from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held, wanted_beside
@@ -131,7 +133,14 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     def still_leaves(machine: Machine, cause: str) -> bool:
         return _still_leaves(situation, machine, cause)
 
-    return drain_first(whole, situation.pool, situation.members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    members = situation.members
+    whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
+
+    def numbers() -> Numbers:
+        stopped = members.where(lambda each: not is_meant_to_run(each.vm))
+        return Numbers(intent.wanted, len(members), len(stopped))
+
+    return with_budget(whole, snapshot.owner, snapshot.budgets, snapshot.budget_objection, numbers)
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:

@@ -32,6 +32,7 @@ from controller.pool.members.snapshot import (
 from controller.pool.rollout import limits
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.spec import intent
+from controller.replicas.disruption_budget import BudgetCache, without_budgets
 from controller.runtime.actions import Delete, Outcome, Patch, Plan, Restart
 from controller.runtime.execute.deletes import Found, Judge
 from controller.runtime.execute.refusals import Refusals
@@ -83,6 +84,7 @@ class PoolRules(Struct, frozen=True):
     rosters: PoolRosters
     refusals: Refusals
     live: LiveChanges = LiveChanges(lambda: False)
+    budgets: BudgetCache = BudgetCache()
 
     @property
     def owners(self) -> StoreView[Pool]:
@@ -111,6 +113,7 @@ class PoolRules(Struct, frozen=True):
             pools=self.resource,
             refused=self.refusals.waiting(key, now),
             live=self.live.follow(key, members, now),
+            budgets=self.budgets.read(self.resource, owner),
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:
@@ -123,4 +126,4 @@ class PoolRules(Struct, frozen=True):
         return Plan(stages=(*of_vms.stages, *of_revisions.stages))
 
     def observe(self, key: ObjectKey, outcomes: Iterable[Outcome], *, now: datetime) -> None:
-        self.refusals.observe(key, outcomes, now)
+        self.refusals.observe(key, without_budgets(outcomes), now)

@@ -34,6 +34,7 @@ from controller.replicas.conditions import (
     pause_notices,
     true_condition,
 )
+from controller.replicas.disruption_budget import budget_notices, without_budgets
 from controller.replicas.kstatus import invalid, with_health
 from controller.runtime.actions import (
     AlreadyThere,
@@ -71,7 +72,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     """Return the status after a reconciliation with these outcomes. The caller takes `snapshot` after the writes."""
     old = snapshot.owner.status or PoolStatus()
     members, intent = snapshot.members, parse_intent(snapshot.owner)
-    failure = pool_failure(snapshot, tuple(outcomes), valid=isinstance(intent, Intent))
+    failure = pool_failure(snapshot, without_budgets(outcomes), valid=isinstance(intent, Intent))
     ours = {
         REPLICA_FAILURE: failure,
         VIRTUAL_MACHINE_FAILURE: virtual_machine_failure(snapshot),
@@ -122,7 +123,9 @@ def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
 
     An Event about a deletion contains the reason of the deletion.
     """
-    return tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
+    outcomes = tuple(outcomes)
+    found = tuple(notice for outcome in outcomes if (notice := _notice_of(outcome)) is not None)
+    return (*found, *budget_notices(outcomes))
 
 
 def _notice_of(outcome: Outcome) -> Notice | None:

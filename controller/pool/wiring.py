@@ -13,7 +13,7 @@ from controller.kinds import POOLS
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.merge_keys import VM_RULES
 from controller.kubevirt.pool_types import Pool
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS, VMS
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import became_ready_at, was_never_ready
 from controller.metrics.readiness import ReadyTimer
@@ -22,6 +22,7 @@ from controller.pool.members.snapshot import REVISION_INDEXES, VM_INDEXES, Limit
 from controller.pool.rollout.live import LiveChanges
 from controller.pool.rules import PoolRules
 from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vmi
+from controller.replicas.disruption_budget import BUDGET_NAMESPACE, BudgetCache, by_budgeted_namespace
 from controller.replicas.revisions import kept_revision
 from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.actions import AnyResource
@@ -34,7 +35,7 @@ CACHES: Final = {
     VMS: Cache(VM_INDEXES, without_foreign_annotations),
     CONTROLLER_REVISIONS: Cache(REVISION_INDEXES, transform=kept_revision),
 }
-OWNER_CACHE: Final = Cache({})
+OWNER_CACHE: Final = Cache({BUDGET_NAMESPACE: by_budgeted_namespace})
 
 
 def rules_of(
@@ -53,7 +54,9 @@ def rules_of(
     )
     vms, vmis = stores[VMS], stores[VMIS]
     caches = Stores(owners, vms, vmis, stores[CONTROLLER_REVISIONS])
-    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), LiveChanges(changes_running_vms))
+    budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
+    live = LiveChanges(changes_running_vms)
+    return PoolRules(caches, resource, limits, PoolRosters(vms, vmis), Refusals(), live, budgets)
 
 
 def assemble(parts: Parts) -> Assembly:

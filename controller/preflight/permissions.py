@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from controller.access import Permission
 from controller.config.modes import Mode
 from controller.config.settings import Config, shared_with_kubevirt
-from controller.kinds import KINDS, READ, accesses
+from controller.kinds import BUDGETS, KINDS, READ, Access, accesses
 from controller.kubevirt.resources import KUBEVIRT_GROUP
 
 
@@ -24,7 +24,7 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
         *((group, kind.plural, "", verb) for group, kind in owners for verb in kind.owner_verbs),
         *(
             (each.resource.group, each.resource.plural, each.subresource, verb)
-            for each in accesses()
+            for each in _accesses(config)
             for verb in each.verbs
         ),
         *(("", "events", "", verb) for verb in ("create", "patch")),
@@ -38,13 +38,17 @@ def permissions_needed(config: Config) -> tuple[Permission, ...]:
     return work + check_permissions(config) + scrape_permissions(config) + lease
 
 
+def _accesses(config: Config) -> tuple[Access, ...]:
+    return (*accesses(), BUDGETS) if config.disruption_budgets else accesses()
+
+
 def _reads(config: Config) -> Iterable[Permission]:
     """Yield the permissions to list and watch the cached kinds.
 
     With `--observe`, the controller writes no objects, so it needs no other permissions for objects.
     """
     kinds = [(config.group_of(kind), kind.plural) for kind in KINDS]
-    kinds += [(each.resource.group, each.resource.plural) for each in accesses() if each.is_cached]
+    kinds += [(each.resource.group, each.resource.plural) for each in _accesses(config) if each.is_cached]
     for namespace in config.namespaces:
         for group, resource in kinds:
             yield from (Permission(group, resource, verb, namespace) for verb in ("list", "watch"))

@@ -11,7 +11,8 @@ The stages of a plan run in this order:
 4. If the number of VMIs is right, replace outdated VMIs (R14). A surge of this update may still be missing.
 5. Replace VMIs that run but are not ready in time, if an annotation of the set contains the time limit (R4a).
 
-At the end, VMIs that must drain before they leave are marked, and are not deleted yet (P26).
+At the end, VMIs that must drain before they leave are marked, and are not deleted yet (P26). The disruption budget is
+kept before all these steps (P27).
 
 Before these steps, a missing revision of the template is created (R17). If no step writes anything, unused revisions
 are deleted.
@@ -21,6 +22,8 @@ otherwise only adopts and releases VMIs (R8). If the set is being deleted or inv
 plan also has no stages until the cache shows all earlier writes. The field `held` of the plan then contains the reason.
 """
 
+from functools import partial
+
 from msgspec.structs import replace
 
 from controller.apimachinery.field_error import INVALID_SPEC, FieldError
@@ -28,6 +31,7 @@ from controller.kubevirt.busy import ends_of_marks
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicas.conditions import held_reason
+from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, Guest, drain_first, guest_of_vmi
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
@@ -123,7 +127,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         return (cause == UPDATE and is_replaced(vmi)) or (cause == HEALING and not is_ready(vmi))
 
     owner = snapshot.owner.metadata
-    return drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
+    numbers = partial(Numbers, intent.wanted, active)
+    return with_budget(whole, snapshot.owner, snapshot.budgets, snapshot.budget_objection, numbers)
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:

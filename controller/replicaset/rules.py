@@ -12,6 +12,7 @@ from controller.apimachinery.indexes import NamesInUse
 from controller.kubevirt.delicate import UNREADABLE, reason_to_keep_vmi
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.disruption_budget import BudgetCache
 from controller.replicaset import plan as plans
 from controller.replicaset import rolling_update, status
 from controller.replicaset.history import RevisionCache
@@ -56,6 +57,7 @@ class ReplicaSetRules(Struct, frozen=True):
     burst: int
     max_replicas: int = 0
     revisions: RevisionCache | None = None
+    budgets: BudgetCache = BudgetCache()
 
     def prepare(self, key: ObjectKey, *, now: datetime) -> Iterator[object]:
         owner = self.owners.get(key)
@@ -77,6 +79,7 @@ class ReplicaSetRules(Struct, frozen=True):
             vmis=self.vmi_resource,
             max_replicas=self.max_replicas,
             history=self.revisions.history_of(owner.metadata, now) if self.revisions is not None else None,
+            budgets=self.budgets.read(self.resource, owner),
         )
 
     def plan_absent(self, key: ObjectKey) -> Plan:

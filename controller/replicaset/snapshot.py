@@ -15,8 +15,17 @@ from controller.apimachinery.label_selectors import LabelSelector, Operator
 from controller.kubevirt.replicaset_types import REPLICA_SET_KIND, ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicas.catalogue import Place
+from controller.replicas.disruption_budget import (
+    BUDGET_NAMESPACE,
+    Budgets,
+    asks_for_budget,
+    by_budgeted_namespace,
+    objection,
+    useless_budget,
+)
 from controller.replicas.wrong_annotations import Wrong, all_wrong
 from controller.replicaset.history import History
+from controller.replicaset.intent import Intent, parse_intent
 from controller.replicaset.traits import VMIs, wrong_on_vmi
 from informers.meta import ObjectKey, controller_of
 from informers.resource import Resource
@@ -69,7 +78,10 @@ def label_key(namespace: str, key: str, value: str) -> str:
     return f"{namespace}/{key}={value}"
 
 
-REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] = {REQUIRED_LABEL: by_required_label}
+REPLICASET_INDEXES: Final[Mapping[str, Callable[[ReplicaSet], Iterable[str]]]] = {
+    REQUIRED_LABEL: by_required_label,
+    BUDGET_NAMESPACE: by_budgeted_namespace,
+}
 
 
 class Snapshot(Struct, frozen=True, kw_only=True):
@@ -84,6 +96,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
       requests (R4, R6, R7).
     - `max_replicas`: the maximum number of VMIs of one set, or 0 for no limit (R4).
     - `history`: the revisions of the set, or None if sets keep no history (R17).
+    - `budgets`: the disruption budgets that matter to the set (P27), or None if they are not known.
     """
 
     owner: ReplicaSet
@@ -97,6 +110,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     vmis: Resource[VirtualMachineInstance]
     max_replicas: int = 0
     history: History | None = None
+    budgets: Budgets | None = None
 
     @property
     def key(self) -> ObjectKey:
@@ -106,4 +120,16 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the set and of its VMIs (P23)."""
         members = (("VMI", group, wrong_on_vmi(group[0])) for group in self.members.groups)
-        return all_wrong(self.owner.metadata, Place.SET, members)
+        return (*useless_budget(self.budget_objection), *all_wrong(self.owner.metadata, Place.SET, members))
+
+    @property
+    def budget_objection(self) -> str:
+        """Why the set gets no disruption budget, although its annotation asks for one, or "" (P27)."""
+        intent = parse_intent(self.owner) if asks_for_budget(self.owner) else None
+        if not isinstance(intent, Intent):
+            return ""
+        labels = intent.template.labels
+        return objection(self.owner.metadata, self.budgets, intent.selector, labels, self._vmis)
+
+    def _vmis(self) -> Iterable[VirtualMachineInstance]:
+        return self.members

@@ -24,6 +24,7 @@ from controller.replicas.conditions import (
     replica_failure,
     true_condition,
 )
+from controller.replicas.disruption_budget import budget_notices, without_budgets
 from controller.replicas.kstatus import invalid, with_health
 from controller.replicaset.back_off import condition_of
 from controller.replicaset.health import health_of, revision_in_use
@@ -57,7 +58,7 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
     old = snapshot.owner.status or ReplicaSetStatus()
     active, intent = snapshot.members.where(is_active), parse_intent(snapshot.owner)
     # A set without its newest revision runs all its VMIs, so the write of a revision is no failure of the set.
-    writes = tuple(outcome for outcome in outcomes if outcome.action.resource is not CONTROLLER_REVISIONS)
+    writes = tuple(each for each in without_budgets(outcomes) if each.action.resource is not CONTROLLER_REVISIONS)
     failure = replica_failure(snapshot, writes, _failure_of, valid=isinstance(intent, Intent))
     ours = {
         REPLICA_FAILURE: failure,
@@ -102,7 +103,10 @@ def outcome_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
 
     The reasons and messages about VMIs are similar to KubeVirt's.
     """
-    return tuple(notice for outcome in outcomes for notice in (_unready_notice(outcome), _notice_of(outcome)) if notice)
+    outcomes = tuple(outcomes)
+    others = without_budgets(outcomes)
+    found = tuple(notice for each in others for notice in (_unready_notice(each), _notice_of(each)) if notice)
+    return (*found, *budget_notices(outcomes))
 
 
 def _unready_notice(outcome: Outcome) -> Notice | None:

@@ -11,9 +11,10 @@ from controller.config.settings import Config
 from controller.kinds import REPLICA_SETS
 from controller.kubevirt.annotations import without_foreign_annotations
 from controller.kubevirt.replicaset_types import ReplicaSet
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMIS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, VMIS
 from controller.kubevirt.vmis import became_ready_at, was_never_ready
 from controller.metrics.readiness import ReadyTimer
+from controller.replicas.disruption_budget import BudgetCache
 from controller.replicas.revisions import kept_revision
 from controller.replicas.triggers import wakes_of_owner
 from controller.replicaset.history import REVISION_INDEXES, RevisionCache
@@ -45,7 +46,10 @@ def rules_of(
     cached, vmis = stores.get(CONTROLLER_REVISIONS), stores[VMIS]
     keeps = config.replicaset_history and not config.observe
     revisions = RevisionCache(cached, config.revision_history) if keeps and cached is not None else None
-    return ReplicaSetRules(owners, vmis, resource, VMIS, VMIRosters(vmis), config.burst, config.max_replicas, revisions)
+    budgets = BudgetCache(stores.get(DISRUPTION_BUDGETS), is_off=not config.disruption_budgets)
+    return ReplicaSetRules(
+        owners, vmis, resource, VMIS, VMIRosters(vmis), config.burst, config.max_replicas, revisions, budgets
+    )
 
 
 def assemble(parts: Parts) -> Assembly:

@@ -186,6 +186,17 @@ def test_the_roles_of_observe_mode_are_read_only(helm: Helm) -> None:
     assert settings(objects).observe
 
 
+def test_only_with_disruption_budgets_may_the_controller_write_them(helm: Helm) -> None:
+    def verbs(**values: Any) -> list[list[str]]:
+        rules = [rule for role in of_kind(helm.render(values), "ClusterRole") for rule in role["rules"]]
+        return [rule["verbs"] for rule in rules if rule.get("resources") == ["poddisruptionbudgets"]]
+
+    on = {"disruptionBudgets": True}
+    assert verbs() == []
+    assert verbs(settings=on) == [["get", "list", "watch", "create", "patch", "delete"]]
+    assert verbs(settings=on, observe=True) == [["list", "watch"]]
+
+
 def test_the_arguments_are_the_programs_own_defaults(helm: Helm) -> None:
     chart = {"mode": "standalone", "leader_election_namespace": "vmherd", "in_pod": True}
     defaults = {field: getattr(Config(), field) for field in Config.__struct_fields__}
@@ -208,6 +219,7 @@ def test_every_setting_reaches_the_program(helm: Helm) -> None:
                     "burst": 1000000 // 10,
                     "revisionHistory": 7,
                     "replicaSetHistory": False,
+                    "disruptionBudgets": True,
                     "resyncPeriod": "1h",
                     "syncTimeout": "5m",
                     "shutdownGrace": "1m",

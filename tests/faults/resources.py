@@ -7,6 +7,7 @@ SETS, POOLS = "virtualmachineinstancereplicasets", "virtualmachinepools"
 VMS, VMIS = "virtualmachines", "virtualmachineinstances"
 VOLUMES, CLAIMS = "datavolumes", "persistentvolumeclaims"
 REVISIONS = "controllerrevisions"
+BUDGETS = "poddisruptionbudgets"
 
 KIND_OF: Final[Mapping[str, str]] = {
     SETS: "VirtualMachineInstanceReplicaSet",
@@ -16,6 +17,7 @@ KIND_OF: Final[Mapping[str, str]] = {
     VOLUMES: "DataVolume",
     CLAIMS: "PersistentVolumeClaim",
     REVISIONS: "ControllerRevision",
+    BUDGETS: "PodDisruptionBudget",
 }
 """The kinds that histories and scenarios consist of, by resource."""
 
@@ -28,6 +30,7 @@ API_OF: Final[Mapping[str, str]] = {
     VOLUMES: "/apis/cdi.kubevirt.io/v1beta1",
     CLAIMS: "/api/v1",
     REVISIONS: "/apis/apps/v1",
+    BUDGETS: "/apis/policy/v1",
     "configmaps": "/api/v1",
     "resourcequotas": "/api/v1",
 }

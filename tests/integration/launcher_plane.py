@@ -30,7 +30,7 @@ def launcher_plane(
 ) -> Iterator[ControlPlane]:
     with running_plane(control_plane_binaries) as plane, simulator(plane, "--webhooks", "--launchers"):
         eventually(lambda: is_served(plane, VALIDATING), what="the webhooks are registered")
-        with controller_process(plane, tmp_path_factory.mktemp("controller")):
+        with controller_process(plane, tmp_path_factory.mktemp("controller"), "--disruption-budgets"):
             yield plane
 
 

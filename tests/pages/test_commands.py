@@ -28,7 +28,16 @@ HOW_TO = DOCS / "how-to"
 ON_A_LAB = [
     *(
         HOW_TO / f"{name}.md"
-        for name in ("choose-a-kind", "update-safely", "keep-disks", "run-ci-jobs", "drain-vms", "gitops", "debug")
+        for name in (
+            "choose-a-kind",
+            "update-safely",
+            "keep-disks",
+            "run-ci-jobs",
+            "drain-vms",
+            "limit-evictions",
+            "gitops",
+            "debug",
+        )
     ),
     DOCS / "upgrading.md",
 ]
@@ -69,9 +78,9 @@ def first_steps(count: int) -> list[Step]:
 
 @contextmanager
 def opened(directory: Path, *, with_vmherd: bool) -> Iterator[Lab]:
-    """Do the first steps of the tutorial, and keep the sandbox while the block runs."""
+    """Do the first steps of the tutorial, and keep the sandbox while the block runs. The controller keeps budgets."""
     ports = Ports.free()
-    with session(directory, ports) as shell:
+    with session(directory, ports, {"VMHERD_DISRUPTION_BUDGETS": "true"}) as shell:
         play(first_steps(STARTS_A_SANDBOX + (STARTS_VMHERD if with_vmherd else 0)), shell)
         yield Lab(directory / "home" / "vmherd-sandbox" / "kubeconfig", ports)
 

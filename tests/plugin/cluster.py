@@ -10,7 +10,7 @@ import pytest
 
 from controller.events.event import EVENTS
 from controller.kinds import POOLS, REPLICA_SETS
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, SERVICES, VMIS, VMS
+from controller.kubevirt.resources import CONTROLLER_REVISIONS, DISRUPTION_BUDGETS, SERVICES, VMIS, VMS
 from controller.leaderelection.lease import LEASES
 from controller.takeover.virt_controller import DEPLOYMENTS, KUBEVIRTS, VIRT_CONTROLLER
 from informers.errors import ApiError, Forbidden
@@ -48,6 +48,7 @@ class Cluster:
                 VMS,
                 VMIS,
                 CONTROLLER_REVISIONS,
+                DISRUPTION_BUDGETS,
                 LEASES,
                 KUBEVIRTS,
                 DEPLOYMENTS,

@@ -1,7 +1,18 @@
 """`kubectl vmherd list, tree, why`: texts of others in the output. The golden files have the usual output."""
 
-from controller.kubevirt.resources import CONTROLLER_REVISIONS, VMS
-from informers.meta import ObjectKey
+import pytest
+
+from controller.apimachinery.label_selectors import LabelSelector
+from controller.kubevirt.annotations import DISRUPTION_BUDGET
+from controller.kubevirt.resources import (
+    CONTROLLER_REVISIONS,
+    DISRUPTION_BUDGETS,
+    VMS,
+    DisruptionBudget,
+    DisruptionBudgetSpec,
+)
+from controller.replicas.disruption_budget import OFF
+from informers.meta import ObjectKey, ObjectMeta
 from tests import pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, Cluster, Shell
@@ -25,3 +36,27 @@ def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: S
         out = shell.output(verb)
         assert "\x1b" not in out
         assert "\nvmpool/web is fine" not in out
+
+
+BUDGET_CASES = {
+    "none": (False, "", "", "next     create poddisruptionbudgets default/virtualmachinepool-web"),
+    "foreign": (True, "", "", "PodDisruptionBudget other covers the same Pods"),
+    "off": (True, f"annotation has no effect: {OFF}", "", OFF),
+    "hidden": (True, "", DISRUPTION_BUDGETS.plural, ""),
+}
+
+
+@pytest.mark.parametrize(("is_beside", "problem", "forbidden", "told"), BUDGET_CASES.values(), ids=BUDGET_CASES)
+def test_p27_why_says_what_becomes_of_the_disruption_budget(
+    cluster: Cluster, shell: Shell, is_beside: bool, problem: str, forbidden: str, told: str
+):
+    status = {"replicas": 2, "readyReplicas": 2, "problem": problem or None}
+    herds.pool_at_rest(cluster, annotations={DISRUPTION_BUDGET: "1"}, status=status)
+    if is_beside:
+        spec = DisruptionBudgetSpec(min_available=1, selector=LabelSelector(match_labels=pool_builders.LABELS))
+        cluster.put(DISRUPTION_BUDGETS, DisruptionBudget(ObjectMeta(name="other", namespace="default"), spec))
+    cluster.forbidden = {forbidden}
+    _, answer, err = shell("why vmpool/web")
+    assert told in answer
+    assert ("budget" in answer) == bool(told)
+    assert ("cannot list them" in err) == bool(forbidden)

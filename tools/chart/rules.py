@@ -59,7 +59,8 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
     """Return the controller's rules.
 
     There is one set of rules for each of these tasks: work in the watched namespaces, leader election, the flag
-    `--observe`, the check of KubeVirt's own controllers, live updates, and the authorization of metrics scrapes.
+    `--observe`, disruption budgets, the check of KubeVirt's own controllers, live updates, and the authorization of
+    metrics scrapes.
     """
     working = structs.replace(
         Config(
@@ -80,10 +81,19 @@ def controller_rules() -> dict[str, tuple[Rule, ...]]:
         "work": _rules_in(_WATCHED, working),
         "lease": _rules_in(_OWN, working),
         "observe": _rules_in(_WATCHED, structs.replace(working, observe=True)),
+        "budgets": _rules_of_budgets(working),
+        "observedbudgets": _rules_of_budgets(structs.replace(working, observe=True)),
         "takeover": _rules_in(_KUBEVIRT, taking_over),
         "live": rules_for(optional_permissions(structs.replace(working, kubevirt_namespace=_KUBEVIRT))),
         "scrapes": _rules_in(_CLUSTER, structs.replace(working, metrics_secure=True)),
     }
+
+
+def _rules_of_budgets(config: Config) -> tuple[Rule, ...]:
+    """Return the rules that the flag `--disruption-budgets` adds."""
+    before = set(permissions_needed(config))
+    after = permissions_needed(structs.replace(config, disruption_budgets=True))
+    return rules_for(each for each in after if each not in before)
 
 
 def command_rules() -> dict[str, tuple[Rule, ...]]:

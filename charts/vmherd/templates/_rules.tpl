@@ -64,6 +64,18 @@
   verbs: [list, watch]
 {{- end }}
 
+{{- define "vmherd.rules.budgets" }}
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [get, list, watch, create, patch, delete]
+{{- end }}
+
+{{- define "vmherd.rules.observedbudgets" }}
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, watch]
+{{- end }}
+
 {{- define "vmherd.rules.takeover" }}
 - apiGroups: [kubevirt.io]
   resources: [kubevirts]

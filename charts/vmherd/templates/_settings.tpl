@@ -25,6 +25,7 @@
 - --max-replicas={{ .maxReplicas | int64 }}
 - --revision-history={{ .revisionHistory | int64 }}
 - --replicaset-history={{ .replicaSetHistory }}
+- --disruption-budgets={{ .disruptionBudgets }}
 - --resync-period={{ .resyncPeriod }}
 - --sync-timeout={{ .syncTimeout }}
 - --shutdown-grace={{ .shutdownGrace }}

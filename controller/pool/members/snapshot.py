@@ -19,9 +19,11 @@ from controller.kubevirt.vm_types import ControllerRevision, VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import has_pool_finalizer
 from controller.pool.members.machine import Machine, Machines
+from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.pool.spec.one_shot import one_shot_problems
 from controller.replicas.catalogue import Place
+from controller.replicas.disruption_budget import Budgets, asks_for_budget, objection, useless_budget
 from controller.replicas.revisions import by_former_pool_uid
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
@@ -101,6 +103,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     - `live`: the start of each unfinished live change, by the UID of the VM. It is None if KubeVirt changes no running
       VMI.
     - `settled`: True if the caches show all earlier writes for this pool (R9).
+    - `budgets`: the disruption budgets that matter to the pool (P27), or None if they are not known.
     """
 
     owner: Pool
@@ -116,6 +119,7 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     pools: Resource[Pool]
     refused: Mapping[str, Refusal] = {}
     live: Mapping[str, datetime] | None = None
+    budgets: Budgets | None = None
 
     @property
     def key(self) -> ObjectKey:
@@ -134,7 +138,20 @@ class Snapshot(Struct, frozen=True, kw_only=True):
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
         misfits = map(Wrong, one_shot_problems(self.owner))
-        return (*misfits, *all_wrong(self.owner.metadata, Place.POOL, found()))
+        budget = useless_budget(self.budget_objection)
+        return (*misfits, *budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
+
+    @property
+    def budget_objection(self) -> str:
+        """Why the pool gets no disruption budget, although its annotation asks for one, or "" (P27)."""
+        intent = parse_intent(self.owner) if asks_for_budget(self.owner) else None
+        if not isinstance(intent, Intent):
+            return ""
+        labels = intent.template.machine_labels
+        return objection(self.owner.metadata, self.budgets, intent.selector, labels, self._vmis)
+
+    def _vmis(self) -> Iterable[VirtualMachineInstance]:
+        return (each.vmi for each in self.members if each.vmi is not None)
 
     def ordinal_of(self, vm: Member) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""

@@ -33,6 +33,7 @@ CHOSEN = {
     "--resync-period": ("10m", 600.0, "-1s"),
     "--revision-history": ("0", 0, "-1"),
     "--replicaset-history": ("off", False, "many"),
+    "--disruption-budgets": ("on", True, "some"),
     "--sync-timeout": ("1m30s", 90.0, "soon"),
     "--shutdown-grace": ("1.5s", 1.5, "1 s"),
     "--leader-elect": ("false", False, "perhaps"),

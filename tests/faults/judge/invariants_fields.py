@@ -20,7 +20,7 @@ from tests.faults.judge.history import Change, History, shown
 from tests.faults.judge.invariants_objects import without_nulls
 from tests.faults.judge.judge import Finding, Run, found, invariant
 from tests.faults.judge.reasons import revision_of
-from tests.faults.judge.states import DATA_VOLUME, POOL, PVC, REVISION, SET, VM, VMI, Object
+from tests.faults.judge.states import BUDGET, DATA_VOLUME, POOL, PVC, REVISION, SET, VM, VMI, Object
 from tests.faults.judge.timelines import Step, our_creates
 
 IGNORED: Final = ("/metadata/resourceVersion", "/metadata/generation")
@@ -32,6 +32,7 @@ FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     DATA_VOLUME: ("/metadata/ownerReferences",),
     PVC: ("/metadata/ownerReferences", "/spec/resources/requests/storage"),
     REVISION: (),
+    BUDGET: ("/spec/minAvailable", "/spec/maxUnavailable", "/spec/selector"),
 }
 """The fields that the controller writes, by kind."""
 

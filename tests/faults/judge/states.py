@@ -18,6 +18,7 @@ SET, POOL, VM, VMI = (
     "VirtualMachineInstance",
 )
 DATA_VOLUME, PVC, REVISION = "DataVolume", "PersistentVolumeClaim", "ControllerRevision"
+BUDGET = "PodDisruptionBudget"
 OWNERS: Final = frozenset({SET, POOL})
 DISKS: Final = frozenset({DATA_VOLUME, PVC})
 CHILD_OF: Final = {SET: VMI, POOL: VM}

@@ -23,7 +23,10 @@ from tests.release import pod, settings
 
 REQUEST_TIMEOUT_S = 6.0
 IDLE_TIMEOUT_S = 8.0
-FLAGS = ("--no-leader-elect", "--mode", "standalone", "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
+FLAGS = (
+    *("--no-leader-elect", "--mode", "standalone", "--disruption-budgets"),
+    *("--metrics-bind-address", "0", "--health-probe-bind-address", "0"),
+)
 
 
 class Bench(Struct, frozen=True, kw_only=True):
@@ -64,7 +67,7 @@ async def open_bench(plane: ControlPlane, directory: Path, evidence: Path | None
     So a request that hangs, or a watch that stalls, costs seconds instead of minutes.
     """
     config = settings(plane, *FLAGS)
-    token = pod(plane).token
+    token = pod(plane, *FLAGS).token
     limits = aiohttp.ClientTimeout(total=REQUEST_TIMEOUT_S, sock_connect=2.0)
     with (
         mock.patch.object(client, "DEFAULT_TIMEOUT", limits),

@@ -39,7 +39,9 @@ from tests.faults.matrix.steps import (
     RETURN_NOTE,
     RETURNS,
     both,
+    budget,
     created,
+    delete_budgets,
     deletions,
     draining,
     has_drained,
@@ -65,6 +67,7 @@ def with_disks(**more: Any) -> tuple[tuple[str, Json], Condition]:
 
 
 THREE = ("pool-0", "pool-1", "pool-2")
+BUDGET = {"vmherd.dev/disruption-budget": "1"}
 DRAIN = {"vmherd.dev/drain-seconds": "900"}
 ONE_SHOT = {"vmherd.dev/replace-finished": "true", "vmherd.dev/scale-in": "finished"}
 HEALING = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "1h"}
@@ -93,6 +96,15 @@ SCALING = (
         Step(change(replicas=3), draining(VMS, 0)),
         Step(change(replicas=1), draining(VMS, 2)),
         Step(has_drained(VMS), both(at(1), ordinals(0))),
+    ),
+    scenario(
+        "pool-scale-budget",
+        pool(2, annotations=BUDGET),
+        both(at(2), budget(1)),
+        Step(change(replicas=4), both(at(4), budget(3))),
+        Step(delete_budgets, both(at(4), budget(3))),
+        Step(change(replicas=1), both(at(1), budget(0))),
+        Step(POOL.annotate(*BUDGET, None), both(at(1), budget(None))),
     ),
     scenario(
         "pool-scale-down-with-disks", *with_disks(), Step(change(replicas=1), both(at(1), ordinals(0), disks("root-0")))

@@ -19,7 +19,7 @@ from tests.faults.judge.states import (
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import Act, Condition, Scenario, Step, scenario
 from tests.faults.matrix.view import User
-from tests.faults.resources import VMIS, VMS
+from tests.faults.resources import BUDGETS, VMIS, VMS
 
 RETURNS: Final = {"vmherd.dev/rollback": "stalled", "vmherd.dev/progress-deadline-seconds": "3"}
 READY_NOTE: Final = "vmherd.dev/ready-revision"
@@ -83,7 +83,7 @@ class Owner(Struct, frozen=True):
     def change(self, **spec: Any) -> Act:
         return lambda user: user.patch(self.plural, self.name, {"spec": spec})
 
-    def annotate(self, key: str, value: str) -> Act:
+    def annotate(self, key: str, value: str | None) -> Act:
         return lambda user: user.patch(self.plural, self.name, {"metadata": {"annotations": {key: value}}})
 
     def delete(self, propagation: str) -> Act:
@@ -114,6 +114,17 @@ def has_drained(plural: str) -> Act:
 
 def _draining(objects: Objects, plural: str) -> list[str]:
     return sorted(name for name, each in objects.alive(plural).items() if DRAINING in annotations_of(each))
+
+
+def budget(least: int | None) -> Condition:
+    """There is one disruption budget with this `minAvailable`, or none."""
+    wanted = [] if least is None else [least]
+    return lambda objects: [each["spec"]["minAvailable"] for each in objects.alive(BUDGETS).values()] == wanted
+
+
+async def delete_budgets(user: User) -> None:
+    for name in user.objects.alive(BUDGETS):
+        await user.delete(BUDGETS, name)
 
 
 def both(*conditions: Condition) -> Condition:

@@ -221,7 +221,7 @@ async def scene_of(bench: Bench, fault: ProcessFault) -> AsyncIterator[Scene]:
 
 def _started(plane: ControlPlane, directory: Path, count: int) -> tuple[ExitStack, list[ControllerProcess]]:
     stack = ExitStack()
-    flags = LEASE if count > 1 else ("--no-leader-elect",)
+    flags = ("--disruption-budgets", *(LEASE if count > 1 else ("--no-leader-elect",)))
     found = [
         stack.enter_context(controller_process(plane, directory, *flags, wait=number == 0)) for number in range(count)
     ]

@@ -1,0 +1,296 @@
+"""A disruption budget that follows: the PodDisruptionBudget of a set or pool with `vmherd.dev/disruption-budget` (P27).
+
+An eviction, for example by `kubectl drain`, asks the budgets of a Pod. The controllers of virt-launcher Pods are VMIs,
+which have no scale. So Kubernetes does not know how many Pods are wanted, and only a number in `minAvailable` works.
+The functions in this module compute this number, and the plans of both kinds write it before anything else. A scale-in
+lowers it before VMs go, and a scale-out raises it only as far as the VMs exist.
+
+The API server refuses every eviction of a Pod with two budgets. So a set or pool keeps no budget beside another one.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from typing import Any, Final
+
+import msgspec
+from msgspec import Struct
+
+from controller.apimachinery.field_error import FieldError
+from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
+from controller.apimachinery.owner_references import controller_reference
+from controller.apimachinery.quantities import Amount, parse_amount
+from controller.kubevirt.annotations import DISRUPTION_BUDGET
+from controller.kubevirt.pool_types import POOL_KIND
+from controller.kubevirt.replicaset_types import REPLICA_SET_KIND
+from controller.kubevirt.resources import DISRUPTION_BUDGETS, VMIS, DisruptionBudget
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.replicas.triggers import controller_key
+from controller.replicas.wrong_annotations import Wrong, setting
+from controller.runtime.actions import (
+    Action,
+    AnyResource,
+    Create,
+    Delete,
+    Notice,
+    Outcome,
+    Patch,
+    Plan,
+    Rejected,
+    Stage,
+    Unknown,
+    join,
+)
+from controller.runtime.triggers import Wake, wakes_of
+from informers.errors import Conflict, StatusError
+from informers.meta import KubeObject, ObjectKey, ObjectMeta, annotations_of, controller_of, is_controlled_by
+from informers.objects import PatchType
+from informers.store import Change, StoreView
+
+OFF: Final = "the controller runs without --disruption-budgets"
+
+BUDGET_NAMESPACE: Final = "budget-namespace"
+"""The index of budgets by their namespace, and of the sets or pools that ask for a budget by their namespace."""
+
+CREATED_BY, VM_NAME = "kubevirt.io/created-by", "vm.kubevirt.io/name"
+"""The labels with which KubeVirt names the UID and the name of the VMI on its Pods."""
+
+_POD_LABELS: Final = {"kubevirt.io": "virt-launcher", CREATED_BY: "", VM_NAME: ""}
+_TWO: Final = "no Pod with two budgets can be evicted"
+
+
+class Budgets(Struct, frozen=True):
+    """The budgets that a set or pool has to know: all of its namespace, or only its own if it asks for none.
+
+    `resource` is the resource of the set or pool. `found` is None if the controller keeps no budgets.
+    """
+
+    resource: AnyResource
+    found: tuple[DisruptionBudget, ...] | None
+
+
+class BudgetCache(Struct, frozen=True):
+    """The cache of budgets, if there is one. `is_off` is true if the controller keeps no budgets."""
+
+    store: StoreView[DisruptionBudget] | None = None
+    is_off: bool = False
+
+    def read(self, resource: AnyResource, owner: KubeObject) -> Budgets | None:
+        """Return the budgets for the snapshot of a set or pool, or None if they are not known."""
+        if self.store is None:
+            return Budgets(resource, None) if self.is_off else None
+        meta = owner.metadata
+        if asks_for_budget(owner):
+            return Budgets(resource, self.store.by_index(BUDGET_NAMESPACE, meta.namespace))
+        own = self.store.get(ObjectKey(meta.namespace, budget_name(resource.kind, meta.name)))
+        return Budgets(resource, () if own is None else (own,))
+
+
+class Numbers(Struct, frozen=True):
+    """The wanted VMs, those that exist, and those of them that should not run, for example because they are stopped."""
+
+    wanted: int
+    existing: int
+    stopped: int = 0
+
+
+def asks_for_budget(owner: KubeObject) -> bool:
+    return DISRUPTION_BUDGET in annotations_of(owner.metadata)
+
+
+def useless_budget(objection: str) -> tuple[Wrong, ...]:
+    """Return the objection as a wrong annotation (P23), so that an Event, the status and `why` show it."""
+    return (Wrong(f"annotation {DISRUPTION_BUDGET} has no effect: {objection}"),) if objection else ()
+
+
+def budget_name(kind: str, owner: str) -> str:
+    return f"{kind.lower()}-{owner}"
+
+
+def by_budget_namespace(budget: DisruptionBudget) -> Iterable[str]:
+    return (budget.metadata.namespace,)
+
+
+def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:
+    """An index function for sets and pools. Return the namespace of an owner that asks for a budget."""
+    return (owner.metadata.namespace,) if asks_for_budget(owner) else ()
+
+
+def wakes_of_budget(change: Change[DisruptionBudget], owners: StoreView[Any], kind: str) -> Iterable[Wake]:
+    """Return the owner of a budget, and the owners in its namespace that ask for a budget. A new status of the budget
+    wakes none of them.
+    """
+
+    def keys(budget: DisruptionBudget) -> Iterable[ObjectKey]:
+        asking = owners.by_index(BUDGET_NAMESPACE, budget.metadata.namespace)
+        return dict.fromkeys((*controller_key(budget.metadata, kind), *(each.metadata.key for each in asking)))
+
+    return wakes_of(change, keys, decides_by=lambda each: (each.spec, _state(each.metadata)))
+
+
+def _state(meta: ObjectMeta) -> tuple[object, ...]:
+    return (meta.uid, meta.owner_references, meta.deletion_timestamp is None)
+
+
+def minimum(text: str, numbers: Numbers, present: int) -> int:
+    """Return how many VMs an eviction must leave, or 0.
+
+    `text` is the allowed number or percentage of unavailable VMs, and `present` is the minimum of the present budget.
+    The minimum rises only as far as the VMs exist, so a scale-out that waits for a quota does not block every drain. It
+    does not fall because a VM is missing, so a second VM does not leave beside the missing one.
+    """
+    amount = parse_amount(text) or Amount(1)
+    runs = max(numbers.wanted - numbers.stopped, 0)
+    allowed = amount.ceiling(runs)
+    existing = min(numbers.wanted, numbers.existing) - numbers.stopped
+    return min(max(runs - allowed, 0), max(present, existing - allowed))
+
+
+def objection(
+    owner: ObjectMeta,
+    budgets: Budgets | None,
+    selector: Selector,
+    labels: Mapping[str, str],
+    vmis: Callable[[], Iterable[VirtualMachineInstance]],
+) -> str:
+    """Return why a set or pool that asks for a budget gets none, or "".
+
+    `labels` are those of the VMI template. KubeVirt copies them to the Pods. `vmis` returns the VMIs of the members.
+    """
+    if budgets is None or budgets.found is None:
+        return OFF if budgets is not None else ""
+    if not selector.matches(labels):
+        return "spec.selector does not match the labels of the VMI template, so the budget would find no Pod"
+    name = budget_name(budgets.resource.kind, owner.name)
+    others = [each for each in budgets.found if not is_controlled_by(each.metadata, owner.uid)]
+    if any(each.metadata.name == name for each in others):
+        return f"PodDisruptionBudget {name} exists, and does not belong to this object: delete it"
+    if len(others) < len(budgets.found):
+        others = [each for each in others if not _yields(each, name)]
+    covering = [each.metadata for each in filter(_covering(labels, vmis), others)]
+    if not covering:
+        return ""
+    other = min(covering, key=lambda each: each.name)
+    if _kind_of_owner(other) == VMIS.kind:
+        return f"KubeVirt before 1.6 makes a PodDisruptionBudget for each VMI that migrates, and {_TWO}"
+    return f"PodDisruptionBudget {other.name} covers the same Pods, and {_TWO}"
+
+
+def _yields(other: DisruptionBudget, name: str) -> bool:
+    """Return True if the other budget is the one of two existing budgets of vmherd that goes. The first name stays."""
+    return _kind_of_owner(other.metadata) in (POOL_KIND, REPLICA_SET_KIND) and name < other.metadata.name
+
+
+def _kind_of_owner(meta: ObjectMeta) -> str:
+    owner = controller_of(meta)
+    return owner.kind if owner is not None else ""
+
+
+def _covering(
+    labels: Mapping[str, str], vmis: Callable[[], Iterable[VirtualMachineInstance]]
+) -> Callable[[DisruptionBudget], bool]:
+    """Return a function that tells whether a budget covers a Pod of the VMIs. A budget may select one VMI."""
+    pod = {**labels, **_POD_LABELS}
+
+    @cache
+    def names() -> Mapping[str, frozenset[str]]:
+        metas = [each.metadata for each in vmis()]
+        return {CREATED_BY: frozenset(each.uid for each in metas), VM_NAME: frozenset(each.name for each in metas)}
+
+    def covers(budget: DisruptionBudget) -> bool:
+        selector = _parsed(budget.spec.selector)
+        if selector is None:
+            return False
+        of_one = [(key, value) for key, value in selector.equalities if key in (CREATED_BY, VM_NAME)]
+        return any(value in names()[key] for key, value in of_one) if of_one else selector.matches(pod)
+
+    return covers
+
+
+def _parsed(selector: LabelSelector | None) -> Selector | None:
+    parsed = parse_selector(selector) if selector is not None else None
+    return None if isinstance(parsed, FieldError) else parsed
+
+
+def with_budget(plan: Plan, owner: Any, budgets: Budgets | None, objection: str, count: Callable[[], Numbers]) -> Plan:
+    """Return the plan with the write that keeps the budget. `objection` says why the owner gets no budget, or is "".
+
+    `count` returns the numbers of the owner. A failure of the write does not hold the rest of the plan.
+    """
+    if budgets is None or budgets.found is None:
+        return plan
+    name = budget_name(budgets.resource.kind, owner.metadata.name)
+    named = (each for each in budgets.found if each.metadata.name == name)
+    own = next((each for each in named if is_controlled_by(each.metadata, owner.metadata.uid)), None)
+    if own is not None and own.metadata.deletion_timestamp is not None:
+        return plan
+    if not objection and asks_for_budget(owner):
+        write = _update(owner, budgets.resource, own, count())
+    else:
+        write = _delete(own, objection) if own is not None else None
+    return join((Plan(stages=(Stage((write,), essential=False),)), plan)) if write is not None else plan
+
+
+def _update(owner: Any, resource: AnyResource, own: DisruptionBudget | None, numbers: Numbers) -> Action | None:
+    """Return the create or the patch of the budget, or None if the budget is right."""
+    present = own.spec.min_available if own is not None else None
+    before = present if isinstance(present, int) else 0
+    least = minimum(setting(owner.metadata, DISRUPTION_BUDGET) or "", numbers, before)
+    why = f"an eviction must leave {least} of {numbers.wanted} VMs"
+    if own is None:
+        return _create(owner, resource, least, why)
+    is_right = least == present and own.spec.max_unavailable is None
+    if is_right and _parsed(own.spec.selector) == _parsed(owner.spec.selector):
+        return None
+    return _patch(own, owner.spec.selector, least, why)
+
+
+def _create(owner: Any, resource: AnyResource, least: int, why: str) -> Create:
+    key = ObjectKey(owner.metadata.namespace, budget_name(resource.kind, owner.metadata.name))
+    body = {
+        "apiVersion": DISRUPTION_BUDGETS.api_version,
+        "kind": DISRUPTION_BUDGETS.kind,
+        "metadata": {
+            "name": key.name,
+            "namespace": key.namespace,
+            "ownerReferences": [controller_reference(resource, owner.metadata)],
+        },
+        "spec": {"minAvailable": least, "selector": owner.spec.selector},
+    }
+    encoded = msgspec.json.encode(body)
+    return Create(resource=DISRUPTION_BUDGETS, key=key, body=encoded, owner_uid=owner.metadata.uid, why=why)
+
+
+def _patch(own: DisruptionBudget, selector: LabelSelector, least: int, why: str) -> Patch:
+    """Return the patch of the fields that vmherd keeps. Other fields, such as `unhealthyPodEvictionPolicy`, stay."""
+    meta = own.metadata
+    steps: list[dict[str, object]] = [
+        {"op": "test", "path": "/metadata/uid", "value": meta.uid},
+        {"op": "add", "path": "/spec/minAvailable", "value": least},
+        {"op": "add", "path": "/spec/selector", "value": selector},
+    ]
+    if own.spec.max_unavailable is not None:
+        steps.append({"op": "remove", "path": "/spec/maxUnavailable"})
+    body = msgspec.json.encode(steps)
+    return Patch(resource=DISRUPTION_BUDGETS, key=meta.key, body=body, type=PatchType.JSON, why=why)
+
+
+def _delete(own: DisruptionBudget, objection: str) -> Delete:
+    meta, why = own.metadata, objection or f"the annotation {DISRUPTION_BUDGET} was removed"
+    return Delete(resource=DISRUPTION_BUDGETS, key=meta.key, uid=meta.uid, version=meta.resource_version, why=why)
+
+
+def without_budgets(outcomes: Iterable[Outcome]) -> tuple[Outcome, ...]:
+    """Return the other outcomes. A set or pool without its budget runs all its VMs, so that is no failure of it."""
+    return tuple(each for each in outcomes if each.action.resource is not DISRUPTION_BUDGETS)
+
+
+def budget_notices(outcomes: Iterable[Outcome]) -> tuple[Notice, ...]:
+    """Return an Event for each refused write of a budget. A lost connection and a conflict are tried again."""
+    return tuple(
+        Notice(reason="FailedDisruptionBudget", message=f"Error writing {each.action.key.name}: {each.message}")
+        for each in outcomes
+        if each.action.resource is DISRUPTION_BUDGETS
+        and isinstance(each, Rejected | Unknown)
+        and isinstance(each.error, StatusError)
+        and not isinstance(each.error, Conflict)
+    )
