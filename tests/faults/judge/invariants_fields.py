@@ -23,11 +23,14 @@ from tests.faults.judge.reasons import revision_of
 from tests.faults.judge.states import BUDGET, DATA_VOLUME, POOL, PVC, REVISION, SET, VM, VMI, Object
 from tests.faults.judge.timelines import Step, our_creates
 
+DRAINS: Final = tuple(f"/metadata/annotations/{mark}" for mark in (states.DRAINING, states.DRAINED))
+"""The marks of VMs and VMIs that drain (P26)."""
+
 IGNORED: Final = ("/metadata/resourceVersion", "/metadata/generation")
 FIELDS: Final[Mapping[str, tuple[str, ...]]] = {
     SET: tuple(f"/metadata/annotations/{states.PREFIX}{name}" for name in ("adopted-template", *states.RETURN_NOTES)),
     POOL: ("/metadata/finalizers", f"/metadata/annotations/{states.PREFIX}"),
-    VMI: ("/metadata/ownerReferences", f"/metadata/labels/{states.REVISION_LABEL}"),
+    VMI: ("/metadata/ownerReferences", f"/metadata/labels/{states.REVISION_LABEL}", *DRAINS),
     VM: ("/metadata/finalizers", "/metadata/ownerReferences", "/metadata/labels", "/metadata/annotations", "/spec"),
     DATA_VOLUME: ("/metadata/ownerReferences",),
     PVC: ("/metadata/ownerReferences", "/spec/resources/requests/storage"),
@@ -79,6 +82,7 @@ REFERENCES: Final = (
     "/metadata/ownerReferences",
     f"/metadata/labels/{states.REVISION_LABEL}",
     f"/spec/template/metadata/labels/{states.REVISION_LABEL}",
+    *DRAINS,
 )
 
 
