@@ -31,12 +31,14 @@ class Requirement(StrEnum):
 
     CDI = "cdi"
     EXPANSION = "expansion"
+    LIVE = "live"
     SIMULATOR = "simulator"
 
 
 MISSING = {
     Requirement.CDI: "the cluster does not serve DataVolumes (CDI)",
     Requirement.EXPANSION: "the cluster has no default StorageClass with allowVolumeExpansion",
+    Requirement.LIVE: "no KubeVirt object has vmRolloutStrategy LiveUpdate, or it cannot be read",
     Requirement.SIMULATOR: "only the simulator of vmherd's sandbox can produce this state",
 }
 

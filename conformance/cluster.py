@@ -8,6 +8,7 @@ from msgspec import Struct
 from conformance.api import Api, managers_of
 from conformance.case import Document, Kind, Requirement, Unmet
 from conformance.namespace import CaseNamespace, Subject
+from informers.errors import Forbidden
 
 VMHERD: Final = "vmherd"
 SIMULATOR: Final = "vmherd-simulator"
@@ -63,6 +64,18 @@ async def expands_claims(api: Api) -> bool:
     classes = await api.items("/apis/storage.k8s.io/v1/storageclasses")
     defaults = [each for each in classes if (each["metadata"].get("annotations") or {}).get(IS_DEFAULT) == "true"]
     return any(each.get("allowVolumeExpansion") for each in defaults)
+
+
+async def changes_running_vms(api: Api) -> bool:
+    """Return True if a KubeVirt object says that KubeVirt changes running VMs."""
+    if not await serves(api, "kubevirt.io/v1", "kubevirts"):
+        return False
+    try:
+        found = await api.items("/apis/kubevirt.io/v1/kubevirts")
+    except Forbidden:
+        return False
+    settings = [(each.get("spec") or {}).get("configuration") or {} for each in found]
+    return any(each.get("vmRolloutStrategy") == "LiveUpdate" for each in settings)
 
 
 async def probe(space: CaseNamespace) -> tuple[str, bool]:

@@ -32,6 +32,28 @@ NO_CONTROLLER: Final = "none"
 PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, Unanswered)
 
 
+_NAMES: Final = {"plural": "kubevirts", "singular": "kubevirt", "kind": "KubeVirt"}
+_ANY: Final = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+KUBEVIRTS: Final[dict[str, Any]] = {
+    "apiVersion": "apiextensions.k8s.io/v1",
+    "kind": "CustomResourceDefinition",
+    "metadata": {"name": "kubevirts.kubevirt.io"},
+    "spec": {
+        "group": "kubevirt.io",
+        "scope": "Namespaced",
+        "names": _NAMES,
+        "versions": [{"name": "v1", "served": True, "storage": True, "schema": _ANY}],
+    },
+}
+KUBEVIRT: Final = {
+    "apiVersion": "kubevirt.io/v1",
+    "kind": "KubeVirt",
+    "metadata": {"name": "kubevirt", "namespace": "default"},
+    "spec": {"configuration": {"vmRolloutStrategy": "LiveUpdate"}},
+}
+"""The simulator changes running VMs as KubeVirt does with this strategy."""
+
+
 @click.command(
     "conformance",
     short_help="run the conformance suite on a new sandbox",
@@ -86,7 +108,7 @@ def _running_cluster(mode: str) -> Iterator[Path]:
 
 
 def prepare(plane: ControlPlane, mode: str) -> None:
-    """Change the CRDs of replica sets and pools as the controller's mode requires.
+    """Add a KubeVirt object, and change the CRDs of replica sets and pools as the controller's mode requires.
 
     In the mode `alongside`, vmherd's own API groups get CRDs of replica sets and pools. In the mode `takeover`, the
     CRDs keep only KubeVirt's status fields. The API server then removes all other status fields.
@@ -102,7 +124,9 @@ def prepare(plane: ControlPlane, mode: str) -> None:
         elif mode == Mode.TAKEOVER and kind.known_status is not None:
             changed = with_status(definition, kind.known_status)
             admin.send("PUT", path, json.dumps(changed).encode(), "application/json")
-    wait_until_served(admin, added)
+    admin.apply(f"{DEFINITIONS}/{name_of(KUBEVIRTS)}", KUBEVIRTS)
+    wait_until_served(admin, [*added, KUBEVIRTS])
+    admin.apply("/apis/kubevirt.io/v1/namespaces/default/kubevirts/kubevirt", KUBEVIRT)
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:

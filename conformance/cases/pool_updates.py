@@ -3,7 +3,7 @@
 import asyncio
 
 from conformance.api import is_ready, is_terminating, labels_of, uids_by_name, uids_of
-from conformance.case import Cases, Document, Kind, Origin, Unmet
+from conformance.case import Cases, Document, Kind, Origin, Requirement, Unmet
 from conformance.expectations import require
 from conformance.namespace import BOOT_S
 from conformance.pools import NAME, Pools
@@ -263,3 +263,19 @@ async def partition_steps(pools: Pools) -> None:
     await pools.until("the new template in pool-1 only", pools.members, lambda seen: updated(seen) == ["pool-1"])
     await pools.until_told("RolloutStep")
     await until_vms_have_label(pools)
+
+
+@cases.add("P13", origin=Origin.VMHERD, requires=(Requirement.LIVE,))
+async def live_placement(pools: Pools) -> None:
+    """A new node selector reaches a running VM without a restart."""
+    before = await running(pools, 1)
+    selector = {"kubernetes.io/os": "linux"}
+    template = {"spec": {"template": {"spec": {"nodeSelector": selector}}}}
+    await pools.change({"spec": {"virtualMachineTemplate": template}})
+    await pools.until(
+        "the node selector in the running VMI",
+        pools.vmis,
+        lambda seen: all(vmi["spec"].get("nodeSelector") == selector for vmi in seen.values()),
+        within_s=UPDATE_S,
+    )
+    await stay(pools, before)

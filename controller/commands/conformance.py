@@ -21,7 +21,7 @@ from conformance.api import Api
 from conformance.case import Case, Kind, Requirement, Result, Status
 from conformance.catalogue import CASES, select
 from conformance.cluster import GROUPS as KIND_GROUPS
-from conformance.cluster import Cluster, expands_claims, find_subject, serves
+from conformance.cluster import Cluster, changes_running_vms, expands_claims, find_subject, serves
 from conformance.namespace import Conditions
 from conformance.namespaces import Namespaces
 from conformance.runner import Setup, find_reconcilers, run_cases
@@ -203,6 +203,8 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
         has.add(Requirement.CDI)
     if await expands_claims(setup.api):
         has.add(Requirement.EXPANSION)
+    if await changes_running_vms(setup.api):
+        has.add(Requirement.LIVE)
     return Cluster(subjects=subjects, reconcilers=reconcilers, has=frozenset(has))
 
 

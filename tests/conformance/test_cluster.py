@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from conformance.case import Kind
-from conformance.cluster import expands_claims, find_subject, probe, serves
+from conformance.cluster import changes_running_vms, expands_claims, find_subject, probe, serves
 from conformance.namespace import Conditions
 from conformance.replica_sets import ReplicaSets
 from tests.conformance.stored_objects import SUBJECT, StoredObjects
@@ -63,6 +63,16 @@ async def test_only_the_default_storage_class_shows_whether_claims_grow(
     found = {"metadata": {"name": "standard", "annotations": marks}, "allowVolumeExpansion": grows}
     server.objects["/apis/storage.k8s.io/v1/storageclasses"] = {"items": [found]}
     assert await expands_claims(server.api) is expected
+
+
+@pytest.mark.parametrize(("strategy", "expected"), [("LiveUpdate", True), ("Stage", False), (None, False)])
+async def test_the_kubevirt_object_says_whether_running_vms_are_changed(strategy: str | None, expected: bool):
+    server = StoredObjects()
+    assert not await changes_running_vms(server.api), "the kind is not served"
+    server.objects["/apis/kubevirt.io/v1"] = {"resources": [{"name": "kubevirts"}]}
+    kubevirt = {"spec": {"configuration": {"vmRolloutStrategy": strategy}}}
+    server.objects["/apis/kubevirt.io/v1/kubevirts"] = {"items": [kubevirt]}
+    assert await changes_running_vms(server.api) is expected
 
 
 def fields(manager: str, subresource: str = "") -> dict[str, Any]:
