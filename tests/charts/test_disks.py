@@ -49,7 +49,7 @@ def test_with_the_permission_to_delete_disks_the_disks_are_preserved(site: Site,
 
 def test_without_the_permission_no_disk_is_lost_and_the_condition_names_it(site: Site, tmp_path: Path) -> None:
     site.install()
-    with released(site, tmp_path) as program:
+    with released(site, tmp_path, "--debug-endpoints") as program:
         pools = scaled_in(site)
         condition = eventually(lambda: pools.condition("ReplicaFailure"), what="the condition")
         assert condition["reason"] == "FailedScaleIn"

@@ -46,8 +46,8 @@ def arguments(site: Site) -> list[str]:
 
 
 @contextmanager
-def released(site: Site, directory: Path) -> Iterator[ControllerProcess]:
-    with controller_process(account_kubeconfig(site, directory), directory, *arguments(site)) as program:
+def released(site: Site, directory: Path, *flags: str) -> Iterator[ControllerProcess]:
+    with controller_process(account_kubeconfig(site, directory), directory, *arguments(site), *flags) as program:
         yield program
 
 
