@@ -226,6 +226,8 @@ def timeline(settings: SimulationSettings) -> tuple[TimedState, ...]:
             reason = Reason.PAUSED_BY_USER if settings.behavior == "paused" else Reason.PAUSED_IO_ERROR
             unready = Reason.READINESS_GATES_NOT_READY
             return (*up, _at(end_s, "Running", "", reason), _at(end_s, "Running", unready, reason))
+        case "lost":
+            return (*up, _at(end_s, "Running", Reason.NO_ANSWER))
         case "unknown":
             return (*up, _at(end_s, "Unknown", Reason.GUEST_NOT_RUNNING))
         case _:

@@ -74,6 +74,7 @@ Behavior: TypeAlias = Literal[
     "slow-shutdown",
     "paused",
     "io-error",
+    "lost",
     "normal",
 ]
 BEHAVIORS: Final[tuple[Behavior, ...]] = get_args(Behavior)

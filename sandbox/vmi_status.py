@@ -271,6 +271,8 @@ def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition
     As in KubeVirt, the condition of a ready VMI is a copy of the Pod's condition. The Pod is ready before the guest
     runs. So the condition has the time of the phase Scheduled.
     """
+    if state.unready_reason == Reason.NO_ANSWER:
+        return Condition(type="Ready", status="False", last_transition_time=now)
     if state.unready_reason:
         return _condition("Ready", "False", state.unready_reason, now, probed=now)
     before = vmi.condition("Ready")

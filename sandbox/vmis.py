@@ -38,10 +38,11 @@ class Reason(StrEnum):
     """The reasons in the conditions of a VMI.
 
     `CONDITION_MISSING` is no condition's reason. It is the `unready_reason` of a VMI that has a phase but no condition
-    Ready.
+    Ready. `NO_ANSWER` stands for a condition Ready that is False and has no reason: the node does not answer.
     """
 
     CONDITION_MISSING = "VMIConditionMissing"
+    NO_ANSWER = "False"
     POD_NOT_EXISTS = "PodNotExists"
     GUEST_NOT_RUNNING = "GuestNotRunning"
     CONTAINERS_NOT_READY = "ContainersNotReady"

@@ -1,10 +1,12 @@
 """This module simulates the nodes of VMIs. All functions of this module are pure.
 
-A node is lost if its Node object was deleted, or if the condition Ready of the node is False or Unknown. The VMIs on a
-lost node fail with the reason NodeUnresponsive.
+If the condition Ready of a node is False or Unknown, the node does not answer. Its VMIs stay in the phase Running and
+are not ready, without a reason. After `TOLERATION_S`, Kubernetes deletes their Pods, which stay Terminating. If the
+node answers again, its Pods end. If the Node object is deleted, or the node has the taint out-of-service, the Pods
+disappear, and the VMIs fail.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Final
 from zlib import crc32
@@ -12,20 +14,51 @@ from zlib import crc32
 import msgspec
 
 from informers.meta import ObjectMeta
-from sandbox.launchers.objects import NODES, Node, is_responsive, is_schedulable
+from sandbox.launchers.objects import NODES, PODS, Node, Pod, is_responsive, is_schedulable
 from sandbox.launchers.pods import end_of
-from sandbox.step import Create, Step, creation
-from sandbox.vmis import SimulatedVMI
+from sandbox.step import Create, Delete, Step, creation
+from sandbox.vmi_status import state_patch
+from sandbox.vmis import Reason, SimulatedVMI, VMIState
 
 UNRESPONSIVE: Final = "NodeUnresponsive"
+OUT_OF_SERVICE: Final = "node.kubernetes.io/out-of-service"
+TOLERATION_S: Final = 300.0
+"""The time for which Pods tolerate an unreachable node, by default."""
+
 CAPACITY: Final = {"cpu": "64", "memory": "256Gi", "pods": "1000", "devices.kubevirt.io/kvm": "1k"}
 
 
-def vmi_step(vmi: SimulatedVMI, nodes: Mapping[str, Node], now: datetime) -> Step | None:
-    """Return the step that lets a VMI on a lost node fail, or None. Without Node objects, no node is lost."""
-    if not nodes or not vmi.node or not vmi.is_active or (vmi.node in nodes and is_responsive(nodes[vmi.node])):
+def vmi_step(vmi: SimulatedVMI, nodes: Mapping[str, Node], pods: Iterable[Pod], now: datetime) -> Step | None:
+    """Return the step of a VMI whose node does not answer, or None. Without Node objects, every node answers."""
+    if not nodes or not vmi.node or vmi.is_final or answers(vmi.node, nodes):
         return None
-    return Step(write=end_of(vmi, "Failed", now, reason=UNRESPONSIVE))
+    ending = [pod for pod in pods if pod.metadata.deletion_timestamp is not None]
+    if vmi.node not in nodes or (ending and is_out_of_service(nodes[vmi.node])):
+        return Step(write=end_of(vmi, "Failed", now, reason=UNRESPONSIVE))
+    if vmi.phase != "Running":
+        return Step(after_s=TOLERATION_S)
+    state = VMIState(vmi.phase, Reason.POD_TERMINATING if ending else Reason.NO_ANSWER, vmi.problem)
+    if vmi.state != state:
+        return Step(write=state_patch(state, vmi, now=now))
+    ready = vmi.condition("Ready")
+    since = (ready and ready.last_transition_time) or now
+    left_s = TOLERATION_S - (now - since).total_seconds()
+    if ending or left_s > 0:
+        return Step(after_s=max(left_s, 1.0))
+    return Step(effects=tuple(Delete(PODS, each.metadata.name, each.metadata.uid) for each in pods))
+
+
+def pod_waits(pod: Pod, nodes: Mapping[str, Node]) -> bool:
+    """Return True if the Pod stays Terminating until its VMI has failed, because its node does not answer."""
+    return bool(nodes) and bool(pod.spec.node_name) and not answers(pod.spec.node_name or "", nodes)
+
+
+def answers(name: str, nodes: Mapping[str, Node]) -> bool:
+    return name in nodes and is_responsive(nodes[name])
+
+
+def is_out_of_service(node: Node) -> bool:
+    return any(taint.get("key") == OUT_OF_SERVICE for taint in node.spec.taints or ())
 
 
 def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:

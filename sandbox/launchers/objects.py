@@ -25,6 +25,7 @@ class PodSpec(Struct, frozen=True, rename="camel"):
 
 class NodeSpec(Struct, frozen=True):
     unschedulable: bool = False
+    taints: tuple[Fields, ...] | None = None
 
 
 class MigrationSpec(Struct, frozen=True, rename="camel"):

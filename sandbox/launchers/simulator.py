@@ -95,9 +95,9 @@ class LauncherSimulator:
         return next((name for name in bound if name), "") or nodes.node_for(vmi, self._nodes_by_name())
 
     def vmi_step(self, vmi: SimulatedVMI, now: datetime) -> Step:
-        """Return the step that ends a VMI on a lost node, or creates its Pod or a migration, or names its Pods."""
+        """Return the step of a VMI on a lost node, or of its Pod, or of a migration."""
         return (
-            nodes.vmi_step(vmi, self._nodes_by_name(), now)
+            nodes.vmi_step(vmi, self._nodes_by_name(), self._pods_of(vmi), now)
             or migrations.evacuation_step(vmi)
             or pods.vmi_step(vmi, self._pods_of(vmi))
         )
@@ -108,6 +108,9 @@ class LauncherSimulator:
         if not owner:
             return Step()
         vmi = self._vmis.store.get(ObjectKey(pod.metadata.namespace, owner))
+        is_ending = pod.metadata.deletion_timestamp is not None and vmi is not None and not vmi.is_final
+        if is_ending and nodes.pod_waits(pod, self._nodes_by_name()):
+            return Step()
         return pods.pod_step(pod, vmi if vmi is not None and vmi.metadata.uid == uid else None, now)
 
     def _migration_step(self, migration: Migration, now: datetime, _: datetime) -> Step:
@@ -136,6 +139,7 @@ class LauncherSimulator:
 
     def _on_node_change(self, _: Change[Node]) -> None:
         self._vmi_simulator.enqueue_all()
+        self._pod_simulator.enqueue_all()
         self._migration_simulator.enqueue_all()
 
     def _enqueue_migrations(self, vmi: ObjectKey) -> None:

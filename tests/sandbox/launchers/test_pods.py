@@ -7,8 +7,9 @@ from typing import Any
 import msgspec
 import pytest
 
+from controller.apimachinery.conditions import Condition
 from sandbox.launchers import migrations, nodes, pods
-from sandbox.launchers.objects import PODS, Migration, Node, Pod
+from sandbox.launchers.objects import PODS, Migration, Node, NodeSpec, Pod
 from sandbox.step import Change, Create, Delete, Patch, Step
 from sandbox.virt_api.admission import Verdict, judge_eviction
 from sandbox.vmis import VMIS, SimulatedVMI
@@ -172,17 +173,43 @@ def test_a_pod_without_a_vmi_is_deleted() -> None:
     assert pods.pod_step(pod(), None, NOW).effects == (Delete(PODS, LAUNCHER, f"{LAUNCHER}-uid", grace_s=0),)
 
 
-@pytest.mark.parametrize("lost", [named(node("node02")), named(node("node01", ready="Unknown"), node("node02"))])
-def test_a_vmi_on_a_lost_node_fails(lost: dict[str, Node]) -> None:
-    step = nodes.vmi_step(vmi(), lost, NOW)
+def test_a_vmi_on_a_node_that_does_not_answer_runs_unready_until_its_pod_is_gone() -> None:
+    silent = named(node("node01", ready="Unknown"), node("node02"))
+    step = nodes.vmi_step(vmi(), silent, [pod()], NOW)
     assert step is not None
     status = body(step.write)["status"]
-    assert (status["phase"], status["reason"]) == ("Failed", "NodeUnresponsive")
+    [ready] = [each for each in status["conditions"] if each["type"] == "Ready"]
+    assert (status.get("phase"), ready["status"], ready.get("reason")) == (None, "False", None)
+    unready = with_ready(vmi(), ready)
+    waiting = nodes.vmi_step(unready, silent, [pod()], NOW)
+    assert waiting is not None
+    assert waiting.after_s == 300
+    deletion = nodes.vmi_step(unready, silent, [pod()], NOW + timedelta(seconds=300))
+    assert deletion is not None
+    assert deletion.effects == (Delete(PODS, LAUNCHER, f"{LAUNCHER}-uid"),)
+    told = nodes.vmi_step(unready, silent, [pod(deleted=True)], NOW)
+    assert told is not None
+    [ready] = [each for each in body(told.write)["status"]["conditions"] if each["type"] == "Ready"]
+    assert ready["reason"] == "PodTerminating"
+    assert nodes.pod_waits(pod(deleted=True), silent)
+    fenced = named(msgspec.structs.replace(silent["node01"], spec=NodeSpec(taints=({"key": nodes.OUT_OF_SERVICE},))))
+    for gone in (fenced, named(node("node02"))):
+        end = nodes.vmi_step(unready, gone, [pod(deleted=True)], NOW)
+        assert end is not None
+        assert body(end.write)["status"]["phase"] == "Failed"
+        assert nodes.pod_waits(pod(deleted=True), gone), "the VMI fails first"
+    assert not nodes.pod_waits(pod(deleted=True), named(node("node01")))
+
+
+def with_ready(subject: SimulatedVMI, ready: dict[str, Any]) -> SimulatedVMI:
+    """The VMI with this condition Ready only."""
+    conditions = (msgspec.convert(ready, Condition),)
+    return msgspec.structs.replace(subject, status=msgspec.structs.replace(subject.told, conditions=conditions))
 
 
 def test_a_vmi_on_a_ready_node_or_in_a_cluster_without_nodes_goes_on() -> None:
-    assert nodes.vmi_step(vmi(), named(node("node01")), NOW) is None
-    assert nodes.vmi_step(vmi(), {}, NOW) is None
+    assert nodes.vmi_step(vmi(), named(node("node01")), [], NOW) is None
+    assert nodes.vmi_step(vmi(), {}, [], NOW) is None
 
 
 def test_a_vmi_migrates_to_another_node_that_is_not_cordoned() -> None:
