@@ -22,6 +22,7 @@ others.
 NEVER_READY: Final = {"sim.vmherd.dev/behavior": "never-ready"}
 FINISHING: Final = {"sim.vmherd.dev/behavior": "finish"}
 UNKNOWN: Final = {"sim.vmherd.dev/behavior": "unknown"}
+LOST: Final = {"sim.vmherd.dev/behavior": "lost"}
 
 
 FAILING_DISK: Final = {"sim.vmherd.dev/behavior": "fail"}

@@ -2,11 +2,11 @@
 PersistentVolumeClaim is missing.
 """
 
-from conformance.api import is_terminating
-from conformance.case import Cases, Document, Kind, Origin
+from conformance.api import is_terminating, uids_of
+from conformance.case import Cases, Document, Kind, Origin, Requirement
 from conformance.expectations import require
 from conformance.pools import LABELS, Pools
-from conformance.templates import FAILING
+from conformance.templates import FAILING, LOST
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 HEALED_S = 300.0
@@ -77,3 +77,14 @@ async def heal_members_only(pools: Pools) -> None:
 def _failures(vm: Document) -> int:
     failure = (vm.get("status") or {}).get("startFailure") or {}
     return int(failure.get("consecutiveFailCount") or 0)
+
+
+@cases.add("P28", origin=Origin.VMHERD, requires=(Requirement.SIMULATOR,))
+async def substitute_lost(pools: Pools) -> None:
+    """With vmherd.dev/substitute-lost-after-seconds, a VM whose node does not answer stays and gets a substitute."""
+    substitutes = {"vmherd.dev/substitute-lost-after-seconds": "2"}
+    before = await pools.made(2, template=pools.template(running=True), annotations=substitutes)
+    await pools.until_ready(2)
+    await pools.api.merge(f"{pools.vmi_path}/pool-0", {"metadata": {"annotations": LOST}})
+    after = await pools.until_names(0, 1, 2)
+    require("that pool-0 and pool-1 stay", uids_of(before) <= uids_of(after), after)

@@ -54,6 +54,7 @@ class MachineTemplateSpec(Struct, frozen=True, gc=False, rename="camel"):
     """`volumes` has only the volumes with a DataVolume or a PersistentVolumeClaim."""
 
     node_selector: Mapping[str, str] | None = None
+    termination_grace_period_seconds: int | None = None
     volumes: tuple[Volume, ...] | None = None
 
     def __post_init__(self) -> None:

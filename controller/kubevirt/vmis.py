@@ -8,6 +8,9 @@ from controller.kubevirt.vmi_types import PAUSED, READY, VirtualMachineInstance
 
 FINAL_PHASES: Final = frozenset({"Succeeded", "Failed"})
 
+POD_TERMINATING: Final = "PodTerminating"
+"""The reason of the condition `Ready` of a VMI whose Pod is being deleted, or has ended."""
+
 EARLY_PHASES: Final = frozenset({"", "Pending", "Scheduling", "Scheduled"})
 """The phases before Running. A VMI does not return to these phases."""
 
@@ -54,6 +57,21 @@ def is_active(vmi: VirtualMachineInstance) -> bool:
     `status.replicas` of a set is the number of its active VMIs (R3).
     """
     return vmi.metadata.deletion_timestamp is None and not is_spent(vmi)
+
+
+def has_terminating_pod(vmi: VirtualMachineInstance) -> bool:
+    condition = ready_condition(vmi)
+    return condition is not None and condition.status == "False" and condition.reason == POD_TERMINATING
+
+
+def is_out_of_reach(vmi: VirtualMachineInstance) -> bool:
+    """Return True if the VMI runs, and its kubelet does not report to the API server.
+
+    If a node does not answer, Kubernetes sets the condition `Ready` of its Pods to False, and writes no reason. A
+    kubelet always writes a reason. KubeVirt copies the condition of the Pod.
+    """
+    condition = ready_condition(vmi)
+    return is_running(vmi) and condition is not None and condition.status == "False" and not condition.reason
 
 
 def is_ready(vmi: VirtualMachineInstance) -> bool:
@@ -130,5 +148,4 @@ def _is_lost(vmi: VirtualMachineInstance) -> bool:
         return False
     if vmi.status.phase == "Unknown":
         return True
-    condition = ready_condition(vmi)
-    return condition is not None and condition.status == "False" and condition.reason == "PodTerminating"
+    return has_terminating_pod(vmi)

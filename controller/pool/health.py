@@ -46,6 +46,7 @@ from controller.pool.rollout.brake import PROCEED, is_taken_over
 from controller.pool.rollout.live import late_change
 from controller.pool.rollout.steps import PendingStep, is_updated, pending_step
 from controller.pool.spec.policies import Strategy
+from controller.pool.substitutes import choose_leavers, first_lost_problem, lost_problem
 from controller.replicas import kstatus
 from controller.replicas.kstatus import (
     PROGRESS_DEADLINE_EXCEEDED,
@@ -74,10 +75,11 @@ def health_of(situation: Situation, failure: Condition | None) -> Health:
     activity = _activity(situation, updates=updates)
     health = kstatus.health_of(situation.snapshot, waits, activity, failure=failure, blocked=blocked)
     rejected = situation.intent.rejected
-    if rejected is None and not situation.intent.stranded:
-        return health
-    revision = read_revisions(situation.snapshot, rejected).current if rejected is not None else ""
-    return rolled_back_health(health, situation.intent.stranded, revision, situation.revisions.current)
+    if rejected is not None or situation.intent.stranded:
+        revision = read_revisions(situation.snapshot, rejected).current if rejected is not None else ""
+        health = rolled_back_health(health, situation.intent.stranded, revision, situation.revisions.current)
+    # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
+    return health if health.problem else replace(health, problem=first_lost_problem(situation))
 
 
 def plan_progress(situation: Situation) -> Plan:
@@ -113,7 +115,9 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
     def found() -> Iterator[tuple[tuple[int, str], Problem, datetime | None]]:
         for part in _unready_parts(situation):
             since = member_stuck_since(situation.snapshot, part.example)
-            problem = _problem(part.example, since, overdue=is_overdue(since, situation.now, deadline))
+            problem = lost_problem(situation, part.example) or _problem(
+                part.example, since, overdue=is_overdue(since, situation.now, deadline)
+            )
             if problem is not None:
                 ordinal, name = min(map(situation.snapshot.rank_of, part.machines))
                 yield (ordinal, name), replace(problem, name=name), part.deadline_start
@@ -135,7 +139,7 @@ class _Part(Struct, frozen=True):
 
 
 def _unready_parts(situation: Situation) -> Iterator[_Part]:
-    for group in _unready(situation.snapshot).groups:
+    for group in _unready(situation).groups:
         since = member_stuck_since(situation.snapshot, group[0])
         if not _needs_update(situation, group[0]):
             yield _Part(group, since)
@@ -168,8 +172,10 @@ def should_be_ready(machine: Machine) -> bool:
     return (is_meant_to_run(vm) or bool(vm.undecodable)) and not is_deleting(vm) and not is_fully_ready(machine)
 
 
-def _unready(snapshot: Snapshot) -> Machines:
-    return snapshot.members.where(should_be_ready)
+def _unready(situation: Situation) -> Machines:
+    """Return the VMs that should be ready and are not. Lost VMs whose work others do are left out (P28)."""
+    others_do = situation.bridged == len(situation.lost)
+    return situation.snapshot.members.where(should_be_ready).without(situation.lost if others_do else ())
 
 
 def _deleting(snapshot: Snapshot) -> Machines:
@@ -251,7 +257,7 @@ def _activity(situation: Situation, *, updates: bool) -> Activity:
         heals=count_recovering(situation, read_records(situation)).number > 0,
         scales=is_short or bool(_deleting(situation.snapshot)) or _has_deletable_surplus(situation),
         updates=updates or _lacks_finalizers(situation),
-        starts=bool(_unready(situation.snapshot)),
+        starts=bool(_unready(situation)),
         runs=members.some(lambda each: is_meant_to_run(each.vm)),
     )
 
@@ -265,7 +271,8 @@ def _lacks_finalizers(situation: Situation) -> bool:
 
 def _has_deletable_surplus(situation: Situation) -> bool:
     """Return True if the controller will delete VMs. A surplus stays if the scale-in policy or a mark keeps it (P8)."""
-    intent, members = situation.intent, situation.snapshot.members
-    if len(members) <= intent.wanted or intent.scale_in.strategy is not Strategy.PROACTIVE:
+    intent = situation.intent
+    if situation.surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return False
-    return members.some(lambda each: allows(intent.scale_in.selection, each.vm) and not is_protected(each.metadata))
+    candidates, *_ = choose_leavers(situation)
+    return candidates.some(lambda each: allows(intent.scale_in.selection, each.vm) and not is_protected(each.metadata))

@@ -8,7 +8,7 @@ nothing has to change, the plan is empty. The stages do these steps, in this ord
    the pool controls.
 2. They add the finalizer to the pool (P6).
 3. They heal VMs (P15) and replace finished VMs (P25).
-4. They create or delete VMs (P3, P4, P8).
+4. They create or delete VMs (P3, P4, P8), with substitutes for lost VMs (P28).
 5. They update VMs (P12 to P14), if no member is released and step 4 does nothing. There is one exception: if the server
    rejects new VMs, for example because of a quota, the update does not wait for the missing members.
 6. They delete old revisions (P11), if no other step writes anything.
@@ -56,6 +56,7 @@ from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
+from controller.pool.substitutes import plan_lost
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
@@ -114,6 +115,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_partition_step(after_healing) if may_update else Plan(),
         plan_unready_note(situation),
         plan_progress(situation),
+        plan_lost(situation),
         Plan(notices=_undecodable_notices(situation)),
         wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
         wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
@@ -197,7 +199,9 @@ def _without_missing(situation: Situation) -> Situation:
     """Return the situation of a pool that wants only its present VMs. The scale-out of the same plan creates a missing
     revision.
     """
-    intent = replace(situation.intent, wanted=len(situation.members))
+    short = situation.intent.wanted - len(situation.members)
+    substitutes = max(situation.intent.substitutes - short, 0)
+    intent = replace(situation.intent, wanted=len(situation.members), substitutes=substitutes)
     return replace(situation, intent=intent, revisions=replace(situation.revisions, current_exists=True))
 
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PROTECT, SCALE_IN
 from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMS
-from controller.kubevirt.vms import has_finished, is_deleting
+from controller.kubevirt.vms import has_finished
 from controller.pool.failures import is_scale_out_failing
 from controller.pool.leaving.deletes import delete_of, held_notices
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
@@ -24,7 +24,8 @@ from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
-from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage
+from controller.pool.substitutes import choose_leavers, number_to_mark
+from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join
 from informers.meta import ObjectKey
 
 
@@ -34,14 +35,14 @@ def plan_scale(situation: Situation) -> Plan:
     missing = intent.wanted - len(situation.members)
     if missing > 0:
         return _scale_out(situation, missing)
-    staying = situation.members.where(lambda each: not is_deleting(each.vm)).without(situation.doomed)
-    surplus = len(staying) - intent.wanted
+    surplus = situation.surplus
     if surplus <= 0:
         return Plan()
     if intent.scale_in.strategy is not Strategy.PROACTIVE:
         strategy = intent.scale_in.strategy
         return Plan(held=f"{surplus} surplus virtual machines stay until a user deletes them: scale-in is {strategy}")
-    return _scale_in(situation, staying, surplus)
+    staying, number, waits = choose_leavers(situation)
+    return join((_scale_in(situation, staying, number) if number > 0 else Plan(), waits))
 
 
 def is_scale_out_refused(situation: Situation) -> bool:
@@ -61,9 +62,10 @@ def _scale_out(situation: Situation, missing: int) -> Plan:
     ordinals, has_strangers = _free_slots(snapshot, min(missing, snapshot.limits.burst))
     newest = revisions.current, revisions.template
     below = template_below(situation)
-    for ordinal in ordinals:
+    regular = missing - number_to_mark(situation)
+    for number, ordinal in enumerate(ordinals):
         revision, template = below if ordinal < intent.partition else newest
-        body = body_of(situation, ordinal, revision, template)
+        body = body_of(situation, ordinal, revision, template, is_substitute=number >= regular)
         key = ObjectKey(owner.namespace, name_of(owner.name, ordinal))
         # The new VM must not use the disk of an earlier VM with the same name, because the garbage collector will
         # delete this disk. The earlier VM can own the claim itself: CDI may delete a finished DataVolume and keep its
@@ -117,10 +119,11 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     most = min(surplus, snapshot.limits.burst)
     eligible = may_leave(intent, staying)
     candidates = choose_for_removal(snapshot, intent.scale_in.selection, eligible, most=most)
-    wanted = [each.vm for each in candidates.ranked]
-    chosen = [vm for vm in wanted if vm.metadata.uid not in candidates.delicate]
+    first = [each.vm for each in candidates.ranked]
+    chosen = [vm for vm in first if vm.metadata.uid not in candidates.delicate]
     unsafe = [vm for vm in chosen if intent.scale_in.preserve and not is_safe_to_delete(snapshot, vm)]
-    why = f"surplus: {len(staying)} VMs exist, {intent.wanted} are wanted"
+    wanted = intent.wanted_without_substitutes
+    why = f"surplus: {wanted + situation.surplus} VMs exist, {wanted} are wanted"
     keep_disks = intent.scale_in.preserve
     deletes = tuple(delete_of(vm, why, keep_disks=keep_disks) for vm in chosen if vm not in unsafe)
     if intent.spares_running:
@@ -128,7 +131,7 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
         deletes = tuple(replace(each, owner_uid="") for each in deletes)
     undeletable, unfinished = surplus - candidates.deletable, len(staying) - len(eligible)
     pattern = Notice(reason="ScaleInHeld", message="is surplus, but is not deleted now", once="scale-in held")
-    delicate = [(vm, reason) for vm in wanted if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
+    delicate = [(vm, reason) for vm in first if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
     held = ""
     if undeletable > 0:
         held = f"{undeletable} surplus virtual machines may not be deleted"
@@ -157,7 +160,7 @@ def _surplus_notice(situation: Situation, candidates: Candidates, undeletable: i
 
     The Event is sent again only if the spec or the wanted number of VMs changes.
     """
-    reasons, wanted = [], situation.intent.wanted
+    reasons, wanted = [], situation.intent.wanted_without_substitutes
     if candidates.unselected:
         reasons.append(f"{candidates.unselected} do not match the selectors of scaleInStrategy")
     if candidates.protected:

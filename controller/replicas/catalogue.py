@@ -39,6 +39,8 @@ from controller.kubevirt.annotations import (
     ROLLED_BACK,
     ROLLING_UPDATE,
     SCALE_IN,
+    SUBSTITUTE,
+    SUBSTITUTE_LOST_AFTER,
     TAKEOVER,
     UNREADY,
 )
@@ -142,6 +144,8 @@ CATALOGUE: Final = (
     Annotation(REPLACE_UNREADY_AFTER, _OWNERS, SECONDS, "no VM is replaced because it is not ready"),
     Annotation(REPLACE_FINISHED, _POOL, FLAG, "finished VMs stay"),
     Annotation(SCALE_IN, _OWNERS, FINISHED, "it counts as finished"),
+    Annotation(SUBSTITUTE_LOST_AFTER, _POOL, SECONDS, "lost VMs have no substitutes"),
+    Annotation(SUBSTITUTE, (Place.VM,), FLAG, "it is no substitute"),
     Annotation(DRAIN_SECONDS, _OWNERS, SECONDS, "it counts as 600"),
     Annotation(DRAINED, _MEMBERS, FLAG, "the VM goes on to drain"),
     Annotation(DISRUPTION_BUDGET, _OWNERS, AMOUNT, "it counts as 1"),

@@ -2,7 +2,13 @@
 
 from datetime import timedelta
 
-from controller.kubevirt.annotations import DELETION_COST, PROGRESS_DEADLINE, REPLACE_UNREADY_AFTER, SCALE_IN
+from controller.kubevirt.annotations import (
+    DELETION_COST,
+    PROGRESS_DEADLINE,
+    REPLACE_UNREADY_AFTER,
+    SCALE_IN,
+    SUBSTITUTE_LOST_AFTER,
+)
 from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta, annotations_of
 
@@ -27,8 +33,15 @@ def replace_unready_after(owner: ObjectMeta) -> timedelta | None:
 
     After this time, the VM is replaced. An invalid value counts as no annotation.
     """
-    seconds = setting(owner, REPLACE_UNREADY_AFTER)
-    return timedelta(seconds=int(seconds)) if seconds is not None else None
+    return _time_of(owner, REPLACE_UNREADY_AFTER)
+
+
+def substitute_lost_after(owner: ObjectMeta) -> timedelta | None:
+    """Return the time after which a lost VM gets a substitute, or None if it gets none (P28).
+
+    An invalid value counts as no annotation.
+    """
+    return _time_of(owner, SUBSTITUTE_LOST_AFTER)
 
 
 def parse_deadline(owner: ObjectMeta) -> timedelta:
@@ -37,3 +50,8 @@ def parse_deadline(owner: ObjectMeta) -> timedelta:
     Without a valid annotation, the result is the default.
     """
     return timedelta(seconds=int(setting(owner, PROGRESS_DEADLINE) or PROGRESS_DEADLINE_S))
+
+
+def _time_of(owner: ObjectMeta, name: str) -> timedelta | None:
+    seconds = setting(owner, name)
+    return timedelta(seconds=int(seconds)) if seconds is not None else None

@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
+from msgspec.structs import replace
+
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
@@ -32,6 +34,7 @@ from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.naming import ordinal_of
 from controller.pool.spec.policies import Strategy
 from controller.pool.status import next_status
+from controller.pool.substitutes import lost_problem
 from informers.meta import annotations_of
 from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm, stopped_by
@@ -58,9 +61,10 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     since = {
         each.metadata.name: start for each in machines if (start := member_stuck_since(snapshot, each)) is not None
     }
-    members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name)) for each in machines)
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     situation = situation_of(snapshot, intent, snapshot.members) if intent is not None else None
+    members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name), situation) for each in machines)
+    bridged = situation.bridged if situation is not None else 0
     left_out = _left_out(situation) if situation is not None else 0
     staying = _staying(snapshot)
     counted = count_unavailable(snapshot, staying, min_ready_of(snapshot))
@@ -76,7 +80,8 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         wanted=wanted,
         updated=updated,
         target=target,
-        unavailable=counted.unavailable + max(wanted - len(staying), 0),
+        unavailable=counted.unavailable - bridged + max(wanted - len(staying), 0),
+        bridged=bridged,
         most_unavailable=intent.most_unavailable if intent is not None else None,
         percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
         revision=revision_number(snapshot, status.update_revision or ""),
@@ -142,9 +147,15 @@ def _staying(snapshot: Snapshot) -> Machines:
     return snapshot.members.where(lambda each: not is_deleting(each.vm))
 
 
-def _member(snapshot: Snapshot, revisions: Revisions | None, machine: Machine, since: datetime | None) -> Member:
+def _member(
+    snapshot: Snapshot,
+    revisions: Revisions | None,
+    machine: Machine,
+    since: datetime | None,
+    situation: PoolSituation | None,
+) -> Member:
     vm, vmi = machine.vm, machine.vmi
-    return member_of(
+    found = member_of(
         vm,
         vmi,
         revision=_revision(snapshot, revision_of(vm)),
@@ -152,6 +163,8 @@ def _member(snapshot: Snapshot, revisions: Revisions | None, machine: Machine, s
         is_updated=revisions is not None and is_updated(revisions, machine),
         unready_since=since,
     )
+    lost = lost_problem(situation, machine) if situation is not None else None
+    return replace(found, problem=lost.detail, lost_node=found.node) if lost is not None else found
 
 
 def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, **fields: Any) -> Member:

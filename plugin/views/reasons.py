@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Sequence
 from datetime import datetime
+from shlex import quote
 
 from msgspec import Struct
 
@@ -23,6 +24,11 @@ SAID = " virtual machines fail at the same time"
 
 LISTED = 3
 """The largest number of VMs, and of planned actions, that the command `why` lists."""
+
+FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
+"""The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
+
+COMMANDS = ("try", "fence")
 
 USUAL_LEASE_S = 15
 
@@ -47,7 +53,9 @@ class Leader(Struct, frozen=True, kw_only=True):
 def summary_of(situation: Situation, *, all_namespaces: bool = False) -> str:
     this = situation.identity
     where = f" in {this.namespace}" if all_namespaces else ""
-    counts = [f"wants {situation.wanted}", f"has {situation.total}", f"{situation.ready} ready"]
+    lost = sum(bool(each.lost_node) for each in situation.members)
+    counts = [f"wants {situation.wanted}", f"has {situation.total}", *([f"{lost} lost"] if lost else [])]
+    counts.append(f"{situation.ready} ready")
     if situation.revision:
         counts.append(f"{situation.updated} on revision {situation.revision}")
     return f"{this.short}/{this.name}{where} {', '.join(counts)}."
@@ -100,6 +108,10 @@ def reasons_of(
         lines += [("next", text) for text in _next(situation.plan, upcoming)]
     if leader is not None and leader.is_alive and not other_writer:
         lines.append(("leader", leader.text))
+    lines += [
+        ("fence", f"{FENCE.format(quote(printable(node)))}{flags}  # only if the machine is off")
+        for node in _lost_nodes(situation)
+    ]
     lines += [("try", f"{text}{flags}") for text in _advice(situation, keeps_templates=not other_writer)]
     if situation.is_deleting and situation.finalizers and leader is not None and not leader.is_alive:
         # Without a controller, nothing removes its finalizers.
@@ -115,7 +127,7 @@ def why_lines(
     """
     lines = [summary_of(situation, all_namespaces=all_namespaces)]
     for reason in reasons:
-        texts = wrapped(reason.text, width - INDENT if width and reason.topic != "try" else 0)
+        texts = wrapped(reason.text, width - INDENT if width and reason.topic not in COMMANDS else 0)
         lines += [f"  {reason.topic if not number else '':<8} {text}" for number, text in enumerate(texts)]
     return lines
 
@@ -140,6 +152,10 @@ def _time_of(text: str | None) -> datetime | None:
         return with_timezone(datetime.fromisoformat(text)) if text else None
     except ValueError:
         return None
+
+
+def _lost_nodes(situation: Situation) -> list[str]:
+    return sorted({each.lost_node for each in situation.members if each.lost_node})[:LISTED]
 
 
 def _held(situation: Situation, *, plans: bool) -> Iterable[str]:

@@ -73,8 +73,8 @@ def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
         done = f"{situation.updated} out of {situation.target} new {member}s have been updated"
         step = f"; {situation.step}" if situation.step else ""
         return State.WAITING, f"{waiting} {done}{' (paused)' if situation.is_paused else ''}{step}..."
-    if situation.total > situation.wanted:
-        surplus = situation.total - situation.wanted
+    surplus = situation.total - situation.bridged - situation.wanted
+    if surplus > 0:
         return State.WAITING, f"{waiting} {surplus} old {member}s are pending termination..."
     available = situation.wanted - situation.unavailable
     if situation.total < situation.wanted or situation.unavailable > 0:

@@ -17,16 +17,18 @@ from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_prote
 from controller.kubevirt.delicate import reason_to_keep, reason_to_spare_vmi
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
-from controller.kubevirt.vms import disk_names_of, has_finished, is_deleting
+from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.leaving.claims import by_name, choose_claims
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import choose_for_removal
+from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
 from controller.pool.scale import may_leave
 from controller.pool.spec.intent import Intent as PoolIntent
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Strategy
+from controller.pool.substitutes import choose_leavers
 from controller.replicas.draining import drain_time
 from controller.replicas.settings import deletion_cost, spares_running
 from controller.replicaset.intent import parse_intent as parse_set
@@ -106,9 +108,9 @@ def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
     kept = choose_claims(snapshot, intent).kept
-    staying = kept.where(lambda each: not is_deleting(each.vm))
-    surplus = len(staying) - intent.wanted
-    if surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
+    situation = situation_of(snapshot, intent, kept)
+    staying, surplus, _ = choose_leavers(situation)
+    if situation.surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
     if not intent.replaces_finished:
         return _scale_in(snapshot, intent, staying, surplus)

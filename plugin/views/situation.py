@@ -15,7 +15,7 @@ from msgspec import Struct
 
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
-from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
 from controller.kubevirt.busy import busy_mark
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
@@ -39,7 +39,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     `revision` is the member's revision, and `running_revision` is the revision of its VMI. `problem` says why the
     member is not ready, and `unready_since` says since when. `finalizers` are the finalizers of a member that is being
     deleted. `note` says how a user has marked the member, for example as protected. `stopped` names the field that
-    keeps a stopped member from running, such as `runStrategy Halted`.
+    keeps a stopped member from running, such as `runStrategy Halted`. `lost_node` is the node of a lost VM (P28).
     """
 
     kind: str
@@ -57,6 +57,7 @@ class Member(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     finalizers: tuple[str, ...] = ()
     note: str = ""
     stopped: str = ""
+    lost_node: str = ""
 
     @property
     def path(self) -> str:
@@ -97,7 +98,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     for leave to delete VMs with their disks. `stalled` says which member does not become ready in time. `failures`
     are the failures that the status reports, such as a full quota. `found` is the first problem, as the field
     `problem` of the status names it. `finalizers` are those of an object that is being deleted. `wrong` are the
-    wrong annotations (P23).
+    wrong annotations (P23). `bridged` is the number of lost VMs in whose place another VM exists (P28).
     """
 
     identity: Identity
@@ -129,6 +130,7 @@ class Situation(Struct, frozen=True, kw_only=True):
     failures: tuple[str, ...] = ()
     found: str = ""
     wrong: tuple[str, ...] = ()
+    bridged: int = 0
 
     @property
     def word(self) -> str:
@@ -247,6 +249,7 @@ def marks_of(meta: ObjectMeta) -> str:
     marks = (
         PROTECTED if is_protected(meta) else "",
         "removed first" if is_marked(meta, REMOVE) else "",
+        "substitute" if is_marked(meta, SUBSTITUTE) else "",
         f"busy until {printable(until)}" if until is not None else "",
         f"drains until {time_text(drain.until)} ({printable(drain.cause)})" if drain is not None else "",
     )

@@ -63,7 +63,7 @@ RED, GREEN, YELLOW, BOLD, PLAIN = "\x1b[31m", "\x1b[32m", "\x1b[33m", "\x1b[1m",
 GOOD: Final = frozenset({"Running", "Succeeded", "Stopped"})
 BAD: Final = re.compile(r"Degraded|Failed|.*BackOff|Err.*|.*Error|.*Unschedulable")
 WORD: Final = re.compile(r"\A\S+")
-TOPICS: Final = {"held": YELLOW, "cause": RED, "try": GREEN}
+TOPICS: Final = {"held": YELLOW, "cause": RED, "try": GREEN, "fence": RED}
 TOPIC: Final = re.compile(r"\A  (\w+)(?= )")
 
 

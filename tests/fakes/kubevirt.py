@@ -37,6 +37,8 @@ class FakeKubeVirt:
         """The phase in which the VMI of a broken VM stays."""
         self.fixed_classes: set[str] = set()
         """The storage classes whose claims cannot grow."""
+        self.silent: set[str] = set()
+        """The names of the VMIs whose node does not answer. They stay as they are, also after their deletion."""
         self.serve()
 
     def serve(self) -> None:
@@ -48,6 +50,8 @@ class FakeKubeVirt:
         """Let the nodes act once on each VMI, and then the VM controller on each VM."""
         vms = self._of(VMS)
         for name, vmi in self._of(VMIS).items():
+            if name in self.silent:
+                continue
             if "deletionTimestamp" in vmi["metadata"]:
                 self._server.finalize(VMIS, self._key(name))
             elif is_broken(vmi) and vmi["status"]["phase"] == "Scheduling" != self.broken_phase:
@@ -151,7 +155,13 @@ class FakeKubeVirt:
         vmi = self._of(VMIS).get(name)
         ready = vmi is not None and is_ready(vmi)
         word = (
-            "Running" if ready else "Stopped" if vmi is None else "CrashLoopBackOff" if is_broken(vmi) else "Starting"
+            "Running"
+            if ready or name in self.silent
+            else "Stopped"
+            if vmi is None
+            else "CrashLoopBackOff"
+            if is_broken(vmi)
+            else "Starting"
         )
         if (vm.get("status") or {}).get("printableStatus") != word:
             status = {"printableStatus": word, "conditions": [self._ready(holds=ready)]}

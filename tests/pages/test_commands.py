@@ -35,6 +35,7 @@ ON_A_LAB = [
             "run-ci-jobs",
             "drain-vms",
             "limit-evictions",
+            "survive-a-lost-node",
             "gitops",
             "debug",
         )

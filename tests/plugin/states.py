@@ -20,6 +20,8 @@ from controller.kubevirt.annotations import (
     PROTECT,
     REPLACE_UNREADY_AFTER,
     ROLLING_UPDATE,
+    SUBSTITUTE,
+    SUBSTITUTE_LOST_AFTER,
     TAKEOVER,
     TAKEOVER_HELD,
     TEMPLATE_HASH,
@@ -226,6 +228,15 @@ def pool_draining(cluster: Cluster) -> None:
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
+def pool_lost(cluster: Cluster) -> None:
+    """The node of a VM does not answer, and a substitute does its work."""
+    pool = pool_builders.pool(replicas=2, annotations={SUBSTITUTE_LOST_AFTER: "300"})
+    lost = pool_builders.vm("web-0", owner=pool, ready=False, ready_for_s=400)
+    vms = (*pool_builders.vms(pool, 1), *pool_builders.vms(pool, 2, annotations={SUBSTITUTE: "true"}))
+    vmis = [pool_builders.vmi(lost, ready=False, ready_for_s=400), *map(pool_builders.vmi, vms)]
+    cluster.put_pool(pool, (lost, *vms), vmis, [pool_builders.revision(pool)])
+
+
 def pool_deleted(cluster: Cluster) -> None:
     """A pool that keeps disks is being deleted, and another program's finalizer delays a VM."""
     policy = {"proactive": {"statePreservation": "Offline"}}
@@ -336,6 +347,7 @@ POOLS: Final[Mapping[str, State]] = {
     "protected": pool_protected,
     "busy": pool_busy,
     "draining": pool_draining,
+    "lost": pool_lost,
     "deleted": pool_deleted,
     "invalid": pool_invalid,
     "scale-in": pool_scale_in,

@@ -58,8 +58,11 @@ class FailingVM(Struct, frozen=True):
 
 
 def failing_vms(situation: Situation, records: Mapping[int, Record]) -> list[FailingVM]:
-    """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait."""
-    down = situation.members.where(_is_down)
+    """Return the failing VMs of the pool, by name. The replacement of some VMs may have to wait.
+
+    A lost VM is left out, because it could not be created again before its node answers (P28).
+    """
+    down = situation.members.where(_is_down).without(situation.lost)
     found = []
     for group in down.groups:
         failures = _failures(situation, group[0])

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from controller.kubevirt import vmis
 from controller.kubevirt.delicate import reason_to_keep
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vms import has_finished, is_deleting
+from controller.kubevirt.vms import has_finished
 from controller.pool.healing.heal import HealingPlan
 from controller.pool.healing.records import pause_end, read_records, record_patch
 from controller.pool.leaving.claims import by_name
@@ -39,7 +39,7 @@ def plan_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
     finished = situation.members.where(lambda each: has_finished(each.vm, each.vmi)).without(healing.uids)
     if not situation.intent.replaces_finished or not finished:
         return healing
-    surplus = len(situation.members.where(lambda each: not is_deleting(each.vm))) - situation.intent.wanted
+    surplus = situation.surplus
     records = read_records(situation)
     deletes: list[Delete] = []
     failed: dict[int, VirtualMachine] = {}

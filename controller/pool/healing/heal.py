@@ -16,8 +16,6 @@ from typing import Final
 
 from msgspec import Struct
 
-from controller.apimachinery.quantities import Amount, parse_amount
-from controller.kubevirt.annotations import MAX_UNHEALTHY
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.healing.failing import FailingVM, failing_vms
 from controller.pool.healing.records import (
@@ -39,10 +37,7 @@ from controller.pool.rollout.successors import successor_of
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import is_draining, must_drain
 from controller.replicas.progress import wake_at
-from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
-
-MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
 HEALING_HELD: Final = "HealingHeld"
 TOO_MANY: Final = "healing is blocked: too many virtual machines fail at the same time"
@@ -79,8 +74,8 @@ def plan_healing(situation: Situation) -> HealingPlan:
     parts = [obstacles, wake_at(next_times, snapshot.now)]
     if not curable:
         return HealingPlan(join(parts))
-    limit = _max_unhealthy(snapshot, len(members) + recovering.absent)
-    unhealthy = len(certain) + recovering.number
+    limit = intent.max_unhealthy.of(len(members) + recovering.absent)
+    unhealthy = len(certain) + recovering.number + len(situation.lost)
     if unhealthy > limit:
         notice = _too_many_notice(snapshot, members, unhealthy, limit)
         return HealingPlan(join([*parts, Plan(held=TOO_MANY, notices=(notice,))]))
@@ -161,13 +156,6 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
     soon = len(chosen) - len(deletes)
     held = f"healing: failed virtual machines are replaced in a few seconds ({soon})" if soon else ""
     return join([Plan(stages=tuple(stages), held=held), wake_at(times, snapshot.now)])
-
-
-def _max_unhealthy(snapshot: Snapshot, members: int) -> int:
-    """Return the number of VMs that may fail at the same time. The default is used without a valid annotation."""
-    text = setting(snapshot.owner.metadata, MAX_UNHEALTHY)
-    amount = parse_amount(text) if text is not None else None
-    return (amount or MAX_UNHEALTHY_DEFAULT).of(members)
 
 
 def _too_many_notice(snapshot: Snapshot, members: Iterable[Machine], failing: int, limit: int) -> Notice:

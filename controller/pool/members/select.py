@@ -12,7 +12,7 @@ from typing import Any, assert_never
 
 from msgspec import Struct
 
-from controller.kubevirt.annotations import REMOVE, is_marked, is_protected
+from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
 from controller.kubevirt.delicate import delicate_reason
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_ready, node_selector_of, template_labels_of
@@ -65,11 +65,12 @@ def choose_for_removal(
     Protected VMs and VMs that the selectors do not match are left out. The criteria are, in this order:
 
     1. VMs that drain come first, so that every plan chooses the same VMs (P26).
-    2. VMs that a user marked for removal come first.
-    3. VMs whose deletion must wait come last (see `delicate_reason`).
-    4. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
-    5. VMs with a lower deletion cost come first.
-    6. The sort policy.
+    2. Substitutes of lost VMs come next (P28).
+    3. VMs that a user marked for removal come first.
+    4. VMs whose deletion must wait come last (see `delicate_reason`).
+    5. Without a sort policy, VMs that are not ready come first. A sort policy of the user decides alone.
+    6. VMs with a lower deletion cost come first.
+    7. The sort policy.
     """
     prefers_unready = selection.sort is Sort.UNSTATED
     allowed = members.where(lambda each: allows(selection, each.vm))
@@ -82,7 +83,7 @@ def choose_for_removal(
         if reason:
             delicate.update((each.metadata.uid, reason) for each in group)
         cost = deletion_cost(vm.metadata)
-        first = not is_draining(vm.metadata), not is_marked(vm.metadata, REMOVE)
+        first = not is_draining(vm.metadata), not is_marked(vm.metadata, SUBSTITUTE), not is_marked(vm.metadata, REMOVE)
         ranks[*first, bool(reason), prefers_unready and is_ready(vm), cost] += group
     return Candidates(
         ranked=tuple(_first(ranks, _sort_key(snapshot, selection.sort), most=most)),

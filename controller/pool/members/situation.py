@@ -10,6 +10,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.kubevirt.vms import is_deleting, revision_of
+from controller.pool.members.lost import count_substitutes, lost_members
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.revisions import Revisions, read_revisions, template_of
 from controller.pool.members.select import allows
@@ -26,6 +27,7 @@ class Situation(Struct, frozen=True):
     """A valid pool in one reconciliation.
 
     - `members`: in a plan, the VMs that stay in the pool. In the status, all VMs that the pool controls.
+    - `lost`: the UIDs of the members whose node may not answer, if the pool has substitutes for them (P28).
     - `doomed`: the UIDs of the members that healing deletes, or that have finished and leave, in this reconciliation.
     """
 
@@ -33,6 +35,7 @@ class Situation(Struct, frozen=True):
     intent: Intent
     revisions: Revisions
     members: Machines
+    lost: frozenset[str] = frozenset()
     doomed: frozenset[str] = frozenset()
 
     @property
@@ -43,6 +46,21 @@ class Situation(Struct, frozen=True):
     def pool(self) -> ObjectMeta:
         """The metadata of the pool."""
         return self.snapshot.owner.metadata
+
+    @property
+    def staying(self) -> Machines:
+        """The members that stay in this reconciliation. Lost VMs are not counted, because they do no work."""
+        return self.members.where(lambda each: not is_deleting(each.vm)).without(self.doomed | self.lost)
+
+    @property
+    def surplus(self) -> int:
+        """The number of members that the pool has too many. It is negative if members are missing."""
+        return len(self.staying) - self.intent.wanted_without_substitutes
+
+    @property
+    def bridged(self) -> int:
+        """The number of lost VMs in whose place another VM exists."""
+        return min(max(self.surplus + len(self.lost), 0), len(self.lost))
 
     def may_update(self, machine: Machine) -> bool:
         """Return True if the update strategy and its selectors allow an update of the VM. A terminating VM is not
@@ -71,7 +89,10 @@ def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situa
     usable = usable_in(snapshot, intent)
     intent = after_return(intent, snapshot.owner.metadata, intent.template.digest, usable)
     revisions = read_revisions(snapshot, intent.template, rejected=intent.rejected)
-    return Situation(snapshot, _at_step(snapshot, intent, revisions), revisions, members)
+    lost = lost_members(members) if intent.substitute_lost_after is not None else Machines()
+    substitutes = count_substitutes(snapshot, intent, lost)
+    intent = replace(_at_step(snapshot, intent, revisions), wanted=intent.wanted + substitutes, substitutes=substitutes)
+    return Situation(snapshot, intent, revisions, members, frozenset(each.metadata.uid for each in lost))
 
 
 def usable_in(snapshot: Snapshot, intent: Intent) -> Callable[[str], Template | str]:

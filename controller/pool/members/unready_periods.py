@@ -53,7 +53,8 @@ class Down(Struct, frozen=True, gc=False):
 
     The field `since` is the start of the period. `template_since` is the time since which the VM has been unready with
     the revision `revision`. If the VM is recreated with the same revision, `template_since` does not change. `crashes`
-    is true if the VM was ready during the period and then became unready again.
+    is true if the VM was ready during the period and then became unready again. `silent_since` is the time
+    since which the node of the VM does not answer, also while its Pod is terminating, or None (P28).
     """
 
     uid: str
@@ -61,6 +62,7 @@ class Down(Struct, frozen=True, gc=False):
     revision: str
     template_since: datetime
     crashes: bool = False
+    silent_since: datetime | None = None
 
 
 class Recovering(Struct, frozen=True, gc=False):
@@ -157,6 +159,16 @@ def next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: d
     An ended period is kept until the VM's entry in the annotation is removed. The reason: if there is no period, an
     entry in the annotation starts a new period.
     """
+    period = _next_period(previous, seen, now)
+    if not isinstance(period, Down) or seen is None or seen.vmi is None:
+        return period
+    silent = vmis.unready_since(seen.vmi) if vmis.is_out_of_reach(seen.vmi) else None
+    if vmis.has_terminating_pod(seen.vmi):
+        silent = period.silent_since
+    return period if period.silent_since == silent else replace(period, silent_since=silent)
+
+
+def _next_period(previous: UnreadyPeriod | None, seen: Observation | None, now: datetime) -> UnreadyPeriod | None:
     if seen is None:
         return _absent(previous, now)
     if is_deleting(seen.vm):

@@ -52,13 +52,15 @@ def _ready_revision(situation: Situation) -> str:
 
 
 def _unready(situation: Situation) -> Iterator[tuple[datetime | None, str]]:
-    """Yield the VMs with the new template that are not ready, and the first VM whose live change has not ended."""
+    """Yield the VMs with the new template that are not ready, and the first VM whose live change has not ended. A lost
+    VM says nothing about the template (P28).
+    """
 
     def is_stuck(machine: Machine) -> bool:
         is_paused = machine.vmi is not None and paused_or_unreadable(machine.vmi)
         return is_updated(situation.revisions, machine) and should_be_ready(machine) and not is_paused
 
-    for group in situation.members.where(is_stuck).groups:
+    for group in situation.members.where(is_stuck).without(situation.lost).groups:
         yield member_stuck_since(situation.snapshot, group[0]), min(each.metadata.name for each in group)
     late = late_live_change(situation)
     if late is not None:

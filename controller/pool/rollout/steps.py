@@ -39,6 +39,7 @@ from controller.pool.rollout.live import forbids_restart, is_live_change, live_v
 from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.policies import Strategy
 from controller.pool.spec.template import DiskChange, Template, disk_change, larger_disks
+from controller.pool.substitutes import NO_ANSWER
 from informers.meta import labels_of
 
 
@@ -111,6 +112,8 @@ def pending_step(situation: Situation, machine: Machine) -> PendingStep | None:
     found = _step_of(situation, machine)
     if found is None or found.reason or found.step in (Step.LIVE, Step.RELABEL):
         return found
+    if machine.metadata.uid in situation.lost:
+        return replace(found, reason=NO_ANSWER)
     refused = situation.snapshot.refused.get(machine.metadata.name)
     return replace(found, reason=f"the server refused its last change: {refused.message}") if refused else found
 

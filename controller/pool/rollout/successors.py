@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED
+from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED, SUBSTITUTE
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, note_patch, read_note
@@ -56,12 +56,19 @@ def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[S
     return (Stage((note_patch(snapshot.pools, meta, RECREATED, encode_note(newest), why),)),)
 
 
-def body_of(situation: Situation, ordinal: int, revision: str, template: Template) -> bytes:
-    """Return the request body that creates the VM of this ordinal with a template and the name of its revision."""
+def body_of(
+    situation: Situation, ordinal: int, revision: str, template: Template, *, is_substitute: bool = False
+) -> bytes:
+    """Return the request body that creates the VM of this ordinal with a template and the name of its revision.
+
+    A substitute for a lost VM gets a mark (P28).
+    """
     # If the pool keeps no disks, nothing has to be done after a VM's deletion. One DELETE then removes the VM.
     finalizers = {"finalizers": (POOL_FINALIZER,)} if situation.intent.scale_in.preserve else {}
     owner = controller_reference(situation.snapshot.pools, situation.pool)
-    return encode_vm(template, ordinal, revision, situation.pool, {"ownerReferences": (owner,), **finalizers})
+    marks = {"annotations": {**(template.annotations or {}), SUBSTITUTE: "true"}} if is_substitute else {}
+    ownership = {"ownerReferences": (owner,), **finalizers, **marks}
+    return encode_vm(template, ordinal, revision, situation.pool, ownership)
 
 
 def successor_of(situation: Situation, vm: VirtualMachine) -> bytes:

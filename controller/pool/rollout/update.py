@@ -169,11 +169,13 @@ def _allowance(situation: Situation, pending: Iterable[PendingStep], missing: in
     snapshot, most = situation.snapshot, situation.intent.most_unavailable
     min_ready_s = min_ready_of(snapshot)
     staying = situation.members.without(situation.doomed)
-    availability = count_unavailable(snapshot, staying, min_ready_s)
-    on_current = staying.where(lambda each: situation.revisions.is_current(revision_of(each.vm)))
+    present = staying.without(situation.lost)
+    availability = count_unavailable(snapshot, present, min_ready_s)
+    on_current = present.where(lambda each: situation.revisions.is_current(revision_of(each.vm)))
     unproven = count_unavailable(snapshot, on_current, min_ready_s).unavailable
     begun = sum(each.begun and each.costly for each in pending)
-    leaving = len(situation.members) - len(staying) + missing
+    # Another VM does the work of a lost VM, so such a lost VM does not count as unavailable (P28).
+    leaving = len(situation.members) - len(present) - situation.bridged + missing
     next_at = availability.next_at
     return Allowance(
         ready=most - availability.unavailable - leaving,

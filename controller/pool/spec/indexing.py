@@ -47,7 +47,9 @@ def encode_shape(template: Template, ordinal: int, revision: str) -> bytes:
 def encode_vm(
     template: Template, ordinal: int, revision: str, pool: ObjectMeta, ownership: Mapping[str, object]
 ) -> bytes:
-    """Return the request body that creates a VM of this pool. `ownership` are its ownerReferences and finalizers."""
+    """Return the request body that creates a VM of this pool. `ownership` are its ownerReferences and finalizers, and
+    the annotations of a marked VM.
+    """
     metadata: dict[str, object] = {
         "name": name_of(pool.name, ordinal),
         "namespace": pool.namespace,

@@ -1,13 +1,14 @@
 """The parsed form of a pool's spec. If the spec is invalid, the parser returns the first error in the spec (P1)."""
 
 from datetime import timedelta
+from typing import Final
 
 from msgspec import Struct
 
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.apimachinery.quantities import Amount, parse_amount
-from controller.kubevirt.annotations import INDEX_SYSPREP, MOST_DISRUPTIVE, is_marked
+from controller.kubevirt.annotations import INDEX_SYSPREP, MAX_UNHEALTHY, MOST_DISRUPTIVE, is_marked
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.one_shot import replaces_finished
 from controller.pool.spec.partition import PartitionStep, parse_partition
@@ -20,8 +21,11 @@ from controller.pool.spec.policies import (
     parse_update,
 )
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.settings import replace_unready_after, spares_running
+from controller.replicas.settings import replace_unready_after, spares_running, substitute_lost_after
+from controller.replicas.wrong_annotations import setting
 from informers.meta import annotations_of
+
+MAX_UNHEALTHY_DEFAULT: Final = Amount(50, percent=True)
 
 
 class Intent(Struct, frozen=True, kw_only=True):
@@ -31,7 +35,9 @@ class Intent(Struct, frozen=True, kw_only=True):
     `partition` keep their revision in this step, and those below `last_partition` in all steps. These three values are
     set with the VMs of the pool (`situation_of`). `replace_unready_after` is the time limit for a running
     VM to become ready, or None. `most_disruptive` is the value of the annotation `MOST_DISRUPTIVE`, or None.
-    `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25).
+    `replaces_finished` and `spares_running` are the settings of a one-shot pool (P25). `max_unhealthy` is the number of
+    VMs that may fail, or be lost, at the same time. `substitute_lost_after` is the time after which a lost VM gets a
+    substitute, or None. `wanted` includes the `substitutes` that the pool may have now (P28).
 
     If the VMs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
     spec. If they cannot have it any more, `stranded` says why.
@@ -54,6 +60,9 @@ class Intent(Struct, frozen=True, kw_only=True):
     spares_running: bool = False
     rejected: Template | None = None
     stranded: str = ""
+    max_unhealthy: Amount = MAX_UNHEALTHY_DEFAULT
+    substitute_lost_after: timedelta | None = None
+    substitutes: int = 0
 
     @property
     def heals(self) -> bool:
@@ -63,7 +72,11 @@ class Intent(Struct, frozen=True, kw_only=True):
     @property
     def most_unavailable(self) -> int:
         """Return the maximum number of VMs that the controller may make unavailable at the same time (P14)."""
-        return self.max_unavailable.of(self.wanted)
+        return self.max_unavailable.of(self.wanted_without_substitutes)
+
+    @property
+    def wanted_without_substitutes(self) -> int:
+        return self.wanted - self.substitutes
 
 
 def parse_intent(owner: Pool) -> Intent | FieldError:
@@ -117,6 +130,8 @@ def _with_policies(
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
         replaces_finished=replaces_finished(owner),
         spares_running=spares_running(owner.metadata),
+        max_unhealthy=_max_unhealthy(owner),
+        substitute_lost_after=substitute_lost_after(owner.metadata),
     )
 
 
@@ -132,3 +147,9 @@ def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:
     if amount is not None:
         return amount
     return FieldError(f'spec.maxUnavailable is {quoted(str(value))}: it must be a number from 1, or "1%" to "100%"')
+
+
+def _max_unhealthy(owner: Pool) -> Amount:
+    """Return the limit in the annotation. The default is used without a valid annotation."""
+    text = setting(owner.metadata, MAX_UNHEALTHY)
+    return (parse_amount(text) if text is not None else None) or MAX_UNHEALTHY_DEFAULT

@@ -63,8 +63,8 @@ def is_excused(owner: Object, world: World) -> bool:
     )
     name, settings = states.strategy(owner, "scaleInStrategy")
     selected = bool((settings.get("selectionPolicy") or {}).get("selectors"))
-    spared = "vmherd.dev/scale-in" in states.annotations_of(owner)
-    return surplus and (held or spared or (owner["kind"] == POOL and (name != "proactive" or selected)))
+    spared = {"vmherd.dev/scale-in", states.SUBSTITUTE_LOST} & states.annotations_of(owner).keys()
+    return surplus and (held or bool(spared) or (owner["kind"] == POOL and (name != "proactive" or selected)))
 
 
 def is_invalid(owner: Object) -> bool:

@@ -38,6 +38,7 @@ BUSY_UNTIL: Final = "vmherd.dev/busy-until"
 DRAIN_SECONDS: Final = "vmherd.dev/drain-seconds"
 DRAINING: Final = "vmherd.dev/draining"
 DRAINED: Final = "vmherd.dev/drained"
+SUBSTITUTE_LOST: Final = "vmherd.dev/substitute-lost-after-seconds"
 FAR: Final = "2999-01-01T00:00:00Z"
 """The end of the work of a VM that is busy during a whole test."""
 
@@ -177,6 +178,11 @@ def most_surge(owner: Object) -> int:
     if owner["kind"] == POOL or match is None:
         return 0
     return math.ceil(wanted(owner) * int(match[1]) / 100) if match[2] else int(match[1])
+
+
+def most_substitutes(owner: Object) -> int:
+    """Return how many substitutes for lost VMs a pool may have (P28)."""
+    return most_unavailable(owner) if owner["kind"] == POOL and SUBSTITUTE_LOST in annotations_of(owner) else 0
 
 
 def _rollout_limits(owner: Object) -> Mapping[str, str]:

@@ -146,7 +146,8 @@ def _timelines(history: History) -> Mapping[str, Timeline]:
 
 
 def most_wanted(owners: list[Object]) -> int:
-    return max((states.wanted(owner) + states.most_surge(owner) for owner in owners), default=0)
+    additional = (states.most_surge(owner) + states.most_substitutes(owner) for owner in owners)
+    return max((states.wanted(owner) + more for owner, more in zip(owners, additional, strict=True)), default=0)
 
 
 def fewest_wanted(owners: list[Object]) -> int:

@@ -20,6 +20,7 @@ from tests.faults.matrix.pool_steps import (
     disks,
     finish_vm,
     healed,
+    lose,
     mark_instances,
     memory_is,
     never_restarted,
@@ -105,6 +106,12 @@ SCALING = (
         Step(delete_budgets, both(at(4), budget(3))),
         Step(change(replicas=1), both(at(1), budget(0))),
         Step(POOL.annotate(*BUDGET, None), both(at(1), budget(None))),
+    ),
+    scenario(
+        "pool-substitute-lost",
+        *of(3, annotations={"vmherd.dev/substitute-lost-after-seconds": "1"}),
+        Step(lose("pool-1"), ordinals(0, 1, 2, 3)),
+        Step(change(replicas=2), ordinals(0, 1, 2)),
     ),
     scenario(
         "pool-scale-down-with-disks", *with_disks(), Step(change(replicas=1), both(at(1), ordinals(0), disks("root-0")))

@@ -157,6 +157,11 @@ async def finish_vm(user: User) -> None:
     await user.patch(VMIS, "pool-1", {"metadata": {"annotations": ends}})
 
 
+def lose(name: str) -> Any:
+    """Let the node of a VM stop to answer."""
+    return lambda user: user.patch(VMIS, name, {"metadata": {"annotations": {BEHAVIOR: "lost"}}})
+
+
 def replaced(objects: Objects) -> bool:
     vm = objects[VMS].get("pool-1")
     return vm is not None and "old" not in vm["metadata"].get("annotations", {})

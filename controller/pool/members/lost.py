@@ -1,0 +1,85 @@
+"""Lost VMs: the node of the VM does not answer (P28).
+
+When a kubelet stops, Kubernetes sets the condition `Ready` of the Pods on its node to False, without a reason. When the
+time of the Pods' tolerations has passed (300 s by default), Kubernetes deletes the Pods. No kubelet confirms that the
+guest has ended, so the Pods stay Terminating, and the VMI stays in the phase Running. KubeVirt starts the VM again only
+when its Pod is gone.
+
+A terminating Pod alone does not prove that a VM is lost, because the guest may be shutting down. The unready period
+knows since when the node does not answer. After a restart of the controller, only the time of the deletion tells: a
+kubelet that answers ends a Pod after its grace period.
+"""
+
+from datetime import datetime, timedelta
+from typing import Final
+
+from controller.kubevirt import vmis
+from controller.kubevirt.vm_types import VirtualMachine
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.snapshot import Snapshot
+from controller.pool.members.unready_periods import Down
+from controller.pool.spec.intent import Intent
+
+DEFAULT_GRACE_S: Final = 30
+"""The grace period of a VMI without `terminationGracePeriodSeconds`."""
+
+PADDING: Final = timedelta(seconds=60)
+"""The time that a Pod may need in addition to the grace period of its VMI. KubeVirt adds 30 s to the grace period."""
+
+
+def lost_members(members: Machines) -> Machines:
+    """Return the VMs that may be lost: their node does not answer, or their Pod is terminating."""
+    return members.where(lambda each: each.vmi is not None and _may_be_lost(each.vmi))
+
+
+def lost_at(machine: Machine, after: timedelta) -> datetime | None:
+    """Return the time at which a VM of `lost_members` counts as lost, or None if the time is not known.
+
+    This is `after` the time since which its node does not answer. If only its terminating Pod shows that it may be
+    lost, this is not before the end of the Pod's grace period.
+    """
+    since = lost_since(machine)
+    if since is None or is_without_answer(machine):
+        return since and since + after
+    return since + max(after, _grace_of(machine.vm) + PADDING)
+
+
+def lost_since(machine: Machine) -> datetime | None:
+    """Return the time since which the node of a VM of `lost_members` does not answer, or its Pod is terminating."""
+    remembered = _silent_since(machine)
+    return remembered or (vmis.unready_since(machine.vmi) if machine.vmi is not None else None)
+
+
+def is_without_answer(machine: Machine) -> bool:
+    """Return True if the node of a VM of `lost_members` does not answer. Its Pod may be terminating, too."""
+    return _silent_since(machine) is not None or (machine.vmi is not None and vmis.is_out_of_reach(machine.vmi))
+
+
+def _silent_since(machine: Machine) -> datetime | None:
+    return machine.downtime.silent_since if isinstance(machine.downtime, Down) else None
+
+
+def count_substitutes(snapshot: Snapshot, intent: Intent, lost: Machines) -> int:
+    """Return how many substitutes the pool may have now.
+
+    There is at most one for each lost VM, and at most `maxUnavailable`. There is none if too many VMs are lost.
+    """
+    after, most = intent.substitute_lost_after, snapshot.limits.max_replicas
+    if after is None or len(lost) > intent.max_unhealthy.of(intent.wanted):
+        return 0
+    times = [(lost_at(group[0], after), len(group)) for group in lost.groups]
+    due = sum(number for at, number in times if at is not None and at <= snapshot.now)
+    room = max(most - intent.wanted, 0) if most else due
+    return min(due, intent.most_unavailable, room)
+
+
+def _may_be_lost(vmi: VirtualMachineInstance) -> bool:
+    has_node = vmis.phase_of(vmi) in ("Scheduled", "Running")
+    return has_node and (vmis.has_terminating_pod(vmi) or vmis.is_out_of_reach(vmi))
+
+
+def _grace_of(vm: VirtualMachine) -> timedelta:
+    template = vm.spec.template if vm.spec is not None else None
+    grace_s = template.spec.termination_grace_period_seconds if template is not None and template.spec else None
+    return timedelta(seconds=DEFAULT_GRACE_S if grace_s is None else grace_s)

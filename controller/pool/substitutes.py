@@ -1,0 +1,117 @@
+"""Substitutes: additional VMs in place of lost VMs (P28). The module `members.lost` says which VMs are lost.
+
+A substitute has a free ordinal and its own disks, so it shares nothing with the lost VM. The lost VM is never deleted,
+and its node is never fenced. The number of wanted VMs grows by the substitutes, so the scale-out creates them. An
+annotation marks them. If too many VMs exist when a lost VM is back, the substitutes leave first.
+"""
+
+from typing import Final
+
+from msgspec.structs import replace
+
+from controller.kubevirt import vmis
+from controller.kubevirt.annotations import MAX_UNHEALTHY, SUBSTITUTE, is_marked
+from controller.kubevirt.problems import Problem
+from controller.pool.leaving.claims import by_name
+from controller.pool.leaving.deletes import MAX_NOTICES
+from controller.pool.members.lost import is_without_answer, lost_at, lost_members, lost_since
+from controller.pool.members.machine import Machine, Machines
+from controller.pool.members.situation import Situation
+from controller.pool.members.unready_periods import STEADY
+from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.replicas.conditions import machines_wait
+from controller.replicas.draining import time_text
+from controller.replicas.progress import wake_at
+from controller.runtime.actions import Notice, Plan
+
+SUBSTITUTES_HELD: Final = "SubstitutesHeld"
+NODE_LOST: Final = "NodeLost"
+NO_ANSWER: Final = "its node does not answer, or its Pod is terminating"
+"""The reason to leave a VM alone that may be lost."""
+
+
+def plan_lost(situation: Situation) -> Plan:
+    """Return a plan that writes nothing. Its Events name the lost VMs, and say why no substitute is created."""
+    intent, now, after = situation.intent, situation.now, situation.intent.substitute_lost_after
+    if after is None or not situation.lost:
+        return Plan()
+    lost = by_name(lost_members(situation.members))
+    times = {each.metadata.uid: lost_at(each, after) for each in lost}
+    due = [each for each in lost if (at := times[each.metadata.uid]) is not None and at <= now]
+    notices = [_notice_of(each) for each in due[:MAX_NOTICES]]
+    limit = intent.max_unhealthy.of(intent.wanted_without_substitutes)
+    held = []
+    if due and len(lost) > limit:
+        held.append(f"{len(lost)} virtual machines are lost at the same time, the limit is {limit} ({MAX_UNHEALTHY})")
+        message = f"{held[0]}; no substitute is created until fewer are lost"
+        once = f"{situation.pool.generation} {due[0].metadata.uid}"
+        notices.append(Notice(reason=SUBSTITUTES_HELD, message=message, once=once))
+    elif len(due) > intent.substitutes:
+        most, limits = intent.most_unavailable, situation.snapshot.limits
+        why = f"maxUnavailable is {most}" if intent.substitutes == most else f"--max-replicas is {limits.max_replicas}"
+        held.append(f"{machines_wait(len(due) - intent.substitutes, 'lost ')} for a substitute, because {why}")
+    extra = len(situation.members) - intent.wanted
+    if extra > 0 and situation.surplus <= 0:
+        held.append(f"{machines_wait(extra, 'surplus ')}: no lost virtual machine is deleted")
+    waits = wake_at((at for at in times.values() if at is not None and at > now), now)
+    return replace(waits, notices=tuple(notices), held=f"lost: {'; '.join(held)}" if held else "")
+
+
+def number_to_mark(situation: Situation) -> int:
+    """Return how many of the missing VMs are substitutes."""
+    present = len(situation.members.where(is_substitute))
+    return max(situation.intent.substitutes - present, 0)
+
+
+def is_substitute(machine: Machine) -> bool:
+    return is_marked(machine.metadata, SUBSTITUTE)
+
+
+def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:
+    """Return the VMs among which a scale-in chooses, how many of them leave, and a plan that says who waits.
+
+    If the substitutes are enough, only substitutes leave. They wait until so many other VMs are available that the pool
+    does not miss them.
+    """
+    staying, surplus = situation.staying, situation.surplus
+    substitutes = staying.where(is_substitute)
+    if surplus <= 0 or surplus > len(substitutes):
+        return staying, surplus, Plan()
+    others = staying.where(lambda each: not is_substitute(each))
+    seconds = max(min_ready_of(situation.snapshot), int(STEADY.total_seconds()))
+    found = count_unavailable(situation.snapshot, others, seconds)
+    waiting = min(found.unavailable, surplus)
+    if not waiting:
+        return substitutes, surplus, Plan()
+    held = f"{machines_wait(waiting, 'substitute ')} until the others have been ready for {seconds} s"
+    waits = wake_at((found.next_at,) if found.next_at is not None else (), situation.now)
+    return substitutes, surplus - waiting, replace(waits, held=held)
+
+
+def lost_problem(situation: Situation, machine: Machine) -> Problem | None:
+    """Return the problem of a lost VM, or None if the VM is not lost, or a pool without substitutes."""
+    after, vmi = situation.intent.substitute_lost_after, machine.vmi
+    if after is None or vmi is None or machine.metadata.uid not in situation.lost:
+        return None
+    at = lost_at(machine, after)
+    if not is_without_answer(machine) and (at is None or at > situation.now):
+        return None
+    return Problem(machine.metadata.name, NODE_LOST, _text(vmis.node_of(vmi)), lost_since(machine))
+
+
+def first_lost_problem(situation: Situation) -> str:
+    """Return the problem of the first lost VM, or ""."""
+    found = [lost_problem(situation, each) for each in lost_members(situation.members)] if situation.lost else []
+    return min((each.text for each in found if each is not None), default="")
+
+
+def _text(node: str) -> str:
+    return f"its node {node} does not answer"
+
+
+def _notice_of(machine: Machine) -> Notice:
+    assert machine.vmi is not None, "a lost VM has a VMI"
+    since = lost_since(machine)
+    message = f"virtual machine {machine.metadata.name} is lost: {_text(vmis.node_of(machine.vmi))}"
+    message += f" since {time_text(since)}" if since is not None else ""
+    return Notice(reason="VMLost", message=message, once=machine.vmi.metadata.uid)
