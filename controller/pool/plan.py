@@ -142,7 +142,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         stopped = members.where(lambda each: not is_meant_to_run(each.vm))
         return Numbers(intent.wanted, len(members), len(stopped))
 
-    return with_budget(whole, snapshot.owner, snapshot.budgets, snapshot.budget_objection, numbers)
+    return with_budget(whole, snapshot, numbers)
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:

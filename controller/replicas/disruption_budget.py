@@ -97,11 +97,6 @@ def asks_for_budget(owner: KubeObject) -> bool:
     return DISRUPTION_BUDGET in annotations_of(owner.metadata)
 
 
-def useless_budget(objection: str) -> tuple[Wrong, ...]:
-    """Return the objection as a wrong annotation (P23), so that an Event, the status and `why` show it."""
-    return (Wrong(f"annotation {DISRUPTION_BUDGET} has no effect: {objection}"),) if objection else ()
-
-
 def budget_name(kind: str, owner: str) -> str:
     return f"{kind.lower()}-{owner}"
 
@@ -145,28 +140,36 @@ def minimum(text: str, numbers: Numbers, present: int) -> int:
     return min(max(runs - allowed, 0), max(present, existing - allowed))
 
 
-def objection(
+def useless_budget(
     owner: ObjectMeta,
     budgets: Budgets | None,
     selector: Selector,
     labels: Mapping[str, str],
-    vmis: Callable[[], Iterable[VirtualMachineInstance]],
-) -> str:
-    """Return why a set or pool that asks for a budget gets none, or "".
+    vmis: Iterable[VirtualMachineInstance],
+) -> tuple[Wrong, ...]:
+    """Return the annotation of a set or pool that asks for a budget as a wrong one (P23), if it gets no budget.
 
-    `labels` are those of the VMI template. KubeVirt copies them to the Pods. `vmis` returns the VMIs of the members.
+    `labels` are those of the VMI template. KubeVirt copies them to the Pods. `vmis` are the VMIs of the members.
     """
-    if budgets is None or budgets.found is None:
-        return OFF if budgets is not None else ""
-    if not selector.matches(labels):
-        return "spec.selector does not match the labels of the VMI template, so the budget would find no Pod"
-    name = budget_name(budgets.resource.kind, owner.name)
-    others = [each for each in budgets.found if not is_controlled_by(each.metadata, owner.uid)]
+    if budgets is None:
+        return ()
+    why = "spec.selector does not match the labels of the VMI template, so the budget would find no Pod"
+    if budgets.found is None:
+        why = OFF
+    elif selector.matches(labels):
+        name = budget_name(budgets.resource.kind, owner.name)
+        why = _rival(name, owner.uid, budgets.found, _covering(labels, vmis))
+    return (Wrong(f"annotation {DISRUPTION_BUDGET} has no effect: {why}"),) if why else ()
+
+
+def _rival(name: str, uid: str, found: tuple[DisruptionBudget, ...], covers: Callable[[DisruptionBudget], bool]) -> str:
+    """Return what stands against the budget of this name, for the set or pool with this UID, or ""."""
+    others = [each for each in found if not is_controlled_by(each.metadata, uid)]
     if any(each.metadata.name == name for each in others):
         return f"PodDisruptionBudget {name} exists, and does not belong to this object: delete it"
-    if len(others) < len(budgets.found):
+    if len(others) < len(found):
         others = [each for each in others if not _yields(each, name)]
-    covering = [each.metadata for each in filter(_covering(labels, vmis), others)]
+    covering = [each.metadata for each in filter(covers, others)]
     if not covering:
         return ""
     other = min(covering, key=lambda each: each.name)
@@ -185,15 +188,13 @@ def _kind_of_owner(meta: ObjectMeta) -> str:
     return owner.kind if owner is not None else ""
 
 
-def _covering(
-    labels: Mapping[str, str], vmis: Callable[[], Iterable[VirtualMachineInstance]]
-) -> Callable[[DisruptionBudget], bool]:
+def _covering(labels: Mapping[str, str], vmis: Iterable[VirtualMachineInstance]) -> Callable[[DisruptionBudget], bool]:
     """Return a function that tells whether a budget covers a Pod of the VMIs. A budget may select one VMI."""
     pod = {**labels, **_POD_LABELS}
 
     @cache
     def names() -> Mapping[str, frozenset[str]]:
-        metas = [each.metadata for each in vmis()]
+        metas = [each.metadata for each in vmis]
         return {CREATED_BY: frozenset(each.uid for each in metas), VM_NAME: frozenset(each.name for each in metas)}
 
     def covers(budget: DisruptionBudget) -> bool:
@@ -211,11 +212,12 @@ def _parsed(selector: LabelSelector | None) -> Selector | None:
     return None if isinstance(parsed, FieldError) else parsed
 
 
-def with_budget(plan: Plan, owner: Any, budgets: Budgets | None, objection: str, count: Callable[[], Numbers]) -> Plan:
-    """Return the plan with the write that keeps the budget. `objection` says why the owner gets no budget, or is "".
+def with_budget(plan: Plan, snapshot: Any, count: Callable[[], Numbers]) -> Plan:
+    """Return the plan of a set or pool with the write that keeps its budget. `count` returns its numbers.
 
-    `count` returns the numbers of the owner. A failure of the write does not hold the rest of the plan.
+    A failure of the write does not hold the rest of the plan.
     """
+    owner, budgets = snapshot.owner, snapshot.budgets
     if budgets is None or budgets.found is None:
         return plan
     name = budget_name(budgets.resource.kind, owner.metadata.name)
@@ -223,10 +225,11 @@ def with_budget(plan: Plan, owner: Any, budgets: Budgets | None, objection: str,
     own = next((each for each in named if is_controlled_by(each.metadata, owner.metadata.uid)), None)
     if own is not None and own.metadata.deletion_timestamp is not None:
         return plan
-    if not objection and asks_for_budget(owner):
+    useless = snapshot.useless_budget
+    if not useless and asks_for_budget(owner):
         write = _update(owner, budgets.resource, own, count())
     else:
-        write = _delete(own, objection) if own is not None else None
+        write = _delete(own, useless) if own is not None else None
     return join((Plan(stages=(Stage((write,), essential=False),)), plan)) if write is not None else plan
 
 
@@ -274,8 +277,8 @@ def _patch(own: DisruptionBudget, selector: LabelSelector, least: int, why: str)
     return Patch(resource=DISRUPTION_BUDGETS, key=meta.key, body=body, type=PatchType.JSON, why=why)
 
 
-def _delete(own: DisruptionBudget, objection: str) -> Delete:
-    meta, why = own.metadata, objection or f"the annotation {DISRUPTION_BUDGET} was removed"
+def _delete(own: DisruptionBudget, useless: tuple[Wrong, ...]) -> Delete:
+    meta, why = own.metadata, useless[0].text if useless else f"annotation {DISRUPTION_BUDGET} was removed"
     return Delete(resource=DISRUPTION_BUDGETS, key=meta.key, uid=meta.uid, version=meta.resource_version, why=why)
 
 

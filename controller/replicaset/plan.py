@@ -129,7 +129,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     owner = snapshot.owner.metadata
     whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
     numbers = partial(Numbers, intent.wanted, active)
-    return with_budget(whole, snapshot.owner, snapshot.budgets, snapshot.budget_objection, numbers)
+    return with_budget(whole, snapshot, numbers)
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:

@@ -20,7 +20,6 @@ from controller.replicas.disruption_budget import (
     Budgets,
     asks_for_budget,
     by_budgeted_namespace,
-    objection,
     useless_budget,
 )
 from controller.replicas.wrong_annotations import Wrong, all_wrong
@@ -120,16 +119,12 @@ class Snapshot(Struct, frozen=True, kw_only=True):
     def wrong_annotations(self) -> tuple[Wrong, ...]:
         """The wrong annotations of the set and of its VMIs (P23)."""
         members = (("VMI", group, wrong_on_vmi(group[0])) for group in self.members.groups)
-        return (*useless_budget(self.budget_objection), *all_wrong(self.owner.metadata, Place.SET, members))
+        return (*self.useless_budget, *all_wrong(self.owner.metadata, Place.SET, members))
 
     @property
-    def budget_objection(self) -> str:
-        """Why the set gets no disruption budget, although its annotation asks for one, or "" (P27)."""
+    def useless_budget(self) -> tuple[Wrong, ...]:
+        """The annotation that asks for a disruption budget, if the set gets none (P27)."""
         intent = parse_intent(self.owner) if asks_for_budget(self.owner) else None
         if not isinstance(intent, Intent):
-            return ""
-        labels = intent.template.labels
-        return objection(self.owner.metadata, self.budgets, intent.selector, labels, self._vmis)
-
-    def _vmis(self) -> Iterable[VirtualMachineInstance]:
-        return self.members
+            return ()
+        return useless_budget(self.owner.metadata, self.budgets, intent.selector, intent.template.labels, self.members)

@@ -23,7 +23,7 @@ from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.naming import ordinal_of, parse_name
 from controller.pool.spec.one_shot import one_shot_problems
 from controller.replicas.catalogue import Place
-from controller.replicas.disruption_budget import Budgets, asks_for_budget, objection, useless_budget
+from controller.replicas.disruption_budget import Budgets, asks_for_budget, useless_budget
 from controller.replicas.revisions import by_former_pool_uid
 from controller.replicas.wrong_annotations import Wrong, all_wrong, wrong_on
 from controller.runtime.execute.refusals import Refusal
@@ -138,20 +138,16 @@ class Snapshot(Struct, frozen=True, kw_only=True):
                     yield "VMI", group, wrong_on(vmi.metadata, Place.VMI_OF_VM)
 
         misfits = map(Wrong, one_shot_problems(self.owner))
-        budget = useless_budget(self.budget_objection)
-        return (*misfits, *budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
+        return (*misfits, *self.useless_budget, *all_wrong(self.owner.metadata, Place.POOL, found()))
 
     @property
-    def budget_objection(self) -> str:
-        """Why the pool gets no disruption budget, although its annotation asks for one, or "" (P27)."""
+    def useless_budget(self) -> tuple[Wrong, ...]:
+        """The annotation that asks for a disruption budget, if the pool gets none (P27)."""
         intent = parse_intent(self.owner) if asks_for_budget(self.owner) else None
         if not isinstance(intent, Intent):
-            return ""
-        labels = intent.template.machine_labels
-        return objection(self.owner.metadata, self.budgets, intent.selector, labels, self._vmis)
-
-    def _vmis(self) -> Iterable[VirtualMachineInstance]:
-        return (each.vmi for each in self.members if each.vmi is not None)
+            return ()
+        vmis = (each.vmi for each in self.members if each.vmi is not None)
+        return useless_budget(self.owner.metadata, self.budgets, intent.selector, intent.template.machine_labels, vmis)
 
     def ordinal_of(self, vm: Member) -> int | None:
         """Return the VM's ordinal, or None if the VM's name does not have the form `<pool>-<ordinal>`."""
