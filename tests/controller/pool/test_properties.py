@@ -233,7 +233,8 @@ def test_p6_a_deleted_pool_leaves_no_finalizer_behind_even_after_crashes(simulat
         if simulation.is_gone:
             break
         simulation.crash_in_a_pass(data.draw(st.integers(0, len(plan(simulation.snapshot()).actions))))
-        if data.draw(st.booleans()):
+        # In the foreground, the garbage collector deletes a protected VM if it is faster than the controller.
+        if data.draw(st.booleans()) and not (policy == "Foreground" and staying):
             simulation.live_on()
     simulation.come_to_rest()
     assert simulation.is_gone
