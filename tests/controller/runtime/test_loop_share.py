@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from controller.assembly import Assembly, Parts, assemble_kinds
+from controller.config.settings import Config
 from controller.runtime.result import AwaitChange, Report
 from controller.runtime.workers.controller import Controller
 from controller.runtime.workers.loop_share import ALLOWANCE_S, MAX_NAMESPACES, SHARE, LoopShare
@@ -86,7 +87,7 @@ async def test_a_namespace_has_one_share_for_all_kinds() -> None:
         return SimpleNamespace(module=lambda _: SimpleNamespace(CACHES={}, assemble=assemble))
 
     nothing: Any = None
-    parts = Parts(nothing, nothing, nothing, nothing, nothing, nothing)
+    parts = Parts(Config(), nothing, nothing, nothing, nothing, nothing)
     assemblies, _ = assemble_kinds(parts, [kind("sets"), kind("pools")])
     started = asyncio.get_running_loop().time()
     async with asyncio.TaskGroup() as group:
