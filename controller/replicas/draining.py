@@ -6,9 +6,9 @@ a crash forgets nothing, and a VM that was restarted has to drain again. A VM wi
 So the next plans choose the same VMs, and each of them takes its turn in the limits from its mark on.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 from typing import Any, Final, TypeVar
 
 import msgspec
@@ -36,6 +36,8 @@ DEFAULT_S: Final = 600
 SCALE_IN, UPDATE, HEALING = "scale-in", "update", "healing"
 """The causes in a mark."""
 
+_MARK: Final = re.compile(r"(scale-in|update|healing) until ([0-9-]{10}T[0-9:]{8}Z) of (\S+)", re.ASCII)
+
 MAX_NOTICES: Final = 10
 
 
@@ -62,13 +64,15 @@ class Guest(Struct, frozen=True):
     instance: str
     has_label: bool
 
-    @property
-    def mark(self) -> Mark | None:
-        """The mark of this guest. A mark of an earlier VMI does not count, unless the VM fails: otherwise, a VM in a
-        crash loop would never be healed.
-        """
-        mark = mark_of(self.meta)
-        return mark if mark is not None and (mark.instance == self.instance or mark.cause == HEALING) else None
+
+class Drain(Struct, frozen=True):
+    """The drain of a guest that has to leave. `is_new` is true if its mark is not written yet."""
+
+    guest: Guest
+    mark: Mark
+    is_new: bool = False
+    is_answered: bool = False
+    is_over: bool = False
 
 
 def guest_of_vm(vm: VirtualMachine, vmi: VirtualMachineInstance | None) -> Guest:
@@ -92,11 +96,10 @@ def is_draining(meta: ObjectMeta) -> bool:
 
 
 def mark_of(meta: ObjectMeta) -> Mark | None:
-    """Return the mark of a VM or VMI, or None if there is none or it cannot be read."""
-    cause, _, rest = annotations_of(meta).get(DRAINING, "").partition(" until ")
-    until, _, instance = rest.partition(" of ")
-    time = time_of(until)
-    return Mark(cause, time, instance) if time is not None else None
+    """Return the mark of a VM or VMI, or None if there is none or vmherd has not written it like this."""
+    found = _MARK.fullmatch(annotations_of(meta).get(DRAINING, ""))
+    until = time_of(found[2]) if found is not None else None
+    return Mark(found[1], until, found[3]) if found is not None and until is not None else None
 
 
 def drain_time(owner: ObjectMeta) -> timedelta | None:
@@ -108,14 +111,28 @@ def drain_time(owner: ObjectMeta) -> timedelta | None:
     return timedelta(seconds=int(setting(owner, DRAIN_SECONDS) or DEFAULT_S))
 
 
-def must_drain(owner: ObjectMeta, guest: Guest, now: datetime) -> bool:
+def drain_of(owner: ObjectMeta, guest: Guest, cause: str, now: datetime) -> Drain | None:
+    """Return the drain of a guest that has to leave, or None if it need not drain because it does not run.
+
+    A mark of an earlier VMI does not count, except for a VM that fails: otherwise, a VM in a crash loop would never be
+    healed. A deadline that is later than a new one does not count either: its clock was wrong, or its time was longer.
+    """
+    time, mark = drain_time(owner), mark_of(guest.meta)
+    if not guest.instance or time is None:
+        return None
+    latest, is_answered = _whole(now + time), is_marked(guest.meta, DRAINED)
+    is_own = mark is not None and (mark.instance == guest.instance or mark.cause == cause == HEALING)
+    if mark is None or not is_own or (mark.until > latest and not is_answered):
+        return Drain(guest, Mark(cause, latest, guest.instance), is_new=True)
+    return Drain(guest, mark, is_answered=is_answered, is_over=is_answered or mark.until <= now)
+
+
+def must_drain(owner: ObjectMeta, guest: Guest, cause: str, now: datetime) -> bool:
     """Return True if the guest must neither be deleted nor restarted now: it runs, it has not said that it has drained,
     and its deadline is in the future.
     """
-    if not guest.instance or drain_time(owner) is None:
-        return False
-    mark = guest.mark
-    return mark is None or not (is_marked(guest.meta, DRAINED) or mark.until <= now)
+    drain = drain_of(owner, guest, cause, now)
+    return drain is not None and not drain.is_over
 
 
 def drain_first(
@@ -134,26 +151,26 @@ def drain_first(
     """
     leaving = dict(_leaving(plan))
     marked = members.where(lambda each: is_draining(each.metadata))
-    time = drain_time(owner)
-    if not marked and (time is None or not leaving):
+    if not marked and (drain_time(owner) is None or not leaving):
         return plan
-    guests = {each.metadata.uid: guest_of(each) for each in members if each.metadata.uid in leaving}
-    waiting = {uid: each for uid, each in guests.items() if must_drain(owner, each, now)}
-    until = _whole(now + (time or timedelta()))
-    begins = {uid: Mark(leaving[uid], until, each.instance) for uid, each in waiting.items() if each.mark is None}
+    guests = [guest_of(each) for each in members if each.metadata.uid in leaving]
+    drains = [each for guest in guests if (each := drain_of(owner, guest, leaving[guest.meta.uid], now)) is not None]
+    waiting = {each.guest.meta.uid: each for each in drains if not each.is_over}
+    begins = [each for each in drains if each.is_new]
     ended = [guest_of(each) for each in marked if each.metadata.uid not in leaving and not _lasts(each, still_leaves)]
-    marks = begins | {uid: mark for uid, each in waiting.items() if (mark := each.mark) is not None}
     patches = (
-        *(_patch(waiting[uid], mark, f"it drains before it leaves: {mark.cause}") for uid, mark in begins.items()),
+        *(_patch(each.guest, each.mark, f"it drains before it leaves: {each.mark.cause}") for each in begins),
         *(_patch(each, None, "it stays") for each in ended),
     )
+    notices = (*map(_notice, begins), *_cancelled(ended), *(_notice(each) for each in drains if each.is_over))
     writes = Plan(
         stages=(*((Stage(patches, essential=False),) if patches else ()), *_without(plan, waiting, guests)),
-        notices=(*plan.notices, *islice(_notices(guests, begins, waiting, ended), MAX_NOTICES)),
+        notices=(*plan.notices, *notices[:MAX_NOTICES]),
         held=plan.held,
         requeue_after_s=plan.requeue_after_s,
     )
-    return join((writes, Plan(held=_held(waiting, marks)), wake_at((each.until for each in marks.values()), now)))
+    deadlines = wake_at((each.mark.until for each in waiting.values()), now)
+    return join((writes, Plan(held=_held(waiting.values())), deadlines))
 
 
 def _lasts(member: T, still_leaves: Callable[[T, str], bool]) -> bool:
@@ -180,18 +197,20 @@ def _cause(action: Delete | Restart) -> str:
     return HEALING if action.cause is Cause.HEALING else SCALE_IN
 
 
-def _without(plan: Plan, waiting: Mapping[str, Guest], guests: Mapping[str, Guest]) -> Iterator[Stage]:
+def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> Iterator[Stage]:
     """Yield the stages without the actions on VMs that must drain first.
 
-    A VM whose guest does not run may start after the plan. So its delete gives up after any change of the VM.
+    After the plan, a VM may get another guest, which has not drained. So its delete gives up after any change of the
+    VM. The same is true for a VMI of a set whose guest does not run, because the guest may start.
     """
+    changeable = {each.meta.uid for each in guests if each.resource is VMS or not each.instance}
     for stage in plan.stages:
         actions = []
         for action in stage.actions:
-            guest = guests.get(_subject(action)) if isinstance(action, Delete | Restart) else None
-            if guest is None or guest.meta.uid not in waiting:
-                is_stopped = guest is not None and not guest.instance and isinstance(action, Delete)
-                actions.append(replace(action, owner_uid="") if is_stopped else action)
+            subject = _subject(action) if isinstance(action, Delete | Restart) else ""
+            if subject not in waiting:
+                may_change = isinstance(action, Delete) and subject in changeable
+                actions.append(replace(action, owner_uid="") if may_change else action)
         if actions:
             yield replace(stage, actions=tuple(actions))
 
@@ -212,35 +231,33 @@ def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
     return Patch(resource=guest.resource, key=guest.meta.key, body=encoded, type=PatchType.MERGE, why=why)
 
 
-def _notices(
-    guests: Mapping[str, Guest], begins: Mapping[str, Mark], waiting: Mapping[str, Guest], ended: Iterable[Guest]
-) -> Iterator[Notice]:
-    for uid, mark in begins.items():
-        text = f"{_name(guests[uid])} drains until {time_text(mark.until)} at the latest: {mark.cause}"
-        yield Notice(reason="Draining", message=text, warning=False, once=f"{uid} {mark}")
+def _notice(drain: Drain) -> Notice:
+    """Return the Event about the begin or the end of a drain."""
+    name, mark = f"virtual machine {drain.guest.meta.name}", drain.mark
+    until = time_text(mark.until)
+    if drain.is_new:
+        reason, text = "Draining", f"{name} drains until {until} at the latest: {mark.cause}"
+    elif drain.is_answered:
+        reason, text = "Drained", f"{name} has drained: {mark.cause}"
+    else:
+        reason, text = "DrainDeadlineExceeded", f"{name} has not drained until {until}: {mark.cause}"
+    is_late = drain.is_over and not drain.is_answered
+    return Notice(reason=reason, message=text, warning=is_late, once=f"{drain.guest.meta.uid} {mark}")
+
+
+def _cancelled(ended: Iterable[Guest]) -> Iterator[Notice]:
+    """Yield an Event for each guest that stays. After a restart, the mark is of an earlier VMI and needs no Event."""
     for guest in ended:
-        # After a restart, the mark is of an earlier VMI. Its removal needs no Event.
-        if guest.mark is not None:
-            text = f"{_name(guest)} stays, and drains no longer"
-            yield Notice(reason="DrainCancelled", message=text, warning=False, once=f"{guest.meta.uid} {guest.mark}")
-    for uid, guest in guests.items():
-        ending = guest.mark if uid not in waiting else None
-        if ending is not None and is_marked(guest.meta, DRAINED):
-            text = f"{_name(guest)} has drained: {ending.cause}"
-            yield Notice(reason="Drained", message=text, warning=False, once=f"{uid} {ending}")
-        elif ending is not None:
-            text = f"{_name(guest)} has not drained until {time_text(ending.until)}: {ending.cause}"
-            yield Notice(reason="DrainDeadlineExceeded", message=text, once=f"{uid} {ending}")
+        mark = mark_of(guest.meta)
+        if mark is not None and mark.instance == guest.instance:
+            text = f"virtual machine {guest.meta.name} stays, and drains no longer"
+            yield Notice(reason="DrainCancelled", message=text, warning=False, once=f"{guest.meta.uid} {mark}")
 
 
-def _name(guest: Guest) -> str:
-    return f"virtual machine {guest.meta.name}"
-
-
-def _held(waiting: Mapping[str, Guest], marks: Mapping[str, Mark]) -> str:
+def _held(waiting: Collection[Drain]) -> str:
     if not waiting:
         return ""
-    name, mark = min((guest.meta.name, marks[uid]) for uid, guest in waiting.items())
+    name, mark = min((each.guest.meta.name, each.mark) for each in waiting)
     others = f", and {len(waiting) - 1} more" if len(waiting) > 1 else ""
     return f"{name} waits: it drains until {time_text(mark.until)} ({mark.cause}){others}"
 

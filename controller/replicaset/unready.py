@@ -17,7 +17,7 @@ from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
-from controller.replicas.draining import guest_of_vmi, is_draining, must_drain
+from controller.replicas.draining import HEALING, guest_of_vmi, is_draining, must_drain
 from controller.replicas.settings import replace_unready_after
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
 from controller.replicaset.rolling_update import rolls_out
@@ -121,4 +121,4 @@ def _stages(situation: Situation, chosen: list[UnreadyVMI], seconds: int) -> tup
 def _must_drain(situation: Situation, vmi: VirtualMachineInstance) -> bool:
     snapshot = situation.snapshot
     guest = guest_of_vmi(snapshot.vmis, situation.intent.selector, vmi)
-    return must_drain(snapshot.owner.metadata, guest, snapshot.now)
+    return must_drain(snapshot.owner.metadata, guest, HEALING, snapshot.now)

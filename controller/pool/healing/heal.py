@@ -35,7 +35,7 @@ from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.successors import successor_of
 from controller.replicas.conditions import machines_wait
-from controller.replicas.draining import is_draining, must_drain
+from controller.replicas.draining import HEALING, is_draining, must_drain
 from controller.replicas.progress import wake_at
 from controller.runtime.actions import Cause, Notice, Plan, Stage, join
 
@@ -129,7 +129,9 @@ def _heal(situation: Situation, chosen: list[FailingVM], records: Mapping[int, R
     """
     snapshot, preserve = situation.snapshot, situation.intent.scale_in.preserve
     unsafe = [each.machine.vm for each in chosen if preserve and not is_safe_to_delete(snapshot, each.machine.vm)]
-    draining = {each.ordinal for each in chosen if must_drain(situation.pool, guest_of(each.machine), snapshot.now)}
+    draining = {
+        each.ordinal for each in chosen if must_drain(situation.pool, guest_of(each.machine), HEALING, snapshot.now)
+    }
     announced = {
         each.ordinal: each.machine.vm for each in chosen if each.announced is None and each.ordinal not in draining
     }

@@ -19,7 +19,7 @@ from controller.kubevirt.annotations import (
 )
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.plan import plan
-from controller.replicas.draining import Mark, drain_time, guest_of_vm, mark_of, must_drain
+from controller.replicas.draining import HEALING, SCALE_IN, UPDATE, Mark, drain_time, guest_of_vm, mark_of, must_drain
 from controller.runtime.actions import Action, Delete, Patch, Restart
 from tests.builders import NOW, seconds_ago
 from tests.pool_builders import pool, snapshot, vm, vm_spec, vmi, vms
@@ -68,6 +68,7 @@ def test_p26_a_vm_is_marked_before_a_scale_in_and_leaves_after_its_answer_or_its
     assert (todo.actions, todo.requeue_after_s) == ((), 600)
     answered = planned(owner, first, vm("web-1", owner=owner, **marked("web-1", **{DRAINED: "true"})))
     assert (deletes(answered), reasons(answered)) == (["web-1"], ["Drained"])
+    assert [each.owner_uid for each in answered.actions] == [""], "it may have another VMI, which has not drained"
     overdue = planned(owner, first, waiting, now=END)
     assert (deletes(overdue), reasons(overdue)) == (["web-1"], ["DrainDeadlineExceeded"])
     ended = plan(snapshot(owner, (first, waiting), vmis=[vmi(first), vmi(waiting, phase="Succeeded")]))
@@ -99,14 +100,47 @@ def test_p26_a_vm_that_drains_stays_the_next_one_to_leave():
         (marked("web-0", **{DRAINED: "true"})["annotations"], False),
         (marked("web-0", **{DRAINED: "yes"})["annotations"], True),
         (marked("another", until=NOW)["annotations"], True),
-        (marked("another", until=NOW, cause="healing")["annotations"], False),
+        (marked("web-0", until=END + timedelta(seconds=1))["annotations"], True),
+        (marked("web-0", until=END + timedelta(days=1), **{DRAINED: "true"})["annotations"], False),
     ],
 )
 def test_p26_only_the_answer_of_this_vmi_or_its_deadline_ends_the_wait(annotations: dict[str, str], waits: bool):
     machine = vm("web-0", annotations=annotations)
-    assert must_drain(pool(annotations=DRAIN).metadata, guest_of_vm(machine, vmi(machine)), NOW) is waits
-    assert not must_drain(pool().metadata, guest_of_vm(machine, vmi(machine)), NOW)
-    assert not must_drain(pool(annotations=DRAIN).metadata, guest_of_vm(machine, vmi(machine, phase="Scheduled")), NOW)
+    owner = pool(annotations=DRAIN).metadata
+    assert must_drain(owner, guest_of_vm(machine, vmi(machine)), SCALE_IN, NOW) is waits
+    assert not must_drain(pool().metadata, guest_of_vm(machine, vmi(machine)), SCALE_IN, NOW)
+    assert not must_drain(owner, guest_of_vm(machine, vmi(machine, phase="Scheduled")), SCALE_IN, NOW)
+
+
+@pytest.mark.parametrize(("cause", "waits"), [(SCALE_IN, True), (UPDATE, True), (HEALING, False)])
+def test_p26_the_mark_of_a_vm_that_failed_counts_for_its_next_vmi_only_in_healing(cause: str, waits: bool):
+    machine = vm("web-0", **marked("another", until=NOW, cause="healing"))
+    assert must_drain(pool(annotations=DRAIN).metadata, guest_of_vm(machine, vmi(machine)), cause, NOW) is waits
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "scale-in until 9999-12-31T23:59:59-12:00 of uid-web-0",
+        "scale-in until 9999-12-31T23:59:59Z of uid-web-0",
+        "scale-in until 2026-99-99T00:00:00Z of uid-web-0",
+        "my\nown cause until 2026-08-01T12:00:00Z of uid-web-0",
+    ],
+)
+def test_p26_a_mark_with_a_strange_text_or_a_deadline_out_of_reach_is_replaced(text: str):
+    owner = pool(replicas=0, annotations=DRAIN)
+    todo = planned(owner, vm("web-0", owner=owner, annotations={DRAINING: text}))
+    assert patches(todo)["web-0"]["metadata"]["annotations"] == {
+        DRAINING: str(Mark(SCALE_IN, END, "uid-web-0")),
+        DRAINED: None,
+    }
+    assert (deletes(todo), todo.requeue_after_s) == ([], 900)
+
+
+def test_p26_vms_leave_at_once_without_an_event_when_the_pool_no_longer_asks_for_drains():
+    owner = pool(replicas=0)
+    todo = planned(owner, vm("web-0", owner=owner, **marked("web-0")))
+    assert (deletes(todo), reasons(todo)) == (["web-0"], [])
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("1", 1), ("0", 600), ("15m", 600), ("", 600)])
