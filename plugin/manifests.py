@@ -20,29 +20,37 @@ CHANGED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations")
 
 def read_manifest(file: str) -> Document:
     """Return the only document of the file, or of stdin for `-`. Raise Failed with one line if this is not possible."""
+    place = place_of(file)
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
         documents = [each for each in yaml.safe_load_all(text) if each is not None]
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
-        raise Failed(f"error: {file} cannot be read: {reason}") from error
+        raise Failed(f"error: {place} cannot be read: {reason}") from error
     if len(documents) != 1:
-        raise Failed(f"error: {file} has {len(documents)} documents: a plan needs exactly one set or pool")
-    if not isinstance(documents[0], dict) or not isinstance(field(documents[0], ("spec",)), Mapping):
-        raise Failed(f"error: {file} is no manifest of a set or pool: it has no spec")
+        raise Failed(f"error: {place} has {len(documents)} documents: a plan needs exactly one set or pool")
+    if not isinstance(documents[0], dict):
+        raise Failed(f"error: {place} is no manifest of a set or pool: it has no fields")
     return documents[0]
 
 
-def subject_in(manifest: Document, file: str) -> Subject:
-    """Return the object that the manifest describes. Raise Failed if it is no set or pool, or if it has no name."""
+def place_of(file: str) -> str:
+    """Return the name of the file in a message."""
+    return "the manifest from stdin" if file == "-" else file
+
+
+def subject_in(manifest: Document, place: str) -> Subject:
+    """Return the object that the manifest describes. Raise Failed if it is no set or pool, or without name or spec."""
     written, version, name = manifest.get("kind"), manifest.get("apiVersion"), field(manifest, ("metadata", "name"))
     group = str(version).partition("/")[0]
     kind = next((each for each in KINDS if each.kind == written and group in (each.group, each.own_group)), None)
     if kind is None:
         kinds = " or a ".join(each.kind for each in KINDS)
-        raise Failed(f"error: {file} has the kind {written} of {version}: a plan needs a {kinds}")
+        raise Failed(f"error: {place} has the kind {written} of {version}: a plan needs a {kinds}")
     if not isinstance(name, str) or not name:
-        raise Failed(f"error: {file} has no metadata.name")
+        raise Failed(f"error: {place} has no metadata.name")
+    if not isinstance(field(manifest, ("spec",)), Mapping):
+        raise Failed(f"error: {place} has no spec")
     return Subject(kind, group, name)
 
 

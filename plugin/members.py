@@ -64,7 +64,8 @@ def _member(argument: str) -> MemberName:
         return MemberName(name)
     resource = TYPES.get(type_.lower().partition(".")[0])
     if resource is None:
-        raise click.UsageError(f"there is no type {type_!r} here{did_you_mean(type_, TYPES)}")
+        hint = did_you_mean(type_, TYPES) or "; name a VM, such as vm/web-3"
+        raise click.UsageError(f"there is no type {type_!r} here{hint}")
     return MemberName(name, resource)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from plugin.flags import JSON, YAML
+from plugin.flags import FOR_PROGRAMS, JSON, YAML
 from plugin.views.tables import coloured_column, coloured_topic
 
 
@@ -67,10 +67,12 @@ def print_value(value: object, output: str) -> None:
         print(yaml.safe_dump(msgspec.json.decode(body), sort_keys=False), end="", flush=True)
 
 
-def print_answers(answers: Sequence[object], output: str) -> None:
-    """Print the answers about several objects as JSON or YAML. A single answer is not in a list."""
-    if answers:
-        print_value(answers[0] if len(answers) == 1 else answers, output)
+def print_answers(answers: Sequence[object], output: str, *, is_list: bool = False) -> None:
+    """Print the answers about several objects as JSON or YAML. A single answer is not in a list, except with `is_list`,
+    which callers set if the number depends on the cluster.
+    """
+    if output in FOR_PROGRAMS:
+        print_value(answers[0] if len(answers) == 1 and not is_list else answers, output)
 
 
 def is_terminal() -> bool:

@@ -18,8 +18,7 @@ from controller.kubevirt.annotations import (
 from controller.kubevirt.replicaset_types import ReplicaSet
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.replicaset.back_off import annotation_of
-from controller.replicaset.intent import Intent, parse_intent
-from controller.replicaset.template import Template
+from controller.replicaset.template import Template, parse_template
 from informers.meta import OwnerReference
 from tests.builders import LABELS, replicaset, seconds_ago, snapshot, vmi
 
@@ -48,9 +47,9 @@ json_values = st.recursive(
 
 
 def template_of(owner: ReplicaSet) -> Template:
-    intent = parse_intent(owner)
-    assert isinstance(intent, Intent)
-    return intent.template
+    template = parse_template(owner)
+    assert isinstance(template, Template)
+    return template
 
 
 def template_hash_of(owner: ReplicaSet) -> str:

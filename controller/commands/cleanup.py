@@ -104,7 +104,7 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
         cleanup = plan_cleanup(owners_with_finalizer, their_children, owners, force=settings.force)
         if settings.dry_run:
             planned = [f"would: {_describe(action)}" for action in cleanup.plan.actions]
-            print("\n".join(planned or ["no pool and no VM has a finalizer of ours"]))
+            print("\n".join(planned or ["no pool and no VM has a finalizer of vmherd"]))
             break
         outcomes = await _executor(client).carry_out(ObjectKey("", COMMAND), "", cleanup.plan)
         failures = [outcome for outcome in outcomes if failed(outcome)]
@@ -122,7 +122,8 @@ async def _clean_up(client: ApiClient, kind: Kind[Any], owners: AnyResource, set
             "disks of their VMs; with --force the disks are deleted together with the VMs"
         )
     if not settings.dry_run:
-        print(f"{done} objects cleaned up: no finalizer of ours is left on VMs and on {owners.name}")
+        cleaned = f"{done} object{'' if done == 1 else 's'} cleaned up"
+        print(f"{cleaned}: no finalizer of vmherd is left on VMs and on {owners.name}")
 
 
 async def _with_finalizer(

@@ -134,10 +134,11 @@ def _scale_in(situation: Situation, staying: Machines, surplus: int) -> Plan:
     delicate = [(vm, reason) for vm in first if (reason := candidates.delicate.get(vm.metadata.uid, ""))]
     held = ""
     if undeletable > 0:
-        held = f"{undeletable} surplus virtual machines may not be deleted"
+        held = f"{undeletable} surplus virtual machine{'' if undeletable == 1 else 's'} may not be deleted"
         held += f": {SCALE_IN} keeps {unfinished} until they have finished" if unfinished else ""
     elif delicate:
-        held = f"{len(delicate)} surplus virtual machines are not deleted now, because {delicate[0][1]}"
+        are = " is" if len(delicate) == 1 else "s are"
+        held = f"{len(delicate)} surplus virtual machine{are} not deleted now, because {delicate[0][1]}"
     elif len(deletes) < surplus:
         held = f"{surplus - len(deletes)} more deletes wait for the next pass"
     return Plan(

@@ -49,6 +49,14 @@ MESSAGES: Final[Mapping[str, str]] = {
 """The message of the condition `Reconciling` if no virtual machine has a problem."""
 
 
+_STARTS: Final[Mapping[str, Word]] = {
+    Word.UPDATING: Word.UPDATING,
+    Word.RUNNING: Word.DEGRADED,
+    Word.DEGRADED: Word.DEGRADED,
+}
+"""The word while VMs start, by the word before. After another word it is `Scaling`."""
+
+
 class Stall(Struct, frozen=True):
     """The reason why an object does not progress until a user changes something."""
 
@@ -88,9 +96,8 @@ class Activity(Struct, frozen=True, kw_only=True):
         if has_problem:
             return Word.DEGRADED
         if self.starts:
-            # When the last VMs of an update start, all VMs have the current template. Only the previous status shows
-            # the update.
-            return Word.UPDATING if previous == Word.UPDATING else Word.SCALING
+            # Only the previous status shows why the last VMs start: an update, or a VM that was ready has restarted.
+            return _STARTS.get(previous, Word.SCALING)
         return Word.RUNNING if self.runs else Word.STOPPED
 
 

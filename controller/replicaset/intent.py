@@ -39,6 +39,8 @@ def parse_intent(owner: ReplicaSet) -> Intent | FieldError:
     template = parse_template(owner)
     if isinstance(template, FieldError):
         return template
+    if template.wrong_quantity is not None:
+        return template.wrong_quantity
     if not selector.matches(template.labels):
         return FieldError(f"spec.selector {quoted(str(selector))} does not match spec.template.metadata.labels")
     return Intent(wanted=wanted, selector=selector, template=template)

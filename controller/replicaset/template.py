@@ -17,10 +17,11 @@ from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.names import SAFE_ALPHABET, name_base
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE, TEMPLATE_HASH
 from controller.kubevirt.legacy import modernise
-from controller.kubevirt.normal_form import HASHED_SPEC, TEMPLATE_LIMIT, encoded, normal_form, too_large
+from controller.kubevirt.normal_form import HASHED_SPEC, TEMPLATE_LIMIT, VMI_SPEC, encoded, normal_form, too_large
 from controller.kubevirt.replicaset_types import ReplicaSet, ReplicaSetSpec
 from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import TemplateMeta, VirtualMachineInstance
+from controller.kubevirt.wrong_quantities import wrong_quantity
 from informers.meta import NO_LABELS, OwnerReference, annotations_of, labels_of
 from informers.resource import Resource, T
 
@@ -53,6 +54,7 @@ class Template(Struct, frozen=True, kw_only=True):
     annotations: Mapping[str, str]
     finalizers: tuple[str, ...]
     spec: bytes
+    wrong_quantity: FieldError | None = None
 
     def hash_of(self, vmi: VirtualMachineInstance) -> str:
         """Return the hash of the template to which the VMI belongs."""
@@ -95,7 +97,7 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
     content = read(tuple(labels.items()), tuple(annotations.items()), finalizers, raw)
     if isinstance(content, FieldError):
         return content
-    digest, spec = content
+    digest, spec, wrong = content
     base = name_base(meta.name, meta.generate_name, owner.metadata.name)
     adopted = annotations_of(owner.metadata).get(ADOPTED_TEMPLATE, digest)
     return Template(
@@ -106,6 +108,7 @@ def parse_template(owner: ReplicaSet) -> Template | FieldError:
         annotations=annotations,
         finalizers=finalizers,
         spec=spec,
+        wrong_quantity=wrong,
     )
 
 
@@ -150,13 +153,17 @@ def encode_template(
     return EncodedTemplate(template.base, head, tail)
 
 
-def _read(labels: Items, annotations: Items, finalizers: tuple[str, ...], raw: bytes) -> tuple[str, bytes] | FieldError:
-    """Return the hash of the template, and the VMI spec in its modern form."""
+def _read(
+    labels: Items, annotations: Items, finalizers: tuple[str, ...], raw: bytes
+) -> tuple[str, bytes, FieldError | None] | FieldError:
+    """Return the hash of the template, the VMI spec in its modern form, and the error of a wrong quantity or None."""
     spec = modernise(raw)
     if not spec.startswith(b"{"):
         return FieldError("spec.template.spec is missing: it must be a VirtualMachineInstance spec")
     digest = _hash_of(labels, annotations, finalizers, spec)
-    return digest if isinstance(digest, FieldError) else (digest, spec)
+    if isinstance(digest, FieldError):
+        return digest
+    return digest, spec, wrong_quantity(msgspec.json.decode(spec), VMI_SPEC, "spec.template.spec")
 
 
 _read_remembered = lru_cache(maxsize=256)(_read)

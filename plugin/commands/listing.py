@@ -4,6 +4,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from functools import partial
 
+import msgspec
+
 from informers.meta import ObjectKey
 from plugin import clock
 from plugin.command import Subjects, on_objects
@@ -106,14 +108,13 @@ async def tree(session: Session, named: tuple[Subject | MemberName, ...], watch:
         await watch_table(look)
     reader = Reader(session, session.scope, once=True)
     situations = await read(reader)
-    shown = [(each.identity, named_members(each, members)) for each in situations]
+    shown = [(each, named_members(each, members)) for each in situations]
     if output == NAME:
-        for this, some in shown:
-            print_lines([this.path, *(member.path for member in some)])
+        for each, some in shown:
+            print_lines([each.identity.path, *(member.path for member in some)])
     elif output in FOR_PROGRAMS:
-        print_answers(
-            [{"name": this.path, "namespace": this.namespace, "members": some} for this, some in shown], output
-        )
+        answers = [{**msgspec.to_builtins(row_of(each)), "members": some} for each, some in shown]
+        print_answers(answers, output, is_list=not all(subject.name for subject in subjects))
     else:
         for number, situation in enumerate(situations):
             if number:

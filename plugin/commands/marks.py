@@ -85,6 +85,8 @@ async def unprotect(session: Session, members: tuple[MemberName, ...]) -> None:
 async def busy(session: Session, members: tuple[MemberName, ...], for_s: float | None, clear: bool) -> None:
     if clear == (for_s is not None):
         raise click.UsageError("say how long with --for, such as --for 2h, or end the mark with --clear")
+    if for_s is not None and for_s < 1:
+        raise click.UsageError("--for must be a second at least; end the mark with --clear")
     until = clock.now() + timedelta(seconds=for_s) if for_s is not None else None
     done = f"is busy until {until:%Y-%m-%dT%H:%M:%SZ}" if until is not None else "is not busy"
     await _change_each(session, members, lambda item: busy_edits(item.document, until), done)

@@ -15,7 +15,7 @@ from informers.resource import Resource
 from plugin.command import Subjects, on_objects
 from plugin.connection import Failed, Session
 from plugin.flags import FOR_PROGRAMS, SERVER
-from plugin.manifests import apply_edits, read_manifest, subject_in
+from plugin.manifests import apply_edits, place_of, read_manifest, subject_in
 from plugin.other_writer import note_about_other_writer
 from plugin.printing import note, print_answers, print_lines, print_value, width
 from plugin.reading import Reader, Target, snapshot_of
@@ -62,7 +62,7 @@ async def _next_writes(session: Session, subjects: Subjects) -> None:
         else:
             name = f"{target.key.namespace}/{target.path}" if session.flags.all_namespaces else target.path
             print_lines(plan_lines(name, report, disks))
-    print_answers(answers, session.flags.output)
+    print_answers(answers, session.flags.output, is_list=not all(each.name for each in subjects))
     await note_about_other_writer(session, targets)
 
 
@@ -91,11 +91,12 @@ async def _found(session: Session, subject: Subject, resource: Resource[Any], ke
 async def _forecast(session: Session, filename: str) -> None:
     """Print what the manifest would do. The API server checks it in a dry run, if the user may write the object."""
     manifest = read_manifest(filename)
-    subject = subject_in(manifest, filename)
+    subject = subject_in(manifest, place_of(filename))
     namespace = field(manifest, ("metadata", "namespace"))
     namespace = namespace if isinstance(namespace, str) else session.namespace
     if session.flags.namespace not in ("", namespace):
-        raise Failed(f"error: {filename} has the namespace {namespace}, and the flag -n {session.flags.namespace}")
+        where = f"{place_of(filename)} has the namespace {namespace}"
+        raise Failed(f"error: {where}, and the flag -n {session.flags.namespace}")
     reader, tried = Reader(session, namespace), Session(session, replace(session.flags, dry_run=SERVER))
     resource = await reader.resource(subject.kind, subject.group)
     path, key = f"{subject.kind.singular}.{resource.group}/{subject.name}", ObjectKey(namespace, subject.name)
@@ -117,7 +118,8 @@ async def _forecast(session: Session, filename: str) -> None:
     if target is None:
         replicas = field(manifest, ("spec", "replicas"))
         creates = replicas if isinstance(replicas, int) else 1
-        lines = [f"{path} does not exist in the namespace {namespace}: it would be created with {creates} VMs"]
+        members = f"{creates} {'VM' if subject.kind is POOLS else 'VMI'}{'' if creates == 1 else 's'}"
+        lines = [f"{path} does not exist in the namespace {namespace}: it would be created with {members}"]
         answer |= {"exists": False, "creates": creates}
     else:
         snapshot = await reader.snapshot(target)

@@ -69,6 +69,8 @@ async def past_of(session: Session, reader: Reader, target: Target) -> Past:
     snapshot = await reader.snapshot(target, without=(VMS, VMIS))
     revisions = await reader.revisions_of(target) if snapshot is not None and target.kind is not POOLS else ()
     if snapshot is None or revisions is None:
+        for name in (VMS.name, VMIS.name):  # the history does not need them
+            reader.missing.pop(name, None)
         raise reader.refusal()
     if target.kind is POOLS:
         # The history of a pool uses no VMI.

@@ -13,7 +13,7 @@ from plugin.flags import NAME, Flags
 from plugin.other_writer import KUBEVIRT_REPLACES_NONE, UNKNOWN, other_writer
 from plugin.printing import note, notes_about_missing, print_answers, print_lines
 from plugin.reading import Reader, Target
-from plugin.views.rollout import Progress, State, behind_kubevirt, live_line, progress_of
+from plugin.views.rollout import Progress, State, behind_kubevirt, first_wait, live_line, progress_of
 from plugin.views.situation import Situation
 
 INTERVAL_S: Final = 1.0
@@ -155,7 +155,7 @@ async def _last_progress(target: Watch, display: Display, revision: int, *, watc
     situation = await target.look()
     while True:
         progress = progress_of(situation, pinned=revision)
-        target.problem = progress.problem
+        target.problem = progress.problem or first_wait(situation)
         display.show(situation, progress, loop.time() - started)
         if progress.state is not State.WAITING or not watch:
             return progress

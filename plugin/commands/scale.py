@@ -24,7 +24,7 @@ async def command(session: Session, subjects: Subjects, replicas: int, current_r
         if current_replicas is not None and target.wanted != current_replicas:
             raise Refused(f"Expected replicas to be {current_replicas}, was {target.wanted}")
         if session.flags.dry_run == CLIENT:
-            await _preview(session, reader, target, replicas)
+            await _preview(session, reader, target, replicas, names=len(targets) > 1)
         else:
             await _scale(session, target, replicas, is_exact=current_replicas is not None)
     if session.flags.dry_run == CLIENT:
@@ -32,9 +32,9 @@ async def command(session: Session, subjects: Subjects, replicas: int, current_r
     notes_about_missing(reader.missing.values())
 
 
-async def _preview(session: Session, reader: Reader, target: Target, replicas: int) -> None:
-    """Print what the controller would do if the object had this number of replicas. Raise Failed if the user may not
-    read all objects in the snapshot.
+async def _preview(session: Session, reader: Reader, target: Target, replicas: int, *, names: bool) -> None:
+    """Print what the controller would do if the object had this number of replicas. With `names`, the name of the
+    object comes first. Raise Failed if the user may not read all objects in the snapshot.
     """
     snapshot = await reader.snapshot(target)
     if snapshot is None:
@@ -45,7 +45,7 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
     elif session.flags.output == NAME:
         print(target.path)
     else:
-        print_lines(preview_lines(given))
+        print_lines([*([f"{target.path}:"] if names else []), *preview_lines(given)])
 
 
 async def _scale(session: Session, target: Target, replicas: int, *, is_exact: bool) -> None:

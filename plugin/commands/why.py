@@ -47,7 +47,7 @@ async def command(session: Session, named: tuple[Subject | MemberName, ...], lea
         # Many objects have one leader, which is named once at the end.
         shown = reasons if is_one else [each for each in reasons if each.text != (leader.text if leader else "")]
         print_reasons([*lines, *why_lines(situation, shown, all_namespaces=not session.scope, width=width())])
-    print_answers(answers, session.flags.output)
+    print_answers(answers, session.flags.output, is_list=not is_one)
     if not is_one and not session.flags.output:
         if not targets:
             await reader.check_served(subjects)

@@ -130,7 +130,7 @@ def why_of_member(situation: Situation, member: Member) -> str:
     texts = [member.problem, stopped, f"finalizers: {', '.join(member.finalizers)}" if member.finalizers else ""]
     if not member.is_updated and not member.is_deleting and situation.revision:
         if member.revision == situation.revision and member.running_revision:
-            texts.append(f"VMI on rev {member.running_revision}")
+            texts.append(f"VMI on revision {member.running_revision}")
         blockers = names_in_the_way(situation.members)
         if blockers and member.name not in blockers:
             texts.append(f"waits for {listed(blockers)}")

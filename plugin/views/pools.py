@@ -63,7 +63,13 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     }
     wanted = intent.wanted if intent is not None else owner.spec.replicas or 0
     situation = situation_of(snapshot, intent, snapshot.members) if intent is not None else None
+    step = waiting_step(situation) if situation is not None else ""
     members = tuple(_member(snapshot, revisions, each, since.get(each.metadata.name), situation) for each in machines)
+    if situation is not None and step:
+        later = {each.metadata.name for each in machines if not situation.is_above_partition(each)}
+        members = tuple(
+            _in_later_step(each) if each.name in later and not each.is_updated else each for each in members
+        )
     bridged = situation.bridged if situation is not None else 0
     left_out = _left_out(situation) if situation is not None else 0
     staying = _staying(snapshot)
@@ -90,7 +96,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
         by_hand=_by_hand(snapshot, intent, revisions) if updated < target else "",
         left_out=_why_left_out(snapshot, left_out),
-        step=waiting_step(situation) if situation is not None else "",
+        step=step,
         takeover_held=is_takeover_held(owner.metadata),
         recreation_held=any(each.needs_user and MOST_DISRUPTIVE in each.reason for each in disk_steps(snapshot)),
     )
@@ -183,6 +189,10 @@ def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, **fields: 
         stopped=stopped_by(vm) if not is_deleting(vm) else "",
         **fields,
     )
+
+
+def _in_later_step(member: Member) -> Member:
+    return replace(member, note=", ".join(filter(None, (member.note, "waits for a later step"))))
 
 
 def _revision(snapshot: Snapshot, name: str) -> str:

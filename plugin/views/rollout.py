@@ -53,6 +53,14 @@ def progress_of(situation: Situation, *, pinned: int = 0) -> Progress:
     )
 
 
+def first_wait(situation: Situation) -> str:
+    """Return what a rollout without a problem waits for: a controller, or the first VM that is not ready, or ""."""
+    if not situation.is_observed:
+        return f"no controller has seen it; see kubectl vmherd why {situation.identity.short}/{situation.identity.name}"
+    waits = [f"{each.name}: {each.status}, {each.problem}" for each in situation.members if each.problem]
+    return waits[0] if waits else ""
+
+
 def _judge(situation: Situation, pinned: int) -> tuple[State, str]:
     this, member = situation.identity, situation.identity.member
     waiting = f"Waiting for {this} rollout to finish:"
@@ -109,6 +117,6 @@ def live_line(situation: Situation, seconds: float) -> str:
     ]
     if situation.most_unavailable is not None:
         parts.append(f"{situation.unavailable}/{situation.most_unavailable} unavailable")
-    if situation.is_paused:
-        parts.append("paused")
+    parts += ["paused"] if situation.is_paused else []
+    parts += [situation.step] if situation.step else []
     return "  ".join([*parts, short(seconds), *filter(None, [situation.problem])])

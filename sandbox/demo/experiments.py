@@ -174,7 +174,7 @@ def _heal(view: View, pool: dict[str, Any]) -> Step:
     if _heals(pool):
         waits = f"{hanging[0]} is replaced soon" if hanging else "3 breaks a VM"
         return Step(f"nothing to do: the pool replaces VMs that are not ready for {HEAL_AFTER_S} s; {waits}")
-    first = f": {hanging[0]} first" if hanging else ""
+    first = f": {hanging[0]} first" if hanging else "; now no VM hangs: 3 breaks one"
     return Step(
         f"let the pool replace each VM that runs and is not ready for {HEAL_AFTER_S} s{first}",
         (heal_command(str(HEAL_AFTER_S)),),
@@ -196,10 +196,10 @@ def _undo(view: View, pool: dict[str, Any]) -> Step:
     status = status_of(pool)
     newest, oldest = (number_of_revision(str(status.get(field, ""))) for field in ("updateRevision", "currentRevision"))
     if newest <= FIRST_REVISION:
-        return Step("nothing to undo: the pool has its first template, rev 1")
+        return Step("nothing to undo: the pool has its first template, revision 1")
     # During an update, the oldest revision in use is the one before.
     target = oldest if 0 < oldest < newest else FIRST_REVISION
-    return Step(f"return the pool from rev {newest} to the template of rev {target}", (undo_command(target),))
+    return Step(f"return the pool from revision {newest} to the template of revision {target}", (undo_command(target),))
 
 
 def _reset(view: View, pool: dict[str, Any]) -> Step:

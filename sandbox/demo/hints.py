@@ -22,7 +22,7 @@ GAP = "  "
 TALL = 32
 """The height of a terminal in which each key has a line with its purpose."""
 
-LOW_LINES, TALL_LINES = 2, 4
+LOW_LINES, TALL_LINES = 3, 5
 """The number of lines about the last experiment, in a small and in a tall terminal."""
 
 KEYS_LINE: Final = "Press a key for an experiment, or l for lines to paste into another terminal."
@@ -71,12 +71,15 @@ def draw_hints(report: Report, *, width: int, height: int, kubeconfig: Path) -> 
 
 
 def report_lines(report: Report, width: int, height: int) -> list[Text]:
-    """Return what the last experiment does, or why it failed, and its commands. The number of lines is fixed."""
+    """Return what the last experiment does, or why it failed, and its commands. The number of lines is fixed.
+
+    A long text ends with `...`, so that the commands always have a line.
+    """
     number = LOW_LINES if height < TALL else TALL_LINES
-    lines = [*wrapped(*_summary(report), width), *wrapped(_typed(report.commands), "cyan", width)]
-    if len(lines) > number:
-        lines[number - 1].append(" ...")
-    return [*lines, *(Text() for _ in range(number))][:number]
+    commands = wrapped(_typed(report.commands), "cyan", width)
+    lines = cut(wrapped(*_summary(report), width), number - min(len(commands), number - 1))
+    lines += cut(commands, number - len(lines))
+    return [*lines, *(Text() for _ in range(number - len(lines)))]
 
 
 def _summary(report: Report) -> tuple[str, str]:
@@ -97,6 +100,14 @@ def _typed(commands: Sequence[Command]) -> str:
 def wrapped(text: str, style: str, width: int) -> list[Text]:
     """Return the text in lines of at most this width. Long words are divided."""
     return [Text(line, style=style) for line in textwrap.wrap(text, max(width, 1), break_on_hyphens=False)]
+
+
+def cut(lines: list[Text], number: int) -> list[Text]:
+    """Return this number of lines at most. If some are left out, the last line ends with `...`."""
+    if len(lines) > number:
+        lines[number - 1].truncate(len(lines[number - 1]) - 4)
+        lines[number - 1].append(" ...")
+    return lines[:number]
 
 
 def key_lines(width: int, height: int) -> list[Text]:

@@ -165,9 +165,8 @@ def _revision(vm: dict[str, Any], vmi: dict[str, Any] | None) -> Text:
 
 
 def _short(revision: str) -> str:
-    """Return the number of a revision, such as `rev 2`. A name without a number stays."""
-    number = number_of_revision(revision)
-    return f"rev {number}" if number else revision
+    """Return the number of a revision, as `kubectl vmherd tree` does. A name without a number stays."""
+    return str(number_of_revision(revision) or revision)
 
 
 def _readiness(subject: dict[str, Any]) -> Text:

@@ -51,7 +51,7 @@ def test_the_screens_of_two_runs_are_equal() -> None:
 def test_a_screen_keeps_what_is_the_same_in_each_run() -> None:
     shown = re.sub(" +", " ", screen(a_run("b", 3)))
     assert "vmirs/set 3 3 3 3" in shown
-    assert "web-1 Running True rev 1 Running" in shown
+    assert "web-1 Running True 1 Running" in shown
     [name] = set(re.findall(r"Created VMI (test\w{5})\b", shown))
     assert re.search(rf"^{name} Running True node\d\d 10\.0\.0\.\d+$", shown.replace(" \n", "\n"), re.MULTILINE)
     assert "bbbb" not in shown

@@ -93,10 +93,14 @@ def test_a_manifest_of_a_missing_object_says_how_many_vms_it_creates(cluster: Cl
 WRONG: dict[str, tuple[Any, str]] = {
     "no document": ((), "has 0 documents: a plan needs exactly one set or pool"),
     "two documents": (({"a": 1}, {"b": 2}), "has 2 documents: a plan needs exactly one set or pool"),
-    "no mapping": ((["a"],), "is no manifest of a set or pool: it has no spec"),
+    "no mapping": ((["a"],), "is no manifest of a set or pool: it has no fields"),
     "another kind": (
         ({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "a"}, "spec": {}},),
         "has the kind Pod of v1: a plan needs a VirtualMachineInstanceReplicaSet or a VirtualMachinePool",
+    ),
+    "no spec": (
+        ({"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": {"name": "a"}},),
+        "has no spec",
     ),
     "no name": (
         ({"apiVersion": "pool.kubevirt.io/v1beta1", "kind": "VirtualMachinePool", "metadata": {}, "spec": {}},),

@@ -38,6 +38,8 @@ def test_status_and_why_name_the_step_and_when_the_next_one_begins(cluster: Clus
     answer = shell.output("why vmpool/web")
     assert f"  held     update: {STEP}, or after kubectl vmherd rollout resume" in answer
     assert "RolloutStep in 9m" in answer
+    rows = shell.output("tree vmpool/web").splitlines()[2:]
+    assert [row.endswith("waits for a later step") for row in rows] == [True, True, False]
 
 
 def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: Cluster, shell: Shell):
@@ -45,7 +47,8 @@ def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: 
     assert shell.output("rollout resume vmpool/web") == "virtualmachinepool.pool.kubevirt.io/web resumed\n"
     after = cluster.server.find(POOL, KEY)
     assert noted_step(after.metadata, intent_of(pool).template.digest) == 2
-    assert shell.error("rollout resume vmpool/web") == 'error: virtualmachinepools.pool.kubevirt.io "web" is not paused'
+    last = 'error: virtualmachinepools.pool.kubevirt.io "web" is not paused, and its update is in the last step'
+    assert shell.error("rollout resume vmpool/web") == last
 
 
 def test_resume_ends_a_pause_before_it_begins_a_step(cluster: Cluster, shell: Shell):

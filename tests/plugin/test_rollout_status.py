@@ -55,6 +55,13 @@ def test_a_timeout_names_the_problem_and_ends_the_command_with_code_1(cluster: C
     assert err == f"error: timed out waiting for the condition: {problem}\n"
 
 
+def test_a_timeout_without_a_controller_says_so(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster, status={"observedGeneration": 0})
+    code, _, err = shell("rollout status vmpool/web --timeout=500ms")
+    said = "no controller has seen it; see kubectl vmherd why vmpool/web"
+    assert (code, err) == (1, f"error: timed out waiting for the condition: {said}\n")
+
+
 def test_a_terminal_shows_one_live_line(cluster: Cluster, shell: Shell, terminal: None):
     herds.pool_in_update(cluster)
     cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2", "web-3")]

@@ -96,6 +96,8 @@ def parse_intent(owner: Pool) -> Intent | FieldError:
     template = parse_template(spec, index_sysprep=is_marked(owner.metadata, INDEX_SYSPREP))
     if isinstance(template, FieldError):
         return template
+    if template.wrong_quantity is not None:
+        return template.wrong_quantity
     if not selector.matches(template.labels):
         return FieldError(
             f"spec.selector {quoted(str(selector))} does not match spec.virtualMachineTemplate.metadata.labels"

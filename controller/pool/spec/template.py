@@ -38,6 +38,7 @@ from controller.kubevirt.normal_form import (
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta
+from controller.kubevirt.wrong_quantities import wrong_quantity
 from controller.pool.spec.references import (
     CONFIG_MAPS,
     SECRETS,
@@ -60,7 +61,7 @@ class Template(Struct, frozen=True, kw_only=True):
 
     `machine_labels` are the labels of the VMI template. `spec` is the VM spec in JSON. The spec is an object, and its
     field `template` is an object too. `index_sysprep` is True if the ordinal is added to a name that a `sysprep` volume
-    refers to.
+    refers to. `wrong_quantity` is an error that stops the pool, but not a revision: its VMs exist already.
     """
 
     labels: Mapping[str, str]
@@ -75,6 +76,7 @@ class Template(Struct, frozen=True, kw_only=True):
     rigid: str
     disks: Mapping[str, str]
     disk_sizes: Mapping[str, str]
+    wrong_quantity: FieldError | None = None
 
 
 class DiskChange(Enum):
@@ -177,6 +179,7 @@ def _parse(
             rigid=_digest(_parts_of_vmi(rigid), *rules) if rigid != fields else machine,
             disks=disks,
             disk_sizes=sizes,
+            wrong_quantity=wrong_quantity(fields, VM_SPEC, "spec.virtualMachineTemplate.spec"),
         )
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return FieldError("spec.virtualMachineTemplate.spec is missing: it must be a VirtualMachine spec")

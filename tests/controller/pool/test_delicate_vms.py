@@ -66,7 +66,7 @@ def test_p8_a_scale_in_waits_for_a_delicate_vm_if_no_other_vm_can_be_deleted():
     machines = (*vms(owner, 0, annotations={PROTECT: "true"}), *vms(owner, 1), *vms(owner, 2, snapshot="monday"))
     todo = plan(snapshot(owner, machines))
     assert deleted(todo) == ["web-1"]
-    assert todo.held == "1 surplus virtual machines are not deleted now, because snapshot monday is in progress"
+    assert todo.held == "1 surplus virtual machine is not deleted now, because snapshot monday is in progress"
     [notice] = todo.notices
     assert (notice.reason, notice.message) == (
         "ScaleInHeld",

@@ -29,7 +29,6 @@ def template(**fields):
         ({"disks": ["a"]}, DiskChange.NAMES),
         ({"disks": ["a", "b", "c"], "size": "2Gi"}, DiskChange.NAMES),
         ({"disks": ["a", "c"], "size": "1Mi"}, DiskChange.SMALLER),
-        ({"size": "huge"}, DiskChange.OTHER),
     ],
 )
 def test_p21_the_change_of_the_disks_between_two_templates(fields, change):

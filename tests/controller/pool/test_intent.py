@@ -101,6 +101,11 @@ ERRORS = {
         {"scaleInStrategy": {"proactive": {"selectionPolicy": {"basePolicy": "Youngest"}}}},
         'spec.scaleInStrategy.proactive.selectionPolicy.basePolicy is "Youngest"',
     ),
+    "a quantity that Kubernetes does not read": (
+        {"spec": vm_spec(disks=["a"], size="64MB")},
+        "spec.virtualMachineTemplate.spec.dataVolumeTemplates[0].spec.storage.resources.requests.storage is "
+        '"64MB": it must be a quantity such as 64Mi',
+    ),
     "an invalid duration": (
         {"autohealing": {"minFailingToStartDuration": "soon"}},
         'spec.autohealing.minFailingToStartDuration is "soon"',

@@ -207,6 +207,12 @@ PRINTABLE = {
     "a VM starts": ({}, [{}, {}, STARTING], "Scaling"),
     "a VM has no status yet": ({}, [{}, {}, {"ready": None, "printable": None}], "Scaling"),
     "a VM restarts": ({}, [{}, {}, {**STARTING, "printable": "Stopped"}], "Scaling"),
+    "a VM restarts after all were ready": ({"status": {"printableStatus": "Running"}}, [{}, {}, STARTING], "Degraded"),
+    "the VM that restarts has no more problem": (
+        {"status": {"printableStatus": "Degraded"}},
+        [{}, {}, STARTING],
+        "Degraded",
+    ),
     "a VM is terminating": ({}, [{}, {}, {"deleting": True}], "Scaling"),
     "a VM is surplus": ({"replicas": 2}, [{}, {}, {}], "Scaling"),
     "paused": ({"paused": True}, [{}], "Paused"),

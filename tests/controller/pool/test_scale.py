@@ -105,7 +105,7 @@ def test_p8_no_vm_is_deleted_if_the_selectors_match_no_other_vm(is_leaving):
     matching = (spare(owner, "web-2", **LEAVING),) if is_leaving else ()
     todo = plan(snapshot(owner, (*vms(owner, 0, 1), *matching)))
     assert todo.actions == ()
-    assert todo.held == "1 surplus virtual machines may not be deleted"
+    assert todo.held == "1 surplus virtual machine may not be deleted"
     assert len(todo.notices) == 1
 
 
@@ -134,7 +134,7 @@ def test_p8_if_the_selectors_match_too_few_vms_an_event_says_how_many_stay():
     assert (notice.reason, notice.warning, notice.once) == ("ScaleInIncomplete", True, "kept 7 1")
     message = "1 surplus virtual machines stay, 1 are wanted: 2 do not match the selectors of scaleInStrategy"
     assert notice.message == message
-    assert todo.held == "1 surplus virtual machines may not be deleted"
+    assert todo.held == "1 surplus virtual machine may not be deleted"
 
 
 def test_p8_protected_vms_stay_and_an_event_says_so():

@@ -55,6 +55,12 @@ WORDS = {
     "a surplus VMI is protected": ({"replicas": 0}, [{"annotations": {PROTECT: "true"}}], "Running", "Current"),
     "a VMI starts": ({"replicas": 1}, [STARTING], "Scaling", "InProgress"),
     "a VMI boots": ({"replicas": 1}, [BOOTING], "Scaling", "InProgress"),
+    "a VMI of a set that was ready boots": (
+        {"replicas": 1, "status": ReplicaSetStatus(printable_status="Running")},
+        [BOOTING],
+        "Degraded",
+        "InProgress",
+    ),
     "a VMI lost its readiness": ({"replicas": 1}, [LOST], "Degraded", "InProgress"),
     "a VMI cannot start": ({"replicas": 1}, [{**STARTING, "obstacle": "no image"}], "Degraded", "InProgress"),
     "a VMI starts for too long": ({"replicas": 1}, [{**STARTING, "age_s": 600}], "Degraded", "Failed"),

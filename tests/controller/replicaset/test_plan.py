@@ -34,6 +34,10 @@ INVALID = {
         "spec.template.spec is missing",
     ),
     "a null template spec": (replicaset(spec=b"null"), "spec.template.spec is missing"),
+    "a quantity that Kubernetes does not read": (
+        replicaset(spec=b'{"domain":{"cpu":{"cores":1},"memory":{"guest":"2 gb"}}}'),
+        'spec.template.spec.domain.memory.guest is "2 gb": it must be a quantity such as 2Gi',
+    ),
     "negative replicas": (replicaset(replicas=-1), "spec.replicas is -1"),
 }
 

@@ -184,14 +184,14 @@ def test_once_ends_with_why_of_the_plugin(once: str) -> None:
 def test_on_a_terminal_keys_make_experiments_and_q_ends_with_tree_and_why(terminal: Terminal, tmp_path: Path) -> None:
     terminal.reads(ALL_SET, ALL_WELL, "1 scale +scale the set", "export KUBECONFIG=")
     for key, *patterns in (
-        (b"2", "2: give the pool a new template", "Updating", ALL_WELL, "vm-pool-web-3 +Running +True +rev 2"),
+        (b"2", "2: give the pool a new template", "Updating", ALL_WELL, "vm-pool-web-3 +Running +True +2"),
         (b"3", "3: let the guest of vm-pool-web-1 hang", "vm-pool-web-1 +Running +False"),
         (b"5", "5: let the pool replace each VM", "healing", ALL_WELL),
         (b"6", "6: detach vm-pool-web-2", r"vm-pool-web-2 \(detached\) +Running +True"),
         (b"4", "4: give the pool a template with a bad image", "ImagePullBackOff"),
-        (b"7", "7: return the pool from rev 3 to the template of rev 2", "vm-pool-web-0 +Running +True +rev 2"),
+        (b"7", "7: return the pool from revision 3 to the template of revision 2", "vm-pool-web-0 +Running +True +2"),
         (b"w", "kubectl vmherd why vmpool/vm-pool-web vmirs/testreplicaset", "vmpool/vm-pool-web wants 4", "Press any"),
-        (b"0", "0: back to the start", ALL_WELL, "vm-pool-web-0 +Running +True +rev 1"),
+        (b"0", "0: back to the start", ALL_WELL, "vm-pool-web-0 +Running +True +1"),
     ):
         terminal.press(key)
         terminal.reads(*patterns)

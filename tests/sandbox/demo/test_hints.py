@@ -33,8 +33,8 @@ def test_all_keys_and_the_kubeconfig_are_shown(width: int, height: int) -> None:
     assert lines[-1].startswith("export KUBECONFIG=/tmp/vmherd-demo-")
 
 
-def test_in_a_small_terminal_the_hints_need_six_lines() -> None:
-    assert len(hints()) == 6
+def test_in_a_small_terminal_the_hints_need_seven_lines() -> None:
+    assert len(hints()) == 7
 
 
 @pytest.mark.parametrize("height", [24, 40])
@@ -46,6 +46,13 @@ def test_the_number_of_lines_does_not_depend_on_the_experiment(height: int) -> N
 def test_the_last_experiment_is_shown_with_its_commands() -> None:
     lines = hints(Report(line="1: scale the set", commands=(SCALE, SCALE)), width=120)
     assert lines[1:3] == ["1: scale the set", f"$ {shlex.join(SCALE)}; {shlex.join(SCALE)}"]
+
+
+@pytest.mark.parametrize("line", ["5: let the pool replace each VM", "3: " + "a long line " * 30])
+def test_the_command_is_always_shown(line: str) -> None:
+    shown = hints(Report(line=line, commands=EXPERIMENTS["4"].lines))
+    command = next(each for each in shown if each.startswith("$ kubectl patch vmpool"))
+    assert not command.endswith("...")
 
 
 def test_a_failure_and_waiting_experiments_are_shown() -> None:

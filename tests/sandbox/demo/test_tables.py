@@ -59,11 +59,11 @@ def test_an_owner_is_shown_with_its_counts_its_word_its_conditions_and_its_first
 @pytest.mark.parametrize(
     ("subject", "of_vmi", "shown"),
     [
-        (vm("web-0", "web-1"), "web-1", "web-0 Running True rev 1 Running uid-web-"),
-        (vm("web-0", "web-2"), "web-1", "web-0 Running True rev 2 (VMI: rev 1) Running uid-web-"),
+        (vm("web-0", "web-1"), "web-1", "web-0 Running True 1 Running uid-web-"),
+        (vm("web-0", "web-2"), "web-1", "web-0 Running True 2 (VMI: 1) Running uid-web-"),
         (vm("web-0", "named-by-others"), "named-by-others", "web-0 Running True named-by-others Running uid-web-"),
-        (vm("web-0", controller=None), "pool-1", "web-0 (detached) Running True rev 1 Running uid-web-"),
-        (vm("web-0", leaving=True), "pool-1", "web-0 Terminating False rev 1 Running uid-web-"),
+        (vm("web-0", controller=None), "pool-1", "web-0 (detached) Running True 1 Running uid-web-"),
+        (vm("web-0", leaving=True), "pool-1", "web-0 Terminating False 1 Running uid-web-"),
     ],
 )
 def test_a_vm_is_shown_with_its_status_and_its_revision(subject: dict[str, Any], of_vmi: str, shown: str) -> None:
