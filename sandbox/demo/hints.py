@@ -13,7 +13,8 @@ from rich.console import RenderableType
 from rich.layout import Layout
 from rich.text import Text
 
-from sandbox.demo.experiments import EXPERIMENTS, FAIL, POOL, POOL_NAME, Command
+from controller.kubevirt.annotations import DRAIN_SECONDS
+from sandbox.demo.experiments import EXPERIMENTS, FAIL, POOL, POOL_NAME, POOL_SIZE, Command, scale_command
 
 TREE, WHY, LINES, QUIT = "t", "w", "l", "q"
 OTHER_KEYS: Final = {TREE: "tree", WHY: "why", LINES: "lines to paste", QUIT: "quit"}
@@ -31,6 +32,20 @@ MORE_LINES: Final[Sequence[tuple[str, tuple[Command, ...]]]] = (
     ("delete all VMIs of the set: new VMIs replace them", (("kubectl", "delete", "vmi", "-l", "myvmi=myvmi"),)),
     ("delete a VM: it is created again with the same name", (("kubectl", "delete", "vm", f"{POOL_NAME}-0"),)),
     ("let a VM fail at each start: the pool replaces it after three failed starts", FAIL),
+    (
+        "a VM that works is left alone: a scale-in deletes the VM before it",
+        (
+            ("kubectl", "vmherd", "busy", f"vm/{POOL_NAME}-3", "--for", "10m"),
+            scale_command("vmpool", POOL_NAME, POOL_SIZE - 1),
+        ),
+    ),
+    (
+        "VMs drain before they leave: tree shows the mark, and the VM leaves after 30 seconds",
+        (
+            ("kubectl", "annotate", "vmpool", POOL_NAME, f"{DRAIN_SECONDS}=30"),
+            scale_command("vmpool", POOL_NAME, POOL_SIZE - 2),
+        ),
+    ),
     ("show the state and the Events of the pool", (("kubectl", "describe", "vmpool", POOL_NAME),)),
     (
         "show the VMs of the pool, and why the pool is as it is",
