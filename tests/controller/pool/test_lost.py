@@ -158,7 +158,7 @@ def test_p28_a_missing_vm_is_no_substitute():
             "1 substitute virtual",
         ),
         ({}, {}, {3: {**MARK, PROTECT: "true"}}, [], "1 surplus virtual machine may not be deleted"),
-        ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "1 surplus virtual machines are not deleted"),
+        ({}, {}, {3: {**MARK, BUSY_UNTIL: "2999-01-01T00:00:00Z"}}, [], "1 surplus virtual machine is not deleted"),
         ({1: SILENT}, {"replicas": 2}, {3: MARK}, ["web-3"], ""),
         ({1: SILENT}, {"replicas": 1}, {0: MARK}, ["web-0", "web-3"], ""),
         ({1: SILENT}, {"replicas": 0}, {3: MARK}, ["web-0", "web-2", "web-3"], ""),
