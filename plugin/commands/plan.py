@@ -22,7 +22,8 @@ from plugin.reading import Reader, Target, snapshot_of
 from plugin.subjects import Subject, parse_subjects
 from plugin.views.disks import disk_lines, disk_steps
 from plugin.views.edits import Document, edited, field
-from plugin.views.forecast import forecast_lines, forecast_of, with_owner
+from plugin.views.forecast import forecast_lines, forecast_of
+from plugin.views.scaling import with_owner
 from plugin.writing import changed
 
 

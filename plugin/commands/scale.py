@@ -8,7 +8,7 @@ from plugin.flags import CLIENT, FOR_PROGRAMS, NAME
 from plugin.other_writer import note_about_other_writer
 from plugin.printing import note, notes_about_missing, print_lines, print_value
 from plugin.reading import Reader, Target
-from plugin.views.scaling import preview, preview_lines
+from plugin.views.scaling import preview, preview_lines, with_replicas
 from plugin.views.steering import Refused, is_paused
 from plugin.writing import report, write_replicas
 
@@ -39,7 +39,7 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
     snapshot = await reader.snapshot(target)
     if snapshot is None:
         raise reader.refusal("there is no preview: ")
-    given = preview(snapshot, replicas)
+    given = preview(with_replicas(snapshot, replicas))
     if session.flags.output in FOR_PROGRAMS:
         print_value({"name": target.path, **msgspec.to_builtins(given)}, session.flags.output)
     elif session.flags.output == NAME:

@@ -4,7 +4,8 @@ The controller's own functions decide this. Their input is the present snapshot 
 """
 
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from itertools import compress
+from typing import Final
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -12,7 +13,8 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import PARTITION, ROLLING_UPDATE, is_protected
-from controller.kubevirt.delicate import PROTECTED, reason_to_spare_vmi
+from controller.kubevirt.delicate import reason_to_keep_vmi
+from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import is_deleting
 from controller.pool.leaving.claims import choose_claims
 from controller.pool.members.machine import Machine
@@ -30,6 +32,7 @@ from controller.replicaset.ranking import rank_for_removal
 from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
 from controller.replicaset.template import is_updated as is_updated_vmi
+from controller.runtime.actions import Plan
 from informers.meta import annotations_of
 from plugin.views.history import REPLACE
 from plugin.views.scaling import ScalePreview, preview, preview_lines
@@ -63,14 +66,6 @@ class Forecast(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=
     held: str = ""
 
 
-def with_owner(snapshot: Any, owner: Any) -> Any:
-    """Return the snapshot with the new object. A write of another spec increases the generation."""
-    before, meta = snapshot.owner, owner.metadata
-    if owner.spec != before.spec and meta.generation == before.metadata.generation:
-        owner = replace(owner, metadata=replace(meta, generation=(meta.generation or 0) + 1))
-    return replace(snapshot, owner=owner)
-
-
 def forecast_of(snapshot: PoolSnapshot | SetSnapshot) -> Forecast:
     """Return what the controller would do with the object in the snapshot. Raise Refused if its spec is invalid."""
     return _of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else _of_set(snapshot)
@@ -97,30 +92,23 @@ def _why(fate: Fate) -> str:
 def _of_pool(snapshot: PoolSnapshot) -> Forecast:
     intent = parse_pool(snapshot.owner)
     if isinstance(intent, FieldError):
-        raise Refused(f"the new spec is invalid: {intent.message}")
-    situation = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept)
-    scale = preview(snapshot, intent.wanted)
-    leaving = {each.name for each in scale.leaving}
-    ordered = in_turn(pending_steps(situation))
-    free = [each.machine.metadata.name for each in ordered if not each.reason]
-    turns = {name: turn for turn, name in enumerate((each for each in free if each not in leaving), start=1)}
-    machines = sorted(situation.members, key=snapshot.rank_of)
-    fates = [_fate(situation, each, turns, leaves=each.metadata.name in leaving) for each in machines]
-    return Forecast(
-        members=_by_turn(fates),
-        pace=(
-            f"at most {intent.most_unavailable} of {intent.wanted} unavailable at a time, "
-            f"and at most {most_live_changes(intent)} in a live change"
-        ),
-        scale=scale,
-        held=plan_pool(snapshot).held,
+        raise _refused(intent)
+    situation, scale = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept), preview(snapshot)
+    places = {each.machine.metadata.uid: place for place, each in enumerate(in_turn(pending_steps(situation)))}
+    machines = sorted(
+        situation.members,
+        key=lambda each: (places.get(each.metadata.uid, len(places)), snapshot.rank_of(each)),
     )
+    pace = (
+        f"at most {intent.most_unavailable} of {intent.wanted} unavailable at a time, "
+        f"and at most {most_live_changes(intent)} in a live change"
+    )
+    return _forecast((_fate(situation, each) for each in machines), pace, scale, plan_pool(snapshot))
 
 
-def _fate(situation: Situation, machine: Machine, turns: Mapping[str, int], *, leaves: bool) -> Fate:
-    name = machine.metadata.name
-    step = pending_step(situation, machine)
-    if leaves or is_deleting(machine.vm):
+def _fate(situation: Situation, machine: Machine) -> Fate:
+    name, step = machine.metadata.name, pending_step(situation, machine)
+    if is_deleting(machine.vm):
         return Fate(name=name, effect=LEAVES)
     if step is None:
         held = "" if is_updated(situation.revisions, machine) else "it stays outdated until its user restarts it"
@@ -128,7 +116,6 @@ def _fate(situation: Situation, machine: Machine, turns: Mapping[str, int], *, l
     return Fate(
         name=name,
         effect=effect_of(step),
-        turn=turns.get(name, 0),
         held=_held(situation, step),
         lost_disks=step.lost_disks,
         grown_disks={name: size for name, (_, size) in step.sizes.items()},
@@ -146,35 +133,33 @@ def _held(situation: Situation, step: PendingStep) -> str:
 
 
 def _of_set(snapshot: SetSnapshot) -> Forecast:
-    intent = parse_set(snapshot.owner)
+    intent, now = parse_set(snapshot.owner), snapshot.now
     if isinstance(intent, FieldError):
-        raise Refused(f"the new spec is invalid: {intent.message}")
+        raise _refused(intent)
     active, rollout = snapshot.members.where(vmis.is_active), parse_rollout(snapshot.owner, intent.wanted)
-    scale = preview(snapshot, intent.wanted)
-    leaving, fates, turn = {each.name for each in scale.leaving}, [], 0
     protected = active.where(lambda vmi: is_protected(vmi.metadata))
-    for vmi in (*rank_for_removal(active, snapshot.now), *sorted(protected, key=lambda vmi: vmi.metadata.name)):
-        name, effect, held = vmi.metadata.name, REPLACE, ""
-        if name in leaving:
-            effect = LEAVES
-        elif is_updated_vmi(vmi, intent.template):
-            effect = Effect.NOTHING
-        elif rollout is None:
-            held = f"without a valid annotation {ROLLING_UPDATE}, it keeps its template"
-        else:
-            held = PROTECTED if is_protected(vmi.metadata) else reason_to_spare_vmi(vmi, snapshot.now)
-        is_free = effect == REPLACE and not held
-        turn += is_free
-        fates.append(Fate(name=name, effect=effect, turn=turn if is_free else 0, held=held))
+
+    def fate(vmi: VirtualMachineInstance) -> Fate:
+        if is_updated_vmi(vmi, intent.template):
+            return Fate(name=vmi.metadata.name, effect=Effect.NOTHING)
+        kept = f"without a valid annotation {ROLLING_UPDATE}, it keeps its template" if rollout is None else ""
+        return Fate(name=vmi.metadata.name, effect=REPLACE, held=kept or reason_to_keep_vmi(vmi, now))
+
+    ranked = (*rank_for_removal(active, now), *sorted(protected, key=lambda vmi: vmi.metadata.name))
     limits = (rollout.max_unavailable, rollout.max_surge) if rollout is not None else (0, 0)
-    return Forecast(
-        members=_by_turn(fates),
-        pace=f"at most {limits[0]} of {intent.wanted} not ready and {limits[1]} additional at a time",
-        scale=scale,
-        held=plan_set(snapshot).held,
-    )
+    pace = f"at most {limits[0]} of {intent.wanted} not ready and {limits[1]} additional at a time"
+    return _forecast(map(fate, ranked), pace, preview(snapshot), plan_set(snapshot))
 
 
-def _by_turn(fates: Iterable[Fate]) -> tuple[Fate, ...]:
-    """Return the VMs in the order of their turns. The VMs without a turn come last."""
-    return tuple(sorted(fates, key=lambda each: (each.turn == 0, each.turn)))
+def _refused(error: FieldError) -> Refused:
+    return Refused(f"the new spec is invalid: {error.message}")
+
+
+def _forecast(fates: Iterable[Fate], pace: str, scale: ScalePreview, plan: Plan) -> Forecast:
+    """Return the forecast of VMs in the order of their updates. The VMs without a turn come last."""
+    leaving = {each.name for each in scale.leaving}
+    known = [Fate(name=each.name, effect=LEAVES) if each.name in leaving else each for each in fates]
+    free = [not each.held and each.effect not in (LEAVES, Effect.NOTHING) for each in known]
+    turns = (replace(each, turn=turn) for turn, each in enumerate(compress(known, free), start=1))
+    others = (each for each, is_free in zip(known, free, strict=True) if not is_free)
+    return Forecast(members=(*turns, *others), pace=pace, scale=scale, held=plan.held)

@@ -5,8 +5,8 @@ The controller's own functions choose these VMs. Their input is a snapshot with 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, TypeVar
 
 from msgspec import Struct
 from msgspec.structs import replace
@@ -14,9 +14,8 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kubevirt import vmis, vms
 from controller.kubevirt.annotations import PROTECT, REMOVE, is_marked, is_protected
-from controller.kubevirt.delicate import reason_to_keep, reason_to_spare_vmi
+from controller.kubevirt.delicate import delicate_reason, reason_to_keep, reason_to_spare_vmi
 from controller.kubevirt.vm_types import VirtualMachine
-from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vms import disk_names_of, has_finished
 from controller.pool.leaving.claims import by_name, choose_claims
 from controller.pool.members.machine import Machine, Machines
@@ -34,11 +33,13 @@ from controller.replicas.settings import deletion_cost, spares_running
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.ranking import rank_for_removal
+from controller.replicaset.situation import situation_of as set_situation
 from controller.replicaset.snapshot import Snapshot as SetSnapshot
-from controller.replicaset.traits import group_vmis
 from controller.runtime.actions import Create, Plan
-from controller.runtime.members.groups import grouped
-from informers.meta import ObjectMeta
+from controller.runtime.members.groups import Member, Members, grouped
+from informers.meta import ObjectMeta, annotations_of
+
+T = TypeVar("T", bound=Member)
 
 LISTED = 10
 """The largest number of names in one line."""
@@ -64,11 +65,14 @@ class ScalePreview(Struct, frozen=True, kw_only=True, rename="camel"):
     held: str = ""
 
 
-def preview(snapshot: PoolSnapshot | SetSnapshot, replicas: int) -> ScalePreview:
-    """Return what the controller would do if the object had this number of replicas."""
-    if isinstance(snapshot, PoolSnapshot):
-        return _of_pool(_with_replicas(snapshot, replicas))
-    return _of_set(_with_replicas(snapshot, replicas))
+def preview(snapshot: PoolSnapshot | SetSnapshot) -> ScalePreview:
+    """Return what the controller would do about the number of VMs of the object in the snapshot."""
+    return _of_pool(snapshot) if isinstance(snapshot, PoolSnapshot) else _of_set(snapshot)
+
+
+def with_replicas(snapshot: Any, replicas: int) -> Any:
+    """Return the snapshot with another number of replicas."""
+    return with_owner(snapshot, replace(snapshot.owner, spec=replace(snapshot.owner.spec, replicas=replicas)))
 
 
 def preview_lines(given: ScalePreview) -> list[str]:
@@ -89,81 +93,85 @@ def preview_lines(given: ScalePreview) -> list[str]:
     return lines or ["would change nothing"]
 
 
-def _with_replicas(snapshot: Any, replicas: int) -> Any:
-    """Return the snapshot with another number of replicas.
-
-    The generation is higher, because a write increases it too.
-    """
-    owner = snapshot.owner
-    if owner.spec.replicas == replicas:
-        return snapshot
-    metadata = replace(owner.metadata, generation=(owner.metadata.generation or 0) + 1)
-    changed = replace(owner, spec=replace(owner.spec, replicas=replicas), metadata=metadata)
-    return replace(snapshot, owner=changed)
+def with_owner(snapshot: Any, owner: Any) -> Any:
+    """Return the snapshot with the new object. A write of another spec increases the generation."""
+    before, meta = snapshot.owner, owner.metadata
+    if owner.spec != before.spec and meta.generation == before.metadata.generation:
+        owner = replace(owner, metadata=replace(meta, generation=(meta.generation or 0) + 1))
+    return replace(snapshot, owner=owner)
 
 
 def _of_pool(snapshot: PoolSnapshot) -> ScalePreview:
-    intent = parse_pool(snapshot.owner)
-    plan = plan_pool(snapshot)
+    intent, plan, now = parse_pool(snapshot.owner), plan_pool(snapshot), snapshot.now
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    kept = choose_claims(snapshot, intent).kept
-    situation = situation_of(snapshot, intent, kept)
+    situation = situation_of(snapshot, intent, choose_claims(snapshot, intent).kept)
     staying, surplus, _ = choose_leavers(situation)
     if situation.surplus <= 0 or intent.scale_in.strategy is not Strategy.PROACTIVE:
         return ScalePreview(creating=_created(plan), held=plan.held)
-    if not intent.replaces_finished:
-        return _scale_in(snapshot, intent, staying, surplus)
-    # Finished VMs leave before the scale-in chooses (P25).
-    finished = by_name(staying.where(lambda each: has_finished(each.vm, each.vmi)))
-    first = [each for each in finished if not reason_to_keep(each.vm, each.vmi, snapshot.now)][:surplus]
-    others = staying.without({each.metadata.uid for each in first})
-    rest = _scale_in(snapshot, intent, others, surplus - len(first))
-    disks = _disks(snapshot, intent, [each.vm for each in first]) or rest.disks
-    return replace(rest, leaving=(*_names((each, "finished") for each in first), *rest.leaving), disks=disks)
 
+    def leaves_first(each: Machine) -> bool:
+        """Finished VMs leave before the scale-in chooses (P25)."""
+        is_finished = intent.replaces_finished and has_finished(each.vm, each.vmi)
+        return is_finished and not reason_to_keep(each.vm, each.vmi, now)
 
-def _scale_in(snapshot: PoolSnapshot, intent: PoolIntent, staying: Machines, surplus: int) -> ScalePreview:
-    staying = may_leave(intent, staying)
-    candidates = choose_for_removal(snapshot, intent.scale_in.selection, staying)
-    chosen = [each.vm for each in candidates.ranked[:surplus]]
-    leaving = [vm for vm in chosen if vm.metadata.uid not in candidates.delicate]
-    without_marks = grouped(map(_unprotected, staying), lambda each: each.metadata.name)
-    unmarked = choose_for_removal(snapshot, intent.scale_in.selection, without_marks).ranked[:surplus]
-    names = {each.metadata.name for each in unmarked}
-    protected = [each for each in staying if is_protected(each.metadata) and each.metadata.name in names]
-    delicate = [(vm, reason) for vm in chosen if (reason := candidates.delicate.get(vm.metadata.uid)) is not None]
-    missing = surplus - len(candidates.ranked)
-    return ScalePreview(
-        leaving=_names((vm, _why(vm.metadata, vms.is_ready(vm))) for vm in leaving),
-        staying=_names([*((each, PROTECT) for each in protected), *delicate]),
-        disks=_disks(snapshot, intent, leaving),
-        drain=_drain(snapshot.owner.metadata) if leaving else "",
-        held=f"{missing} surplus virtual machines may not be deleted" if missing > 0 else "",
-    )
+    def rank(members: Machines) -> Sequence[Machine]:
+        first = by_name(members.where(leaves_first))[:surplus]
+        others = may_leave(intent, members.without({each.metadata.uid for each in first}))
+        return [*first, *choose_for_removal(snapshot, intent.scale_in.selection, others).ranked]
+
+    def why(each: Machine) -> str:
+        return "finished" if leaves_first(each) else _why(each.metadata, vms.is_ready(each.vm))
+
+    def reason_of(each: Machine) -> str:
+        return delicate_reason(each.vm, each.vmi, now)
+
+    shown = _scale_in(snapshot, staying, surplus, rank=rank, why=why, reason_of=reason_of)
+    names = {each.name for each in shown.leaving}
+    return replace(shown, disks=_disks(snapshot, intent, [each.vm for each in staying if each.metadata.name in names]))
 
 
 def _of_set(snapshot: SetSnapshot) -> ScalePreview:
-    intent = parse_set(snapshot.owner)
-    plan = plan_set(snapshot)
+    intent, plan, now = parse_set(snapshot.owner), plan_set(snapshot), snapshot.now
     if isinstance(intent, FieldError) or snapshot.owner.spec.paused:
         return ScalePreview(held=plan.held)
-    active = snapshot.members.where(vmis.is_active)
-    surplus = len(active) - intent.wanted
-    if surplus <= 0 or spares_running(snapshot.owner.metadata):
+    situation = set_situation(snapshot, intent, snapshot.members)
+    if situation.missing >= 0 or spares_running(snapshot.owner.metadata):
         return ScalePreview(creating=_created(plan), held=plan.held)
-    now = snapshot.now
-    chosen = rank_for_removal(active, now)[:surplus]
-    spared = [(vmi, why) for vmi in chosen if (why := reason_to_spare_vmi(vmi, now))]
-    leaving = [vmi for vmi in chosen if not reason_to_spare_vmi(vmi, now)]
-    names = {vmi.metadata.name for vmi in rank_for_removal(group_vmis(map(_unprotected_vmi, active)), now)[:surplus]}
-    stays = [vmi for vmi in active if is_protected(vmi.metadata) and vmi.metadata.name in names]
+    return _scale_in(
+        snapshot,
+        situation.active,
+        -situation.missing,
+        rank=lambda members: rank_for_removal(members, now),
+        why=lambda each: _why(each.metadata, vmis.is_ready(each)),
+        reason_of=lambda each: reason_to_spare_vmi(each, now),
+    )
+
+
+def _scale_in(
+    snapshot: Any,
+    members: Members[T],
+    surplus: int,
+    *,
+    rank: Callable[[Members[T]], Sequence[T]],
+    why: Callable[[T], str],
+    reason_of: Callable[[T], str],
+) -> ScalePreview:
+    """Return which of the members leave. `rank` returns those that may be deleted, in the order of deletion. `why` says
+    why one is among the first, and `reason_of` says why it stays for now.
+    """
+    chosen = rank(members)[:surplus]
+    unmarked = rank(grouped(map(_unprotected, members), lambda each: each.metadata.name))[:surplus]
+    names = {each.metadata.name for each in unmarked}
+    protected = [(each, PROTECT) for each in members if is_protected(each.metadata) and each.metadata.name in names]
+    leaving = [(each, why(each)) for each in chosen if not reason_of(each)]
+    held = [(each, reason) for each in chosen if (reason := reason_of(each))]
     missing = surplus - len(chosen)
     return ScalePreview(
-        leaving=_names((each, _why(each.metadata, vmis.is_ready(each))) for each in leaving),
-        staying=_names([*((each, PROTECT) for each in stays), *spared]),
+        leaving=_names(leaving),
+        staying=_names([*protected, *held]),
         drain=_drain(snapshot.owner.metadata) if leaving else "",
-        held=f"{missing} surplus VMIs are protected" if missing > 0 else "",
+        held=f"{missing} surplus virtual machines may not be deleted" if missing > 0 else "",
     )
 
 
@@ -172,22 +180,16 @@ def _drain(owner: ObjectMeta) -> str:
     return f"VMs that run leave when they have drained, after at most {time.total_seconds():.0f} s" if time else ""
 
 
-def _names(reasons: Iterable[tuple[VirtualMachine | Machine | VirtualMachineInstance, str]]) -> tuple[Leaving, ...]:
+def _names(reasons: Iterable[tuple[Member, str]]) -> tuple[Leaving, ...]:
     return tuple(Leaving(name=each.metadata.name, why=why) for each, why in reasons)
 
 
-def _unprotected(machine: Machine) -> Machine:
-    return replace(machine, vm=replace(machine.vm, metadata=_without_mark(machine.metadata)))
-
-
-def _unprotected_vmi(vmi: VirtualMachineInstance) -> VirtualMachineInstance:
-    return replace(vmi, metadata=_without_mark(vmi.metadata))
-
-
-def _without_mark(meta: ObjectMeta) -> ObjectMeta:
-    if not is_protected(meta):
-        return meta
-    return replace(meta, annotations={name: text for name, text in (meta.annotations or {}).items() if name != PROTECT})
+def _unprotected(each: Any) -> Any:
+    """Return the VM or VMI without the mark that protects it."""
+    if isinstance(each, Machine):
+        return replace(each, vm=_unprotected(each.vm))
+    annotations = {name: text for name, text in annotations_of(each.metadata).items() if name != PROTECT}
+    return replace(each, metadata=replace(each.metadata, annotations=annotations))
 
 
 def _created(plan: Plan) -> tuple[str, ...]:

@@ -15,10 +15,12 @@ from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
 from plugin.manifests import LAST_APPLIED, apply_edits
 from plugin.views.edits import edited
-from plugin.views.forecast import forecast_of, with_owner
+from plugin.views.forecast import forecast_of
+from plugin.views.scaling import with_owner
 from tests import builders, pool_builders
 from tests.plugin import herds
 from tests.plugin.cluster import POOL, SET, Cluster, Shell
+from tests.strategies import template_hash_of
 
 OTHER_IMAGE = {"virtualMachineTemplate": {"spec": {"template": {"spec": {"terminationGracePeriodSeconds": 7}}}}}
 
@@ -229,3 +231,13 @@ def test_a_vmi_of_a_set_is_replaced_or_says_why_it_stays():
     assert forecast.pace == "at most 0 of 2 not ready and 1 additional at a time"
     plain = forecast_of(replace(snapshot, owner=builders.replicaset(replicas=2)))
     assert all(ROLLING_UPDATE in each.held for each in plain.members)
+
+
+def test_the_vmi_of_a_surge_does_not_leave_while_the_update_goes_on():
+    owner = builders.replicaset(replicas=1, annotations={ROLLING_UPDATE: "maxSurge=1,maxUnavailable=0"})
+    old = {**builders.LABELS, "vmherd.dev/template-hash": "older"}
+    new = {**builders.LABELS, "vmherd.dev/template-hash": template_hash_of(owner)}
+    vmis = [builders.vmi("a", owner=owner, labels=old), builders.vmi("b", owner=owner, labels=new, ready=False)]
+    forecast = forecast_of(builders.snapshot(owner, vmis))
+    assert [(each.name, each.effect) for each in forecast.members] == [("a", "replace"), ("b", "nothing")]
+    assert forecast.scale.leaving == ()

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from controller.kubevirt.resources import VMS
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete
-from plugin.views.scaling import preview
+from plugin.views.scaling import preview, with_replicas
 from tests import builders, pool_builders
 from tests.builders import snapshot as set_snapshot
 
@@ -24,9 +24,13 @@ def test_the_preview_names_the_vms_that_the_controller_deletes(policy: str, repl
         for action in plan(replace(snapshot, owner=scaled)).actions
         if isinstance(action, Delete) and action.resource is VMS
     ]
-    assert [each.name for each in preview(snapshot, replicas).leaving] == [each.key.name for each in deletes]
+    assert [each.name for each in preview(with_replicas(snapshot, replicas)).leaving] == [
+        each.key.name for each in deletes
+    ]
     without_revisions = pool_builders.snapshot(pool, vms, revisions=[])
-    assert preview(without_revisions, 7).creating == ("web-6",), "a revision is created too, and is no VM"
+    assert preview(with_replicas(without_revisions, 7)).creating == ("web-6",), (
+        "a revision is created too, and is no VM"
+    )
     assert len(deletes) == 6 - replicas
 
 
@@ -37,11 +41,11 @@ def test_the_preview_of_a_set_follows_its_ranking():
         builders.vmi("b", owner=owner, annotations={"vmherd.dev/protect": "true"}, ready=False),
         builders.vmi("c", owner=owner),
     ]
-    given = preview(set_snapshot(owner, vmis), 1)
+    given = preview(with_replicas(set_snapshot(owner, vmis), 1))
     assert [(each.name, each.why) for each in given.leaving] == [("a", "deletion cost -1"), ("c", "")]
     assert [each.name for each in given.staying] == ["b"]
-    assert preview(set_snapshot(owner, vmis), 0).held == "1 surplus VMIs are protected"
-    assert len(preview(set_snapshot(owner, vmis), 5).creating) == 2
+    assert preview(with_replicas(set_snapshot(owner, vmis), 0)).held == "1 surplus virtual machines may not be deleted"
+    assert len(preview(with_replicas(set_snapshot(owner, vmis), 5)).creating) == 2
 
 
 def test_the_preview_of_a_one_shot_pool_names_the_finished_vms_first():
@@ -54,8 +58,8 @@ def test_the_preview_of_a_one_shot_pool_names_the_finished_vms_first():
     ended = {"web-1": "Succeeded", "web-3": "Failed"}
     vmis = [pool_builders.vmi(vm, phase=ended.get(vm.metadata.name, "Running")) for vm in vms]
     snapshot = pool_builders.snapshot(pool, vms, vmis=vmis)
-    assert [(each.name, each.why) for each in preview(snapshot, 3).leaving] == [("web-1", "finished")]
-    given = preview(snapshot, 1)
+    assert [(each.name, each.why) for each in preview(with_replicas(snapshot, 3)).leaving] == [("web-1", "finished")]
+    given = preview(with_replicas(snapshot, 1))
     assert [(each.name, each.why) for each in given.leaving[:2]] == [("web-1", "finished"), ("web-3", "finished")]
     assert len(given.leaving) == 3
     assert given.drain == "VMs that run leave when they have drained, after at most 60 s"
