@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+import msgspec
 import yaml
 
 from controller.kinds import KINDS
@@ -18,13 +19,21 @@ CHANGED: Final = (("spec",), ("metadata", "labels"), ("metadata", "annotations")
 """The fields that a manifest changes."""
 
 
+class _Loader(yaml.SafeLoader):
+    """Reads a time as a text, as kubectl does."""
+
+
+_Loader.add_constructor("tag:yaml.org,2002:timestamp", lambda loader, node: str(node.value))
+
+
 def read_manifest(file: str) -> Document:
     """Return the only document of the file, or of stdin for `-`. Raise Failed with one line if this is not possible."""
     place = place_of(file)
     try:
         text = sys.stdin.read() if file == "-" else Path(file).read_text()
-        documents = [each for each in yaml.safe_load_all(text) if each is not None]
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        loaded = [each for each in yaml.load_all(text, _Loader) if each is not None]
+        documents = msgspec.json.decode(msgspec.json.encode(loaded))
+    except (OSError, ValueError, TypeError, RecursionError, yaml.YAMLError) as error:
         reason = (error.strerror if isinstance(error, OSError) else "") or " ".join(str(error).split())
         raise Failed(f"error: {place} cannot be read: {reason}") from error
     if len(documents) != 1:

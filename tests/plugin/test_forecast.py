@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, PROTECT, ROLLING_UPDATE
 from controller.pool.plan import plan
 from controller.runtime.actions import Delete, ThreeWayMerge
-from plugin.manifests import LAST_APPLIED, apply_edits
+from plugin.manifests import LAST_APPLIED, apply_edits, read_manifest
 from plugin.views.edits import edited
 from plugin.views.forecast import forecast_of
 from plugin.views.scaling import with_owner
@@ -127,6 +127,17 @@ def test_a_file_that_cannot_be_read_or_fits_no_flag_is_one_line(cluster: Cluster
     assert "name an object" in shell.error("plan", code=2)
     wrong = manifest(cluster, POOL, "web", maxUnavailable="none")
     assert shell.error(write(file, wrong)).startswith("error: the new spec is invalid: spec.maxUnavailable is")
+
+
+@pytest.mark.parametrize("text", [f"a: {'[' * 3000}", "spec: {~: 1}", 'spec: "\\ud800"', f"spec: 0x{'f' * 6000}"])
+def test_yaml_that_is_no_json_is_one_line(shell: Shell, file: Path, text: str):
+    file.write_text(text)
+    assert shell.error(f"plan -f {file}").startswith(f"error: {file} cannot be read: ")
+
+
+def test_a_time_in_a_manifest_is_a_text(file: Path):
+    file.write_text("spec: {2026-01-01: 2026-13-45, until: 2026-01-01T00:00:00.0Z}")
+    assert read_manifest(str(file)) == {"spec": {"2026-01-01": "2026-13-45", "until": "2026-01-01T00:00:00.0Z"}}
 
 
 def test_a_manifest_from_stdin(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
