@@ -32,7 +32,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicas.conditions import held_reason
 from controller.replicas.disruption_budget import Numbers, with_budget
-from controller.replicas.draining import HEALING, UPDATE, Guest, drain_first, guest_of_vmi
+from controller.replicas.draining import SCALE_IN, UPDATE, Guest, drain_first, guest_of_vmi
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
@@ -89,7 +89,8 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         return returning
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
     scaling = Plan(held="scale-in waits for the adoption of orphans")
-    if situation.missing >= 0 or len(claims.adopted) <= snapshot.burst:
+    may_scale = situation.missing >= 0 or len(claims.adopted) <= snapshot.burst
+    if may_scale:
         scaling = plan_scale(situation)
     limit = snapshot.burst - _deletes_of(scaling)
     cleanup = plan_cleanup(situation, limit=limit)
@@ -124,7 +125,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         return guest_of_vmi(snapshot.vmis, intent.selector, vmi)
 
     def still_leaves(vmi: VirtualMachineInstance, cause: str) -> bool:
-        return (cause == UPDATE and is_replaced(vmi)) or (cause == HEALING and not is_ready(vmi))
+        if cause == SCALE_IN:
+            return not may_scale
+        return is_replaced(vmi) if cause == UPDATE else not is_ready(vmi)
 
     owner = snapshot.owner.metadata
     whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)

@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
     DRAIN_SECONDS,
@@ -72,6 +73,13 @@ def test_p26_a_set_that_grows_again_takes_the_mark_back_and_one_that_waits_keeps
     assert (of(kept, Delete), of(kept, Patch)) == ([], []), "another VMI is unavailable, so the update waits"
     undone = planned(3, made("a", mark), *others)
     assert of(undone, Patch) == ["a"]
+
+
+def test_p26_a_drain_goes_on_while_a_scale_in_waits_for_the_adoption_of_orphans():
+    owner = replicaset(replicas=1, annotations=DRAIN)
+    marked = made("a", {DRAINING: str(Mark("scale-in", END, "uid-a"))})
+    todo = plan(replace(snapshot(owner, [marked, made("b"), vmi("c"), vmi("d")]), burst=1))
+    assert (of(todo, Patch), of(todo, Delete)) == (["c"], [])
 
 
 def test_p26_the_label_changes_unless_the_set_would_release_the_vmi():
