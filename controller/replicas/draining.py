@@ -192,9 +192,9 @@ def _subject(action: Delete | Restart) -> str:
 
 
 def _cause(action: Delete | Restart) -> str:
-    if action.member is not None or not isinstance(action, Delete) or action.cause is Cause.UPDATE:
+    if action.member is not None or not isinstance(action, Delete):
         return UPDATE
-    return HEALING if action.cause is Cause.HEALING else SCALE_IN
+    return {Cause.UPDATE: UPDATE, Cause.HEALING: HEALING}.get(action.cause, SCALE_IN)
 
 
 def _without(plan: Plan, waiting: Collection[str], guests: Iterable[Guest]) -> Iterator[Stage]:
@@ -233,16 +233,15 @@ def _patch(guest: Guest, mark: Mark | None, why: str) -> Patch:
 
 def _notice(drain: Drain) -> Notice:
     """Return the Event about the begin or the end of a drain."""
-    name, mark = f"virtual machine {drain.guest.meta.name}", drain.mark
-    until = time_text(mark.until)
+    meta, mark = drain.guest.meta, drain.mark
+    name, until, once = f"virtual machine {meta.name}", time_text(mark.until), f"{meta.uid} {mark}"
     if drain.is_new:
-        reason, text = "Draining", f"{name} drains until {until} at the latest: {mark.cause}"
-    elif drain.is_answered:
-        reason, text = "Drained", f"{name} has drained: {mark.cause}"
-    else:
-        reason, text = "DrainDeadlineExceeded", f"{name} has not drained until {until}: {mark.cause}"
-    is_late = drain.is_over and not drain.is_answered
-    return Notice(reason=reason, message=text, warning=is_late, once=f"{drain.guest.meta.uid} {mark}")
+        text = f"{name} drains until {until} at the latest: {mark.cause}"
+        return Notice(reason="Draining", message=text, warning=False, once=once)
+    if drain.is_answered:
+        return Notice(reason="Drained", message=f"{name} has drained: {mark.cause}", warning=False, once=once)
+    text = f"{name} has not drained until {until}: {mark.cause}"
+    return Notice(reason="DrainDeadlineExceeded", message=text, once=once)
 
 
 def _cancelled(ended: Iterable[Guest]) -> Iterator[Notice]:
