@@ -45,7 +45,7 @@ async def _preview(session: Session, reader: Reader, target: Target, replicas: i
     elif session.flags.output == NAME:
         print(target.path)
     else:
-        print_lines([*([f"{target.path}:"] if names else []), *preview_lines(given)])
+        print_lines([*([f"{target.path}:"] if names else []), *(preview_lines(given) or ["would change nothing"])])
 
 
 async def _scale(session: Session, target: Target, replicas: int, *, is_exact: bool) -> None:

@@ -74,12 +74,9 @@ def forecast_of(snapshot: PoolSnapshot | SetSnapshot) -> Forecast:
 def forecast_lines(forecast: Forecast, *, width: int = 0) -> list[str]:
     rows = [(each.name, str(each.turn or "-"), each.effect, _why(each)) for each in forecast.members]
     lines = table(("NAME", "TURN", "EFFECT", "WHY"), rows, width=width, wraps=True) if rows else []
-    scale = preview_lines(replace(forecast.scale, held="")) if replace(forecast.scale, held="") != NO_SCALE else []
+    scale = preview_lines(replace(forecast.scale, held=""))
     held = [f"held: {forecast.held}"] if forecast.held else []
     return [*lines, *([f"pace: {forecast.pace}"] if any(each.turn for each in forecast.members) else []), *scale, *held]
-
-
-NO_SCALE: Final = ScalePreview()
 
 
 def _why(fate: Fate) -> str:

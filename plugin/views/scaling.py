@@ -90,7 +90,7 @@ def preview_lines(given: ScalePreview) -> list[str]:
         lines.append(f"drain: {given.drain}")
     if given.held:
         lines.append(f"held: {given.held}")
-    return lines or ["would change nothing"]
+    return lines
 
 
 def with_owner(snapshot: Any, owner: Any) -> Any:
