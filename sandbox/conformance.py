@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
+import yaml
 
 from controller.config.modes import Mode
 from controller.kinds import KINDS
@@ -31,27 +32,8 @@ NO_CONTROLLER: Final = "none"
 
 PROBLEMS: Final = (BinariesUnavailable, ControlPlaneError, CrdError, Rejected, Unanswered)
 
-
-_NAMES: Final = {"plural": "kubevirts", "singular": "kubevirt", "kind": "KubeVirt"}
-_ANY: Final = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
-KUBEVIRTS: Final[dict[str, Any]] = {
-    "apiVersion": "apiextensions.k8s.io/v1",
-    "kind": "CustomResourceDefinition",
-    "metadata": {"name": "kubevirts.kubevirt.io"},
-    "spec": {
-        "group": "kubevirt.io",
-        "scope": "Namespaced",
-        "names": _NAMES,
-        "versions": [{"name": "v1", "served": True, "storage": True, "schema": _ANY}],
-    },
-}
-KUBEVIRT: Final = {
-    "apiVersion": "kubevirt.io/v1",
-    "kind": "KubeVirt",
-    "metadata": {"name": "kubevirt", "namespace": "default"},
-    "spec": {"configuration": {"vmRolloutStrategy": "LiveUpdate"}},
-}
-"""The simulator changes running VMs as KubeVirt does with this strategy."""
+KUBEVIRT: Final = Path(__file__).with_name("kubevirt.yaml")
+"""The CRD of KubeVirt's own object, and the object."""
 
 
 @click.command(
@@ -124,9 +106,10 @@ def prepare(plane: ControlPlane, mode: str) -> None:
         elif mode == Mode.TAKEOVER and kind.known_status is not None:
             changed = with_status(definition, kind.known_status)
             admin.send("PUT", path, json.dumps(changed).encode(), "application/json")
-    admin.apply(f"{DEFINITIONS}/{name_of(KUBEVIRTS)}", KUBEVIRTS)
-    wait_until_served(admin, [*added, KUBEVIRTS])
-    admin.apply("/apis/kubevirt.io/v1/namespaces/default/kubevirts/kubevirt", KUBEVIRT)
+    definition, kubevirt = yaml.safe_load_all(KUBEVIRT.read_text())
+    admin.apply(f"{DEFINITIONS}/{name_of(definition)}", definition)
+    wait_until_served(admin, [*added, definition])
+    admin.apply("/apis/kubevirt.io/v1/namespaces/default/kubevirts/kubevirt", kubevirt)
 
 
 def under_own_group(definition: dict[str, Any], group: str, short_names: Sequence[str]) -> dict[str, Any]:

@@ -27,8 +27,8 @@ FIRST_LIVE: Final = (1, 6)
 class RolloutStrategy:
     """The rollout strategy of KubeVirt, as the cluster shows it now.
 
-    `is_live` is True if KubeVirt changes running VMIs. It is False if the controller may not read the KubeVirt object,
-    and one log line says so.
+    `is_live` is True if KubeVirt changes running VMIs. It is False if the controller may not read the KubeVirt object.
+    One log line tells of each change.
     If a read fails, the last known strategy stays. Before the first answer, it is True: with `Stage` too, KubeVirt asks
     for each restart, so a live change that an earlier process began is not cut short by a restart.
     """
@@ -36,7 +36,6 @@ class RolloutStrategy:
     def __init__(self, client: Requests, namespace: str = "") -> None:
         self._client = client
         self._namespace = namespace
-        self._is_told = False
         self.is_live = True
 
     async def read(self) -> None:
@@ -46,15 +45,11 @@ class RolloutStrategy:
         except (ApiError, msgspec.DecodeError) as error:
             log.debug("cannot read KubeVirt's rollout strategy", why=str(error))
             return
-        if isinstance(installation, Hidden) and not self._is_told:
-            self._is_told = True
-            log.info(
-                "running VMs are restarted for each change, because KubeVirt's object is hidden", why=installation.why
-            )
         found = installation.kubevirts if isinstance(installation, Found) else ()
         before, self.is_live = self.is_live, bool(found) and all(map(updates_live, found))
         if self.is_live != before:
-            log.info("KubeVirt's rollout strategy", changes_running_vms=self.is_live)
+            why = installation.why if isinstance(installation, Hidden) else ""
+            log.info("KubeVirt's rollout strategy", changes_running_vms=self.is_live, why=why)
 
     async def run(self) -> None:
         """Read the strategy again and again."""
