@@ -37,7 +37,6 @@ from controller.pool.healing.records import count_recovering, read_records
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
 from controller.pool.members.machine import Machine, Machines
-from controller.pool.members.revisions import read_revisions
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
@@ -59,7 +58,6 @@ from controller.replicas.kstatus import (
     terminating_waits,
 )
 from controller.replicas.replica_limit import limit_stall
-from controller.replicas.rollback import rolled_back_health
 from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import Plan
 
@@ -74,10 +72,6 @@ def health_of(situation: Situation, failure: Condition | None) -> Health:
     blocked = _blocked(situation, updates=updates)
     activity = _activity(situation, updates=updates)
     health = kstatus.health_of(situation.snapshot, waits, activity, failure=failure, blocked=blocked)
-    rejected = situation.intent.rejected
-    if rejected is not None or situation.intent.stranded:
-        revision = read_revisions(situation.snapshot, rejected).current if rejected is not None else ""
-        health = rolled_back_health(health, situation.intent.stranded, revision, situation.revisions.current)
     # A lost VM whose work others do is no failure of the pool. The status names it nevertheless.
     return health if health.problem else replace(health, problem=first_lost_problem(situation))
 

@@ -62,7 +62,7 @@ from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import plan_held, wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
-from controller.replicas.rollback import plan_notes, plan_return
+from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.runtime.actions import Notice, Plan, join
@@ -97,9 +97,9 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     """
     claims = choose_claims(snapshot, intent)
     situation = situation_of(snapshot, _with_limits(snapshot, intent, claims), claims.kept)
-    shown = rollout_of(situation)
-    returning = plan_return(shown, snapshot.now)
-    if returning.stages or situation.intent.stranded:
+    shown, stranded = rollout_of(situation), situation.intent.stranded
+    returning = hold_return(stranded) if stranded else plan_return(shown, snapshot.now)
+    if returning.stages or stranded:
         return join([_plan_departures(snapshot), returning])
     healing = plan_finished(situation, plan_healing(situation))
     after_healing = replace(situation, doomed=healing.uids)

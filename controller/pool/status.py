@@ -36,6 +36,7 @@ from controller.replicas.conditions import (
 )
 from controller.replicas.disruption_budget import budget_notices, without_budgets
 from controller.replicas.kstatus import invalid, with_health
+from controller.replicas.rollback import with_return
 from controller.runtime.actions import (
     AlreadyThere,
     Cause,
@@ -84,9 +85,10 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
     if isinstance(intent, FieldError):
         return with_health(status, snapshot, invalid(intent.message), ours)
     situation = situation_of(snapshot, intent, members)
-    # VMs that have returned to an earlier revision are outdated.
-    is_returned = situation.intent.rejected is not None
-    revisions = read_revisions(snapshot, intent.template) if is_returned else situation.revisions
+    revisions = situation.revisions
+    if situation.intent.rejected is not None:
+        # VMs that have returned to an earlier revision are outdated.
+        revisions = read_revisions(snapshot, intent.template)
     status = replace(
         status,
         updated_replicas=len(members.where(lambda each: _counts_as_updated(revisions, each))),
@@ -94,7 +96,9 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> PoolStatus:
         current_revision=oldest_in_use(snapshot, revisions),
         update_revision=revisions.current,
     )
-    return with_health(status, snapshot, health_of(situation, failure), ours)
+    health = health_of(situation, failure)
+    health = with_return(health, situation.intent, revisions.current, situation.revisions.current)
+    return with_health(status, snapshot, health, ours)
 
 
 def transition_notices(old: PoolStatus | None, new: PoolStatus) -> tuple[Notice, ...]:

@@ -20,7 +20,10 @@ from msgspec.structs import replace
 
 from controller.apimachinery.label_selectors import Selector
 from controller.kubevirt.annotations import READY_REVISION, ROLLBACK, ROLLED_BACK
+from controller.kubevirt.delicate import paused_or_unreadable
 from controller.kubevirt.vm_types import ControllerRevision
+from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
 from controller.replicas.kstatus import Health, Stall, Word, is_overdue
 from controller.replicas.settings import parse_deadline
 from controller.replicas.wrong_annotations import setting
@@ -38,10 +41,11 @@ class Rollout(Struct, frozen=True, kw_only=True):
     - `digest`: the digest of the template in the spec.
     - `revision`: the name of the present revision.
     - `ready`: the revision that all VMs have and with which all wanted VMs are available, or "".
-    - `may_return`: True if it is asked for, the present revision was never wholly ready, and no VM has returned.
     - `unready`: the VMs of the present revision that are not ready: since when, and the name.
     - `usable`: a function that returns the template of a revision, or a text that says why VMs cannot get it.
-    - `stranded`: why the VMs cannot have the template to which they have returned, or "".
+
+    `ready` and `unready` are empty if no VM may return: nobody asks for it, the present revision was once wholly ready,
+    it is the first one, or the VMs have returned already.
     """
 
     owner: ObjectMeta
@@ -49,10 +53,8 @@ class Rollout(Struct, frozen=True, kw_only=True):
     digest: str
     revision: str
     ready: str
-    may_return: bool
     unready: Iterable[tuple[datetime | None, str]]
     usable: Callable[[str], Any]
-    stranded: str
 
 
 def is_asked(owner: ObjectMeta) -> bool:
@@ -68,6 +70,14 @@ def return_target(owner: ObjectMeta, digest: str) -> str:
     """Return the revision to which the VMs return while the spec has the template `digest`, or ""."""
     rejected, _, target = annotations_of(owner).get(ROLLED_BACK, "").partition(" to ")
     return target if rejected == digest and is_asked(owner) else ""
+
+
+def tells_of_template(vmi: VirtualMachineInstance | None) -> bool:
+    """Return True if a VMI that is not ready, or that is missing, says something about its template.
+
+    A paused VMI does not, nor does a VMI whose node does not answer or whose Pod was evicted.
+    """
+    return vmi is None or not (paused_or_unreadable(vmi) or is_out_of_reach(vmi) or has_terminating_pod(vmi))
 
 
 def usable_template(
@@ -96,7 +106,7 @@ def after_return(intent: T, owner: ObjectMeta, digest: str, usable: Callable[[st
     found = usable(target)
     if isinstance(found, str):
         why = f"its VMs have returned to revision {target}, but {found}; change the template"
-        return replace(intent, stranded=why)
+        return replace(intent, rejected=intent.template, stranded=why)
     return replace(intent, template=found, rejected=intent.template)
 
 
@@ -109,7 +119,7 @@ def plan_notes(rollout: Rollout) -> Plan:
     stale = [READY_REVISION] if not is_asked(owner) else []
     stale += [ROLLED_BACK] if not return_target(owner, rollout.digest) else []
     changes: dict[str, str | None] = {name: None for name in stale if name in noted}
-    if is_asked(owner) and rollout.ready not in ("", noted.get(READY_REVISION)):
+    if rollout.ready not in ("", noted.get(READY_REVISION)):
         changes[READY_REVISION] = rollout.ready
     return _note(rollout, changes, "notes the revision that was wholly ready") if changes else Plan()
 
@@ -119,10 +129,6 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
 
     If no earlier revision can be used, nothing returns, and an Event says why.
     """
-    if rollout.stranded:
-        return _held(rollout.stranded, rollout.digest)
-    if not rollout.may_return:
-        return Plan()
     deadline = parse_deadline(rollout.owner)
     late = [(since, name) for since, name in rollout.unready if since is not None and is_overdue(since, now, deadline)]
     if not late:
@@ -131,22 +137,27 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     found = rollout.usable(target) if target else "no earlier revision is known that was wholly ready"
     text = f"revision {rollout.revision} is not ready in time ({min(late)[1]})"
     if isinstance(found, str):
-        return _held(f"{text}, and no VM returns by itself: {found}", rollout.digest)
+        return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
     note = _note(rollout, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text)
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
     return replace(note, held=text, notices=(notice,))
 
 
-def rolled_back_health(health: Health, stranded: str, revision: str, target: str) -> Health:
-    """Return the state of a set or pool whose VMs have returned from a revision, or still return."""
+def hold_return(why: str) -> Plan:
+    """Return a plan that writes nothing, because an earlier revision cannot be used. An Event says why."""
+    return Plan(held=why, notices=(Notice(reason="RollbackHeld", message=why, once=why),))
+
+
+def with_return(health: Health, intent: Any, revision: str, target: str) -> Health:
+    """Return the state of a set or pool. If its VMs have returned from `revision` to `target`, or still return, the
+    state says so.
+    """
+    if intent.rejected is None:
+        return health
     text = f"revision {revision} was not ready in time; its VMs return to revision {target} until the template changes"
-    problem = stranded or (f"{text}; {health.problem}" if health.problem else text)
+    problem = intent.stranded or (f"{text}; {health.problem}" if health.problem else text)
     return Health(Word.ROLLED_BACK, problem, Stall(Word.ROLLED_BACK, problem))
-
-
-def _held(text: str, digest: str) -> Plan:
-    return Plan(held=text, notices=(Notice(reason="RollbackHeld", message=text, once=f"held {digest} {text}"),))
 
 
 def _note(rollout: Rollout, changes: Mapping[str, str | None], why: str) -> Plan:

@@ -36,8 +36,6 @@ from controller.replicas.kstatus import (
     terminating_waits,
 )
 from controller.replicas.replica_limit import limit_stall
-from controller.replicas.revisions import set_revision_name
-from controller.replicas.rollback import rolled_back_health
 from controller.replicas.settings import parse_deadline
 from controller.replicaset.back_off import NEVER, trial_of
 from controller.replicaset.rolling_update import parse_rollout
@@ -58,11 +56,6 @@ def health_of(situation: Situation, failure: Condition | None, replacing: Condit
     blocked = limit_stall(situation.intent.wanted, len(active), snapshot.max_replicas)
     waits, activity = find_waits(situation), _activity(situation)
     health = kstatus.health_of(snapshot, waits, activity, failure=failure, blocked=blocked)
-    intent = situation.intent
-    if intent.rejected is not None or intent.stranded:
-        rejected, name = intent.rejected or intent.template, snapshot.owner.metadata.name
-        names = (set_revision_name(name, each.hash) for each in (rejected, intent.template))
-        return rolled_back_health(health, intent.stranded, *names)
     if failure is not None:
         return replace(health, problem=text_of(failure))
     if replacing is not None and health.stall is None:

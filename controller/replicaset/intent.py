@@ -13,7 +13,7 @@ class Intent(Struct, frozen=True, kw_only=True):
 
     The selector is not empty and matches the labels of the template.
     If the VMIs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
-    spec. If they cannot have it any more, `stranded` says why.
+    spec. If they cannot have it any more, both are the one of the spec, and `stranded` says why.
     """
 
     wanted: int

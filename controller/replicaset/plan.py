@@ -36,7 +36,7 @@ from controller.replicas.draining import SCALE_IN, UPDATE, Guest, drain_first, g
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
-from controller.replicas.rollback import plan_notes, plan_return
+from controller.replicas.rollback import hold_return, plan_notes, plan_return
 from controller.replicas.undecodable import undecodable_notices
 from controller.replicas.wrong_annotations import with_wrong_annotations
 from controller.replicaset.back_off import message_of
@@ -83,9 +83,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     active = len(members.where(is_active))
     wanted = limited(wanted_beside(len(claims.held), intent.wanted, active), active, snapshot.max_replicas)
     situation = situation_of(snapshot, replace(intent, wanted=wanted), members)
-    shown = rollout_of(situation)
-    returning = plan_return(shown, snapshot.now)
-    if returning.stages or situation.intent.stranded:
+    shown, stranded = rollout_of(situation), situation.intent.stranded
+    returning = hold_return(stranded) if stranded else plan_return(shown, snapshot.now)
+    if returning.stages or stranded:
         return returning
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
     scaling = Plan(held="scale-in waits for the adoption of orphans")

@@ -3,10 +3,9 @@
 from collections.abc import Iterator
 from datetime import datetime
 
-from controller.kubevirt.delicate import paused_or_unreadable
 from controller.kubevirt.vmis import is_ready
 from controller.replicas.revisions import set_revision_name
-from controller.replicas.rollback import Rollout, is_asked, ready_revision
+from controller.replicas.rollback import Rollout, is_asked, ready_revision, tells_of_template
 from controller.replicaset.back_off import is_proven
 from controller.replicaset.rolling_update import parse_rollout
 from controller.replicaset.rollout import vmi_stuck_since
@@ -17,20 +16,19 @@ from controller.replicaset.traits import replaces_failure
 
 def rollout_of(situation: Situation) -> Rollout:
     """Return what the VMIs show. Without a rolling update, they do not return."""
-    intent, snapshot = situation.intent, situation.snapshot
-    owner = snapshot.owner.metadata
-    revision = set_revision_name(owner.name, intent.template.hash)
-    is_new = is_asked(owner) and intent.rejected is None and ready_revision(owner) != revision
+    intent, snapshot, owner = situation.intent, situation.snapshot, situation.snapshot.owner.metadata
+    revision, noted = set_revision_name(owner.name, intent.template.hash), ready_revision(owner)
+    is_new = is_asked(owner) and intent.rejected is None and noted != revision
+    has_earlier = bool(noted) or situation.active.some(lambda vmi: not is_updated(vmi, intent.template))
+    rolls_out = parse_rollout(snapshot.owner, intent.wanted) is not None
     return Rollout(
         owner=owner,
         resource=snapshot.replicasets,
         digest=(intent.rejected or intent.template).hash,
         revision=revision,
-        ready=_ready_revision(situation) if is_asked(owner) else "",
-        may_return=is_new and parse_rollout(snapshot.owner, intent.wanted) is not None,
-        unready=_unready(situation),
+        ready=_ready_revision(situation) if is_new else "",
+        unready=_unready(situation) if is_new and has_earlier and rolls_out else (),
         usable=usable_in(snapshot, intent),
-        stranded=intent.stranded,
     )
 
 
@@ -51,9 +49,10 @@ def _unready(situation: Situation) -> Iterator[tuple[datetime, str]]:
     """Yield the VMIs of the new template that are not ready, or that have failed early."""
     now, template = situation.snapshot.now, situation.intent.template
     stuck = situation.active.where(
-        lambda vmi: is_updated(vmi, template) and not is_ready(vmi) and not paused_or_unreadable(vmi)
+        lambda vmi: is_updated(vmi, template) and not is_ready(vmi) and tells_of_template(vmi)
     )
     for group in stuck.groups:
         yield vmi_stuck_since(group[0], now), min(each.metadata.name for each in group)
     for failure in situation.back_off.failures:
-        yield failure.since, failure.vmi.metadata.name
+        if tells_of_template(failure.vmi):
+            yield failure.since, failure.vmi.metadata.name

@@ -26,6 +26,8 @@ from controller.replicas.conditions import (
 )
 from controller.replicas.disruption_budget import budget_notices, without_budgets
 from controller.replicas.kstatus import invalid, with_health
+from controller.replicas.revisions import set_revision_name
+from controller.replicas.rollback import with_return
 from controller.replicaset.back_off import condition_of
 from controller.replicaset.health import health_of, revision_in_use
 from controller.replicaset.intent import Intent, parse_intent
@@ -83,7 +85,10 @@ def next_status(snapshot: Snapshot, outcomes: Iterable[Outcome]) -> ReplicaSetSt
         current_revision=revision_in_use(active, template),
         update_revision=template.hash,
     )
-    health = health_of(situation, failure, replacing)
+    names = (
+        set_revision_name(snapshot.owner.metadata.name, each.hash) for each in (template, situation.intent.template)
+    )
+    health = with_return(health_of(situation, failure, replacing), situation.intent, *names)
     return with_health(status, snapshot, health, {**ours, REPLICA_BACK_OFF: replacing})
 
 

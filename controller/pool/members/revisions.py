@@ -37,8 +37,7 @@ class Revisions(Struct, frozen=True, kw_only=True):
     `templates` maps the name of each revision to its template. `template` is the pool's present template. The field
     `current` is the name of the current revision. `current_exists` is False if this revision has not been created yet.
     `current_names` are the names of all revisions whose template has the same meaning as the present template.
-    If the VMs have returned from the template of the spec (P29), `template` is the one to which they return, and
-    `rejected` is the digest of the other one.
+    If the VMs have returned from the template of the spec (P29), `template` is the one to which they return.
     """
 
     current: str
@@ -46,7 +45,6 @@ class Revisions(Struct, frozen=True, kw_only=True):
     current_exists: bool
     templates: Mapping[str, Template]
     current_names: frozenset[str] = frozenset()
-    rejected: str = ""
 
     def __post_init__(self) -> None:
         digest = self.template.digest
@@ -57,18 +55,14 @@ class Revisions(Struct, frozen=True, kw_only=True):
         """Return True if the template of the revision `name` has the same meaning as the pool's template (P12)."""
         return name in self.current_names
 
-    def is_rejected(self, name: str) -> bool:
-        template = self.templates.get(name)
-        return template is not None and template.digest == self.rejected
 
-
-def read_revisions(snapshot: Snapshot, template: Template, *, rejected: Template | None = None) -> Revisions:
+def read_revisions(snapshot: Snapshot, template: Template, of_spec: Template | None = None) -> Revisions:
     """Return the pool's revisions and the name of the current revision.
 
-    If no revision is current, return the name for a new revision. `rejected` is the template of the spec if `template`
+    If no revision is current, return the name for a new revision. `of_spec` is the template of the spec if `template`
     is another one (P29).
     """
-    of_spec = rejected or template
+    of_spec = of_spec or template
     generation = snapshot.owner.metadata.generation
     templates: dict[str, Template] = {}
     matching: list[tuple[int, str]] = []
@@ -86,13 +80,7 @@ def read_revisions(snapshot: Snapshot, template: Template, *, rejected: Template
     if current and not matching:
         templates[current] = template
     current = current or _new_name(snapshot, template)
-    return Revisions(
-        current=current,
-        template=template,
-        current_exists=bool(matching),
-        templates=templates,
-        rejected=rejected.digest if rejected is not None else "",
-    )
+    return Revisions(current=current, template=template, current_exists=bool(matching), templates=templates)
 
 
 def plan_revision(snapshot: Snapshot, revisions: Revisions) -> tuple[Stage, ...]:

@@ -78,6 +78,11 @@ class Situation(Struct, frozen=True):
         ordinal = self.snapshot.ordinal_of(machine)
         return ordinal is not None and ordinal >= self.intent.partition
 
+    def is_rejected(self, name: str) -> bool:
+        """Return True if the VMs have returned from the template of the revision `name` (P29)."""
+        template, rejected = self.revisions.templates.get(name), self.intent.rejected
+        return template is not None and rejected is not None and template.digest == rejected.digest
+
     def is_in_steps(self, machine: Machine) -> bool:
         """Return True if the VM is above the partition in the present step, or will be in a later step."""
         ordinal = self.snapshot.ordinal_of(machine)
@@ -88,7 +93,7 @@ def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situa
     """Return the situation of a pool with these members, before any part of the plan is known."""
     usable = usable_in(snapshot, intent)
     intent = after_return(intent, snapshot.owner.metadata, intent.template.digest, usable)
-    revisions = read_revisions(snapshot, intent.template, rejected=intent.rejected)
+    revisions = read_revisions(snapshot, intent.template, intent.rejected)
     lost = lost_members(members) if intent.substitute_lost_after is not None else Machines()
     substitutes = count_substitutes(snapshot, intent, lost)
     intent = replace(_at_step(snapshot, intent, revisions), wanted=intent.wanted + substitutes, substitutes=substitutes)

@@ -71,7 +71,7 @@ def template_below(situation: Situation) -> tuple[str, Template]:
     reported = owner.status.current_revision if owner.status is not None else None
     name = _revision_below(situation) or noted or reported or ""
     past = revisions.templates.get(name)
-    if past is not None and not (revisions.is_current(name) or revisions.is_rejected(name)):
+    if past is not None and not (revisions.is_current(name) or situation.is_rejected(name)):
         return name, past
     return revisions.current, revisions.template
 
@@ -105,7 +105,7 @@ def _revision_below(situation: Situation) -> str:
         machines = snapshot.members.where(lambda each: revision_of(each.vm) == name)
         return any((ordinal := snapshot.ordinal_of(each)) is not None and ordinal < partition for each in machines)
 
-    return next((name for name in known if has_vm_below(name) and not situation.revisions.is_rejected(name)), "")
+    return next((name for name in known if has_vm_below(name) and not situation.is_rejected(name)), "")
 
 
 def count_unavailable(snapshot: Snapshot, members: Iterable[Machine], min_ready_s: int) -> Availability:

@@ -40,7 +40,7 @@ class Intent(Struct, frozen=True, kw_only=True):
     substitute, or None. `wanted` includes the `substitutes` that the pool may have now (P28).
 
     If the VMs return by themselves (P29), `template` is the one to which they return, and `rejected` is the one of the
-    spec. If they cannot have it any more, `stranded` says why.
+    spec. If they cannot have it any more, both are the one of the spec, and `stranded` says why.
     """
 
     wanted: int

@@ -29,6 +29,7 @@ from tests.pool_updates import during_update, limited_pool, merged, new_vms, old
 
 ASKED = {ROLLBACK: "stalled", PROGRESS_DEADLINE: "300"}
 LATE_S, IN_TIME_S = 400, 200
+NOT_READY = "ContainersNotReady"
 
 
 def asking(replicas: int = 4, most: int = 2, **more: Any) -> Any:
@@ -45,7 +46,8 @@ def halfway(owner: Any, *new: int, late_s: float = LATE_S, ready: bool = False, 
     """The pool with these VMs on the new template, for this time."""
     old = old_vms(owner, *(each for each in range(4) if each not in new))
     updated = new_vms(owner, *new, ready=ready, ready_for_s=late_s, printable="Running" if ready else "Starting")
-    vmis = [*map(vmi, old), *(vmi(each, ready=ready, ready_for_s=late_s, age_s=late_s) for each in updated)]
+    changes = {"ready": ready, "ready_for_s": late_s, "age_s": late_s, "reason": None if ready else NOT_READY}
+    vmis = [*map(vmi, old), *(vmi(each, **changes) for each in updated)]
     more = {} if before is None else {"before": before}
     return during_update(owner, (*old, *updated), vmis=vmis, **more)
 
@@ -87,14 +89,31 @@ def test_p29_vms_return_only_if_a_rollout_stalls_and_the_pool_asks_for_it(owner:
     assert "RolledBack" not in {each.reason for each in todo.notices}
 
 
-def test_p29_a_paused_vm_of_the_new_template_lets_no_vm_return():
+@pytest.mark.parametrize(
+    ("reason", "paused", "returns"),
+    [(NOT_READY, False, True), (NOT_READY, True, False), (None, False, False), ("PodTerminating", False, False)],
+)
+def test_p29_a_paused_vm_or_a_node_without_answer_lets_no_vm_return(reason: str | None, paused: bool, returns: bool):
     owner = asking()
     [vm] = new_vms(owner, 0, ready=False, ready_for_s=LATE_S)
-    instance = vmi(vm, ready=False, ready_for_s=LATE_S, age_s=LATE_S)
-    paused = Condition(type="Paused", status="True")
-    instance = replace(instance, status=replace(instance.status, conditions=(*instance.status.conditions, paused)))
+    instance = vmi(vm, ready=False, reason=reason, ready_for_s=LATE_S, age_s=LATE_S)
+    more = (Condition(type="Paused", status="True"),) if paused else ()
+    instance = replace(instance, status=replace(instance.status, conditions=(*instance.status.conditions, *more)))
     old = old_vms(owner, 1, 2, 3)
-    assert ROLLED_BACK not in notes(plan(during_update(owner, (vm, *old), vmis=[instance, *map(vmi, old)])))
+    todo = plan(during_update(owner, (vm, *old), vmis=[instance, *map(vmi, old)]))
+    assert (ROLLED_BACK in notes(todo)) == returns
+
+
+def test_p29_the_first_template_of_a_pool_has_no_way_back_and_no_event_says_so():
+    owner = limited_pool(annotations=ASKED)
+    assert "RollbackHeld" not in {each.reason for each in plan(halfway(owner, 0, 1, 2, 3)).notices}
+
+
+def test_p29_the_ready_revision_stays_if_the_template_that_stalled_becomes_ready_too():
+    owner = asking(annotations=returned(asking()))
+    todo = plan(halfway(owner, 0, 1, 2, 3, ready=True))
+    assert READY_REVISION not in notes(todo)
+    assert merged(todo)
 
 
 def test_p29_the_way_back_is_an_update_within_the_limits_and_new_vms_get_the_earlier_template():
@@ -143,7 +162,8 @@ def test_p29_without_a_usable_revision_nothing_moves_and_an_event_says_why(targe
         broken = revision(pool(spec={}), "web-9", number=9)
         other = revision(pool(labels={"app": "other"}), "web-8", number=8)
         vms = [each.vm for each in found.members]
-        return snapshot(owner, vms, revisions=[*found.revisions, broken, other])
+        vmis = [each.vmi for each in found.members if each.vmi is not None]
+        return snapshot(owner, vms, vmis=vmis, revisions=[*found.revisions, broken, other])
 
     owner = asking(annotations={READY_REVISION: target})
     todo = plan(seen(owner))

@@ -25,7 +25,7 @@ from controller.replicaset.plan import plan
 from controller.replicaset.status import next_status
 from controller.runtime.actions import Create, Delete, Patch, Plan
 from informers.meta import ObjectKey
-from tests.builders import LABELS, REPLICASETS, history, replicaset, revision, snapshot, vmi
+from tests.builders import LABELS, REPLICASETS, history, replicaset, revision, seconds_ago, snapshot, vmi
 from tests.controller.replicaset.simulation import KEY, ReplicaSetSimulation, replicaset_document
 from tests.fakes.virtual_time import run
 from tests.strategies import template_hash_of
@@ -48,7 +48,8 @@ RETURNED = {**READY, ROLLED_BACK: f"{NEW_HASH} to {NAME}-{OLD_HASH}"}
 
 def members(hashed: str, *names: str, ready: bool = True, late_s: float = LATE_S) -> list[Any]:
     labels = {**LABELS, TEMPLATE_HASH: hashed}
-    return [vmi(name, owner=NEW, labels=labels, ready=ready, ready_for_s=late_s, age_s=late_s) for name in names]
+    changes = {"ready": ready, "reason": None if ready else "ContainersNotReady"}
+    return [vmi(name, owner=NEW, labels=labels, ready_for_s=late_s, age_s=late_s, **changes) for name in names]
 
 
 def seen_with(annotations: dict[str, str], *vmis: Any, revisions: Any = (OLD, NEW)) -> Any:
@@ -71,15 +72,18 @@ def test_p29_a_late_vmi_of_the_new_template_notes_the_return_before_any_step_bac
     assert [each.reason for each in todo.notices] == ["RolledBack"]
 
 
-def paused(member: Any) -> Any:
-    conditions = (*member.status.conditions, Condition(type="Paused", status="True"))
-    return replace(member, status=replace(member.status, conditions=conditions))
+def with_condition(member: Any, type_: str, status: str, reason: str | None = None) -> Any:
+    others = (each for each in member.status.conditions if each.type != type_)
+    changed = Condition(type=type_, status=status, reason=reason, last_transition_time=seconds_ago(LATE_S))
+    return replace(member, status=replace(member.status, conditions=(*others, changed)))
 
 
 @pytest.mark.parametrize(
     ("annotations", "vmis"),
     [
-        (READY, [*halfway()[:2], paused(halfway()[2])]),
+        (READY, [*halfway()[:2], with_condition(halfway()[2], "Paused", "True")]),
+        (READY, [*halfway()[:2], with_condition(halfway()[2], "Ready", "False")]),
+        (READY, [*halfway()[:2], with_condition(halfway()[2], "Ready", "False", "PodTerminating")]),
         (READY, halfway(200)),
         (READY, halfway(ready=True)),
         ({**READY, ROLLBACK: "no"}, halfway()),
@@ -126,6 +130,16 @@ def test_p29_the_ready_revision_is_noted_before_the_first_vmi_is_replaced_and_it
     pruned = plan(snapshot(owner, current, history=history(*map(revision, many), keep=0))).actions
     assert len(pruned) == 6
     assert f"{NAME}-{OLD_HASH}" not in {each.key.name for each in pruned}
+
+
+def test_p29_the_first_template_of_a_set_has_no_way_back_and_no_event_says_so():
+    assert plan(seen_with({}, *members(NEW_HASH, "a", "b", "c", ready=False))).notices == ()
+
+
+def test_p29_the_revision_to_return_to_is_kept_if_the_template_that_stalled_becomes_ready_too():
+    known = history(*map(revision, (OLD, NEW)), keep=0)
+    todo = plan(snapshot(of_template(2, **RETURNED), members(NEW_HASH, "a", "b", "c"), history=known))
+    assert READY_REVISION not in notes(todo)
 
 
 def hostnames(simulation: ReplicaSetSimulation) -> list[str]:
