@@ -50,7 +50,7 @@ class DemoCluster:
         If a request fails, return a `View` with the reason in `error`. Raises DemoFailed if a component has ended by
         itself.
         """
-        self._check()
+        self.check()
         try:
             owners = tuple(owner for path in OWNERS for owner in self._items(path))
             vms, vmis, events = (self._items(path) for path in (VMS, VMIS, EVENTS))
@@ -58,7 +58,8 @@ class DemoCluster:
             return View(error=str(error))
         return View(owners=owners, vms=vms, vmis=vmis, events=events)
 
-    def _check(self) -> None:
+    def check(self) -> None:
+        """Raise DemoFailed if a component has ended by itself."""
         if failure := self._plane.failed():
             raise DemoFailed(failure)
 

@@ -158,7 +158,7 @@ def lines_to_paste(kubeconfig: Path, path: str, metrics_port: int) -> list[str]:
     """Return all experiments as lines for another terminal. `path` are the directories to add to PATH, or ""."""
     lines = ["In another terminal:", ""]
     lines.append(f"export KUBECONFIG={shlex.quote(str(kubeconfig))}" + (f' PATH="$PATH:{path}"' if path else ""))
-    entries = [(f"{each.key} {each.name}: {each.purpose}", each.lines) for each in EXPERIMENTS.values()]
+    entries = [(f"{each.key} {each.name}: {each.purpose}", each.commands) for each in EXPERIMENTS.values()]
     for purpose, commands in (*entries, *MORE_LINES):
         lines += [f"# {purpose}", *map(shlex.join, commands)]
     return [*lines, "", f"Metrics are at http://127.0.0.1:{metrics_port}/metrics."]

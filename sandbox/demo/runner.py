@@ -5,17 +5,15 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from msgspec import structs
 
-from sandbox.demo.cluster import DemoFailed
-from sandbox.demo.experiments import Command, Experiment, Step
+from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
-from sandbox.demo.tables import View
 from sandbox.kubectl import KubectlMissing, kubectl_path
 
 END_S = 3.0
@@ -43,8 +41,7 @@ def environment(kubeconfig: Path) -> Mapping[str, str]:
 class Runner:
     """Runs experiments in the order of the keys. Only `running_experiments` creates instances."""
 
-    def __init__(self, view: Callable[[], View], kubeconfig: Path) -> None:
-        self._view = view
+    def __init__(self, kubeconfig: Path) -> None:
         self._environment = environment(kubeconfig)
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="experiments")
         self._lock = threading.Lock()
@@ -85,23 +82,16 @@ class Runner:
         self._run(experiment)
 
     def _run(self, experiment: Experiment) -> None:
-        title = f"{experiment.key} {experiment.name}"
+        line, failed = f"{experiment.key}: {experiment.purpose}", f"{experiment.key} {experiment.name} failed"
+        self._say(Report(line=line, commands=experiment.commands, running=True))
         try:
-            step = self._decide(experiment)
-            self._say(Report(line=f"{experiment.key}: {step.line}", commands=step.commands, running=True))
-            for command in step.commands:
+            for command in experiment.commands:
                 if error := self._failure(command):
-                    self._say(Report(line=f"{title} failed", commands=(command,), error=error))
+                    self._say(Report(line=failed, commands=(command,), error=error))
                     return
-            self._say(Report(line=f"{experiment.key}: {step.line}", commands=step.commands))
-        except (DemoFailed, KubectlMissing, OSError) as error:
-            self._say(Report(line=f"{title} failed", error=one_line(str(error))))
-
-    def _decide(self, experiment: Experiment) -> Step:
-        view = self._view()
-        if view.error:
-            raise DemoFailed(f"no answer from the API server: {view.error}")
-        return experiment.decide(view)
+            self._say(Report(line=line, commands=experiment.commands))
+        except (KubectlMissing, OSError) as error:
+            self._say(Report(line=failed, error=one_line(str(error))))
 
     def _say(self, report: Report) -> None:
         with self._lock:
@@ -133,9 +123,9 @@ def one_line(text: str) -> str:
 
 
 @contextmanager
-def running_experiments(view: Callable[[], View], kubeconfig: Path) -> Iterator[Runner]:
+def running_experiments(kubeconfig: Path) -> Iterator[Runner]:
     """Run experiments while the block runs."""
-    runner = Runner(view, kubeconfig)
+    runner = Runner(kubeconfig)
     try:
         yield runner
     finally:

@@ -3,7 +3,7 @@
 All functions of this module are pure.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any, TypeAlias
 
 REVISION = "kubevirt.io/vm-pool-revision-name"
@@ -54,19 +54,3 @@ def controller_of(subject: Object) -> Object | None:
     """Return the object's ownerReference with `controller: true`, or None if the object has no controller."""
     references = subject["metadata"].get("ownerReferences") or ()
     return next((reference for reference in references if reference.get("controller")), None)
-
-
-def owned_by(owner: Object, candidates: Iterable[dict[str, Any]]) -> tuple[dict[str, Any], ...]:
-    uid = uid_of(owner)
-    return tuple(each for each in candidates if (controller_of(each) or {}).get("uid") == uid)
-
-
-def is_complete(owner: Object) -> bool:
-    """Return True if a replica set or pool is complete.
-
-    All wanted replicas must exist, be ready and be updated. The controller must have observed the newest generation.
-    """
-    status = status_of(owner)
-    counts = {status.get(count, 0) for count in ("replicas", "readyReplicas", "updatedReplicas")}
-    seen = status.get("observedGeneration", 0) >= owner["metadata"]["generation"]
-    return bool(seen and counts == {owner["spec"].get("replicas", 1)})

@@ -36,7 +36,7 @@ def watch(cluster: DemoCluster) -> None:
     for example in (SET_EXAMPLE, POOL_EXAMPLE):
         print(run_kubectl(cluster.kubeconfig, "apply", "-f", str(example)), end="", flush=True)
     console = Console()
-    with keyboard() as keys, running_experiments(cluster.view, cluster.kubeconfig) as runner:
+    with keyboard() as keys, running_experiments(cluster.kubeconfig) as runner:
         key = ""
         while key != QUIT:
             if key in OTHER_KEYS:

@@ -2,7 +2,6 @@
 
 import io
 import re
-import subprocess
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
@@ -13,17 +12,33 @@ from rich.text import Text
 
 from controller.kinds import POOLS
 from plugin.views.tables import coloured_column, coloured_topic
-from sandbox.demo.cluster import DemoCluster, DemoFailed, running_cluster, until
-from sandbox.demo.experiments import EXPERIMENTS, POOL, POOL_EXAMPLE, SET_EXAMPLE, Command, Experiment
+from sandbox.demo.cluster import running_cluster, until
+from sandbox.demo.experiments import (
+    EXPERIMENTS,
+    POOL,
+    POOL_EXAMPLE,
+    SET,
+    SET_EXAMPLE,
+    UPDATE,
+    Command,
+    apply_command,
+)
 from sandbox.demo.hints import Report, draw_hints, joined
-from sandbox.demo.runner import Runner, as_process, environment, one_line, running_experiments
-from sandbox.demo.status import is_complete, status_of
+from sandbox.demo.once import complete, output_of
+from sandbox.demo.status import status_of
 from sandbox.demo.tables import View, draw
-from sandbox.kubectl import run_kubectl
 from tools.pictures.scrub import NOW, clean_objects, clean_table, clean_text
 
 WIDTH, HEIGHT = 104, 36
-UPDATE, BAD_IMAGE = EXPERIMENTS["2"], EXPERIMENTS["4"]
+LAST: Final = EXPERIMENTS["4"]
+COMMANDS: Final = (
+    apply_command(SET_EXAMPLE, POOL_EXAMPLE),
+    complete(SET),
+    complete(POOL),
+    UPDATE,
+    complete(POOL),
+    *LAST.commands,
+)
 STOPPED: Final = "ImagePullBackOff"
 KUBECONFIG: Final = Path("/tmp/vmherd-demo/kubeconfig")
 
@@ -39,41 +54,14 @@ class Shots(Struct, frozen=True, kw_only=True):
 def take() -> Shots:
     """Run the demo and return what it shows. Raises BinariesUnavailable, ControlPlaneError or DemoFailed."""
     with running_cluster() as cluster:
-        for example in (SET_EXAMPLE, POOL_EXAMPLE):
-            run_kubectl(cluster.kubeconfig, "apply", "-f", str(example))
-        until(lambda: _all_complete(cluster.view()), "all VMs and VMIs are ready")
-        with running_experiments(cluster.view, cluster.kubeconfig) as runner:
-            _make(runner, UPDATE)
-            until(lambda: _pool_has(cluster.view(), revision=2), "the update is complete")
-            report = _make(runner, BAD_IMAGE)
-            until(lambda: _has_stopped(cluster.view()), "the update has stopped at the bad image")
+        for command in COMMANDS:
+            output_of(cluster, command)
+        until(lambda: _has_stopped(cluster.view()), "the update has stopped at the bad image")
         return Shots(
-            demo=_screen(clean_objects(cluster.view()), report),
-            tree=_typed("tree", _coloured_table(clean_table(_plugin(cluster, "tree")).splitlines())),
-            why=_typed("why", map(coloured_topic, clean_text(_plugin(cluster, "why")).splitlines())),
+            demo=_screen(clean_objects(cluster.view())),
+            tree=_typed("tree", _coloured_table(clean_table(output_of(cluster, _command("tree"))).splitlines())),
+            why=_typed("why", map(coloured_topic, clean_text(output_of(cluster, _command("why"))).splitlines())),
         )
-
-
-def _make(runner: Runner, experiment: Experiment) -> Report:
-    """Press the key of an experiment, and return its report when its commands are done. Raises DemoFailed."""
-    runner.press(experiment)
-    until(lambda: _is_done(runner.report, experiment), experiment.name)
-    if runner.report.error:
-        raise DemoFailed(f"{runner.report.line}: {runner.report.error}")
-    return runner.report
-
-
-def _is_done(report: Report, experiment: Experiment) -> bool:
-    return report.line.startswith(experiment.key) and not report.running and not report.waiting
-
-
-def _all_complete(view: View) -> bool:
-    return len(view.owners) == 2 and all(map(is_complete, view.owners))
-
-
-def _pool_has(view: View, *, revision: int) -> bool:
-    [pool] = view.of(POOLS)
-    return is_complete(pool) and str(status_of(pool).get("currentRevision", "")).endswith(f"-{revision}")
 
 
 def _has_stopped(view: View) -> bool:
@@ -83,21 +71,11 @@ def _has_stopped(view: View) -> bool:
     return STOPPED in states and STOPPED in str(status_of(pool).get("problem", ""))
 
 
-def _screen(view: View, report: Report) -> RenderableType:
+def _screen(view: View) -> RenderableType:
+    report = Report(line=f"{LAST.key}: {LAST.purpose}", commands=LAST.commands)
     hints = draw_hints(report, width=WIDTH, height=HEIGHT, kubeconfig=KUBECONFIG)
     free = HEIGHT - len(hints.plain.splitlines())
     return Group(draw(view, width=WIDTH, height=free, now=NOW), hints)
-
-
-def _plugin(cluster: DemoCluster, verb: str) -> str:
-    """Return the output of the plugin about the pool. Raises DemoFailed."""
-    command = _command(verb)
-    done = subprocess.run(
-        as_process(command), env=environment(cluster.kubeconfig), capture_output=True, text=True, check=False
-    )
-    if done.returncode:
-        raise DemoFailed(f"{joined([command])}: {one_line(done.stderr)}")
-    return done.stdout
 
 
 def _command(verb: str) -> Command:

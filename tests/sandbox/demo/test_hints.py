@@ -50,7 +50,7 @@ def test_the_last_experiment_is_shown_with_its_commands() -> None:
 
 @pytest.mark.parametrize("line", ["5: let the pool replace each VM", "3: " + "a long line " * 30])
 def test_the_command_is_always_shown(line: str) -> None:
-    shown = hints(Report(line=line, commands=EXPERIMENTS["4"].lines))
+    shown = hints(Report(line=line, commands=EXPERIMENTS["4"].commands))
     command = next(each for each in shown if each.startswith("$ kubectl patch vmpool"))
     assert not command.endswith("...")
 
@@ -86,7 +86,7 @@ def test_in_a_terminal_that_is_too_small_the_screen_is_cut_off() -> None:
 def test_the_lines_to_paste_have_every_experiment_and_the_missing_path() -> None:
     lines = lines_to_paste(KUBECONFIG, "/opt/bin", 8080)
     assert f'export KUBECONFIG={KUBECONFIG} PATH="$PATH:/opt/bin"' in lines
-    assert all(shlex.join(command) in lines for each in EXPERIMENTS.values() for command in each.lines)
+    assert all(shlex.join(command) in lines for each in EXPERIMENTS.values() for command in each.commands)
     assert lines[-1] == "Metrics are at http://127.0.0.1:8080/metrics."
 
 

@@ -9,11 +9,9 @@ from pathlib import Path
 import pytest
 
 from sandbox.demo import runner as module
-from sandbox.demo.cluster import DemoFailed
-from sandbox.demo.experiments import Command, Experiment, Step
+from sandbox.demo.experiments import Command, Experiment
 from sandbox.demo.hints import Report
 from sandbox.demo.runner import Runner, as_process, environment, one_line, running_experiments
-from sandbox.demo.tables import View
 from tests.sandbox.patience import wait_for
 
 
@@ -25,12 +23,12 @@ def shell(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def experiment(name: str, *lines: str) -> Experiment:
     commands: tuple[Command, ...] = tuple((line,) for line in lines)
-    return Experiment(name[0], name, "", lambda *_: Step("try it", commands), commands, needs_pool=False)
+    return Experiment(name[0], name, "try it", commands)
 
 
 @contextmanager
-def running(directory: Path, view: View | None = None) -> Iterator[Runner]:
-    with running_experiments(lambda: view or View(), directory / "kubeconfig") as runner:
+def running(directory: Path) -> Iterator[Runner]:
+    with running_experiments(directory / "kubeconfig") as runner:
         yield runner
 
 
@@ -55,22 +53,6 @@ def test_a_failure_is_one_line_and_ends_the_experiment(tmp_path: Path) -> None:
         runner.press(experiment("2", "exit 3"))
         assert finished(runner, "2 2 failed").error == "exit 3 exited with code 3"
     assert not (tmp_path / "later").exists()
-
-
-def test_a_server_that_does_not_answer_is_reported(tmp_path: Path) -> None:
-    with running(tmp_path, View(error="connection refused")) as runner:
-        runner.press(experiment("1", f"touch {tmp_path}/later"))
-        assert finished(runner, "1 1 failed").error == "no answer from the API server: connection refused"
-    assert not (tmp_path / "later").exists()
-
-
-def test_a_component_that_ended_is_reported(tmp_path: Path) -> None:
-    def view() -> View:
-        raise DemoFailed("etcd ended:\npanic")
-
-    with running_experiments(view, tmp_path / "kubeconfig") as runner:
-        runner.press(experiment("1"))
-        assert finished(runner, "1 1 failed").error == "panic"
 
 
 def test_experiments_wait_for_the_one_that_runs_and_each_waits_once(tmp_path: Path) -> None:
