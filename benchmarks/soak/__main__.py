@@ -1,6 +1,6 @@
 """`python -m benchmarks.soak`: random load for an hour, then a table and a JSON file.
 
-python -m benchmarks.soak [--minutes 60] [--seed 1] [--output FILE] [--judge FILE] [--docs]
+python -m benchmarks.soak [--minutes 60] [--seed 1] [--output FILE] [--docs]
 
 The exit code is 1 if a figure grows, if the log has an error, or if the end state does not match the specs.
 """
@@ -60,28 +60,19 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=60.0, help="duration of the load (default 60)")
     parser.add_argument("--seed", type=int, default=1, help="seed of the random operations (default 1)")
     parser.add_argument("--output", type=Path, default=OUTPUT, help="file for all samples, as JSON")
-    parser.add_argument("--judge", type=Path, help="judge the samples of an earlier run instead of a new run")
     parser.add_argument("--docs", action="store_true", help="write the figures to docs/ too")
     arguments = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # also stops the child processes
-    if arguments.judge:
-        result = report.read_json(arguments.judge)
-    else:
-        result = _measured(arguments)
-        write(result, arguments.output)
-        print(f"all samples: {arguments.output}")
-    print(report.figures(result))
-    if arguments.docs:
-        report.write_docs(result)
-    sys.exit(bool(result.all_problems))
-
-
-def _measured(arguments: argparse.Namespace) -> report.Result:
     machine = f"{os.cpu_count()} shared cores"
     result = report.Result(minutes=arguments.minutes, machine=machine, seed=arguments.seed, samples=Samples())
     with tempfile.TemporaryDirectory(prefix="vmherd-soak-") as directory:
         run(Path(directory), result)
-    return result
+    write(result, arguments.output)
+    print(f"all samples: {arguments.output}")
+    print(report.figures(result))
+    if arguments.docs:
+        report.write_docs(result)
+    sys.exit(bool(result.all_problems))
 
 
 def run(directory: Path, result: report.Result) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from msgspec import Struct, convert, field, json, to_builtins
+from msgspec import Struct, field
 
 from benchmarks.page import ROOT, write_figures
 from benchmarks.soak.sampling import MEASURES, Samples
@@ -95,13 +95,6 @@ def summary(result: Result) -> list[str]:
         for name, (before, after) in result.drained.items()
     ]
     return lines
-
-
-def read_json(path: Path) -> Result:
-    """Read the result of an earlier run, and judge its samples again."""
-    saved = json.decode(path.read_bytes())
-    samples = convert(saved["samples"], Samples)
-    return convert({**saved, "verdicts": to_builtins(verdicts_of(samples))}, Result)
 
 
 def markdown(headings: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
