@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.packages import program_or_skip
 from tools.release import archives, evidence, krew, packages, sbom
-from tools.release.project import ROOT, Commit, Failed, read_project
+from tools.release.project import ROOT, Commit, read_project
 
 PROJECT = read_project(ROOT)
 COMMIT = Commit("c" * 40, 1_790_000_000, "### Added\n\n- **A thing**: new. More.\n\n### Security\n\n- A hole\n")
@@ -90,30 +89,6 @@ def test_the_provenance_names_each_file_the_commit_and_the_pins() -> None:
     source, pins = statement["predicate"]["buildDefinition"]["resolvedDependencies"]
     assert (source["digest"], pins["uri"]) == ({"gitCommit": COMMIT.id}, "pins.txt")
     assert statement["predicate"]["runDetails"]["builder"]["id"].startswith(PROJECT.home)
-
-
-def test_gpg_verifies_the_signature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    program_or_skip("gpg", "gnupg")
-    home = tmp_path / "keys"
-    home.mkdir(mode=0o700)
-    monkeypatch.setenv("GNUPGHOME", str(home))
-    gpg = ["gpg", "--batch", "--quiet"]
-    subprocess.run([*gpg, "--passphrase", "", "--quick-gen-key", "t@example.com", "ed25519", "sign"], check=True)
-    (tmp_path / evidence.SUMS).write_bytes(evidence.sums(FILES))
-    signature = evidence.sign(tmp_path, "gpg", "t@example.com")
-    subprocess.run([*gpg, "--verify", str(tmp_path / signature), str(tmp_path / evidence.SUMS)], check=True)
-    subprocess.run(["gpgconf", "--kill", "all"], check=True)
-
-
-@pytest.mark.parametrize(
-    ("tool", "said"), [("pencil", "unknown tool for signatures: pencil"), ("cosign", "cosign is not on the PATH")]
-)
-def test_a_tool_that_cannot_sign_is_an_error(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, tool: str, said: str
-) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))
-    with pytest.raises(Failed, match=said):
-        evidence.sign(tmp_path, tool, "key")
 
 
 def test_the_notes_have_the_changes_and_each_file() -> None:

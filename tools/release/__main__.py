@@ -25,7 +25,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if not options.no_trial:
                 try_out(made, options, Path(scratch))
         replace(directory, made)
-        signatures(directory, options.sign)
         if options.tag:
             tag(options.root, options.version)
             say(f"tagged v{options.version}, not pushed")
@@ -104,14 +103,6 @@ def replace(directory: Path, files: dict[str, bytes]) -> None:
     new.rename(directory)
 
 
-def signatures(directory: Path, wanted: Sequence[str]) -> None:
-    if not wanted:
-        say("not signed: no --sign")
-    for each in wanted:
-        name, _, key = each.partition(":")
-        say(f"signed: {evidence.sign(directory, name, key)}")
-
-
 def say(line: str) -> None:
     print(f"release: {line}", flush=True)
 
@@ -131,9 +122,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rebuild", action="store_true", help="make the files of an existing tag again")
     parser.add_argument("--tag", action="store_true", help="make the tag vVERSION after all checks")
     parser.add_argument("--no-trial", action="store_true", help="do not install and run the files")
-    parser.add_argument(
-        "--sign", action="append", default=[], metavar="TOOL[:KEY]", help="sign with gpg, minisign or cosign"
-    )
     return parser
 
 

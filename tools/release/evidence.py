@@ -1,18 +1,14 @@
-"""Checksums, the statement about the origin of the files, and signatures."""
+"""Checksums, the statement about the origin of the files, and the notes."""
 
 import hashlib
 import json
-import shutil
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 
 from tools.reference.markdown import code, table
-from tools.release.project import Commit, Failed, Project, run
+from tools.release.project import Commit, Project
 
 SUMS = "SHA256SUMS"
 PROVENANCE = "provenance.intoto.json"
-SIGNATURES = {"gpg": f"{SUMS}.asc", "minisign": f"{SUMS}.minisig", "cosign": f"{SUMS}.sigstore.json"}
-"""The file of each tool's signature. A signature has the time of signing, so it differs between two runs."""
 
 
 def sums(files: Mapping[str, bytes]) -> bytes:
@@ -40,25 +36,6 @@ def provenance(project: Project, commit: Commit, files: Mapping[str, bytes], sou
         },
     }
     return (json.dumps(statement, indent=2) + "\n").encode()
-
-
-def sign(directory: Path, tool: str, key: str) -> str:
-    """Sign the checksums, and return the name of the new file. Raises Failed."""
-    if tool not in SIGNATURES:
-        raise Failed(f"unknown tool for signatures: {tool}; known: {', '.join(SIGNATURES)}")
-    if shutil.which(tool) is None:
-        raise Failed(f"{tool} is not on the PATH")
-    signed, signature = directory / SUMS, directory / SIGNATURES[tool]
-    match tool:
-        case "gpg":
-            local = ["--local-user", key] if key else []
-            run("gpg", "--batch", "--yes", "--armor", *local, "--output", signature, "--detach-sign", signed)
-        case "minisign":
-            run("minisign", "-S", "-s", key, "-m", signed, "-x", signature)
-        case _:
-            selected = ["--key", key] if key else []
-            run("cosign", "sign-blob", "--yes", *selected, "--bundle", signature, signed)
-    return signature.name
 
 
 def _digest(content: bytes) -> str:
