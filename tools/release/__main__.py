@@ -66,7 +66,7 @@ def with_evidence(project: Project, commit: Commit, files: dict[str, bytes], sou
     pins = {f".ci/{path.name}": path.read_bytes() for path in (source / ".ci").glob("requirements-*.txt")}
     proof = evidence.provenance(project, commit, files, pins)
     files = files | {evidence.PROVENANCE: proof}
-    files |= {"RELEASE_NOTES.md": evidence.release_notes(project, commit, files).encode()}
+    files |= {"RELEASE_NOTES.md": evidence.release_notes(project, commit).encode()}
     return files | {evidence.SUMS: evidence.sums(files)}
 
 

@@ -2,9 +2,8 @@
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
-from tools.reference.markdown import code, table
 from tools.release.project import Commit, Project
 
 SUMS = "SHA256SUMS"
@@ -42,29 +41,8 @@ def _digest(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-PURPOSES = (
-    ("informers-", "the package informers alone, for other controllers"),
-    (".whl", "the controller, the plugin and the sandbox, for pip and pipx"),
-    (".tgz", "the Helm chart"),
-    ("-image.cdx.json", "the packages of the image, as CycloneDX"),
-    ("-plugin.cdx.json", "the packages of the plugin, as CycloneDX"),
-    ("kubectl-vmherd", "the plugin as one file: Linux x86_64 and aarch64, macOS arm64; needs Python 3.11 to 3.14"),
-    ("-image.tar.gz", "the recipe of the image with its pinned packages: `docker build --tag vmherd - < FILE`"),
-    ("vmherd.yaml", "the manifest for krew"),
-    ("artifacthub-repo.yml", "the metadata for a chart repository on Artifact Hub"),
-    ("provenance.intoto.json", "the commit and the pins that the files come from"),
-)
-
-
-def release_notes(project: Project, commit: Commit, files: Iterable[str]) -> str:
-    """Return the section of CHANGELOG.md, the list of files, and how to check them."""
-    listed = table(("file", "content"), [(code(name), _purpose(name)) for name in sorted(files)])
-    check = f"All files come from the commit {commit.id}. Check them with `sha256sum --check SHA256SUMS`."
-    return f"# {project.name} {project.version}\n\n{commit.notes}\n\n## Files\n\n{listed}\n{check}\n"
-
-
-def _purpose(name: str) -> str:
-    for part, purpose in PURPOSES:
-        if name.endswith(part) or (part.endswith("-") and part in name):
-            return purpose
-    return "the plugin for krew" if name.startswith("kubectl-") else "the source"
+def release_notes(project: Project, commit: Commit) -> str:
+    """Return the section of CHANGELOG.md, where the files are described, and how to check them."""
+    files = f"[docs/releasing.md]({project.home}/blob/v{project.version}/docs/releasing.md#files) describes the files."
+    check = f"All come from the commit {commit.id}. Check them with `sha256sum --check SHA256SUMS`."
+    return f"# {project.name} {project.version}\n\n{commit.notes}\n\n## Files\n\n{files} {check}\n"
