@@ -129,7 +129,10 @@ def write_overlay(directory: Path, flags: Flags) -> tuple[str, str]:
     files = [Path(path).expanduser() for path in paths.split(os.pathsep) if path]
     documents = [_read(file) for file in files if file.is_file()]
     wanted = flags.context or next((each["current-context"] for each in documents if each.get("current-context")), "")
-    context = dict(_named(documents, "contexts", wanted).get("context") or {})
+    chosen = _named(documents, "contexts", wanted)
+    if flags.context and not chosen:
+        raise ConfigurationError(f"no context {flags.context!r} in the kubeconfig {paths}")
+    context = dict(chosen.get("context") or {})
     for field, section, name in (("cluster", "clusters", flags.cluster), ("user", "users", flags.user)):
         if name and not _named(documents, section, name):
             raise ConfigurationError(f"no {field} {name!r} in the kubeconfig {paths}")

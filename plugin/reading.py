@@ -193,7 +193,7 @@ class Reader:
             return ()
         uid = target.owner.metadata.uid
         vms = [vm for vm in self._seen[VMS].by_index(OWNER_UID, uid) if vm.metadata.namespace == target.key.namespace]
-        return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms])
+        return visible_members(target.owner, [(vm, own_vmi(vm, self._seen[VMIS])) for vm in vms], clock.now())
 
     async def snapshot(self, target: Target, *, without: Container[AnyResource] = ()) -> Any:
         """Return the same snapshot as the controller takes of this object. Return None if the user may not read all

@@ -242,7 +242,7 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
     try:
         loader = await kube_config.load_kube_config(
             config_file=path,
-            context=context or _first_context(path),
+            context=_choose_context(path, context),
             client_configuration=configuration,
             persist_config=False,
         )
@@ -256,18 +256,20 @@ async def _from_kubeconfig(path: str, context: str) -> Loaded:
     return Loaded(configuration, namespace if isinstance(namespace, str) else "")
 
 
-def _first_context(path: str) -> str | None:
-    """Return the current-context of the first file in `path` that has one. kubectl makes the same choice.
+def _choose_context(path: str, wanted: str) -> str | None:
+    """Return the context `wanted`, or the current-context of the first file in `path` that has one, as kubectl does.
 
-    `path` is a list of files, as in KUBECONFIG. If no file has a current-context, return None. For a single file,
-    return None too, because the loader of kubernetes_asyncio then makes the right choice. For several files, the loader
-    makes the wrong choice: the current-context of the last file.
+    `path` is a list of files, as in KUBECONFIG. If no context is chosen, return None. Raise ConfigException if no file
+    has the chosen context.
     """
-    files = path.split(os.pathsep)
-    if len(files) == 1:
-        return None
-    contents = (yaml.safe_load(Path(file).read_bytes()) for file in files if os.path.isfile(file))
-    return next((current for content in contents if content and (current := content.get("current-context"))), None)
+    files = filter(os.path.isfile, path.split(os.pathsep))
+    contents = [yaml.safe_load(Path(file).read_bytes()) or {} for file in files]
+    chosen = wanted or next((current for each in contents if (current := each.get("current-context"))), None)
+    known = [each["name"] for content in contents for each in content.get("contexts") or ()]
+    if chosen and chosen not in known:
+        contexts = ", ".join(map(str, known)) or "none"
+        raise kube_config.ConfigException(f'context "{chosen}" does not exist (contexts: {contexts})')
+    return chosen
 
 
 async def _from_pod() -> Loaded:

@@ -100,7 +100,7 @@ def history_lines(history: History, now: datetime, *, width: int = 0) -> list[st
         )
         for row in history.rows
     ]
-    return table(headers, cells, width=width)
+    return table(headers, cells, width=width) if cells else ["no rollout history found"]
 
 
 def find_revision(history: History, number: int) -> Entry:

@@ -9,11 +9,7 @@ from msgspec.structs import replace
 from controller.apimachinery.field_error import FieldError
 from controller.kinds import POOLS
 from controller.kubevirt import vmis
-from controller.kubevirt.annotations import (
-    MOST_DISRUPTIVE,
-    PARTITION,
-    is_takeover_held,
-)
+from controller.kubevirt.annotations import MOST_DISRUPTIVE, PARTITION, is_takeover_held
 from controller.kubevirt.pool_types import Pool
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
@@ -38,14 +34,7 @@ from controller.pool.substitutes import lost_problem
 from informers.meta import annotations_of
 from plugin.views.disks import disk_steps
 from plugin.views.problems import problem_of_vm, status_of_vm, stopped_by
-from plugin.views.situation import (
-    Member,
-    Situation,
-    finalizers_of,
-    marks_of,
-    not_yet_tried,
-    situation_in_plan,
-)
+from plugin.views.situation import Member, Situation, finalizers_of, marks_of, not_yet_tried, situation_in_plan
 
 PLAIN = 10**9
 
@@ -90,7 +79,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
         bridged=bridged,
         most_unavailable=intent.most_unavailable if intent is not None else None,
         percentage=limit if isinstance(limit := owner.spec.max_unavailable, str) else "",
-        revision=revision_number(snapshot, status.update_revision or ""),
+        revision=revision_number(snapshot, status.update_revision or "") if intent is not None else "",
         old_revision=revision_number(snapshot, status.current_revision or ""),
         members=members,
         invalid=parsed.message if isinstance(parsed, FieldError) else "",
@@ -164,6 +153,7 @@ def _member(
     found = member_of(
         vm,
         vmi,
+        snapshot.now,
         revision=_revision(snapshot, revision_of(vm)),
         running_revision=_revision(snapshot, vmi_revision_of(vmi)) if vmi is not None else "",
         is_updated=revisions is not None and is_updated(revisions, machine),
@@ -173,7 +163,7 @@ def _member(
     return replace(found, problem=lost.detail, lost_node=found.node) if lost is not None else found
 
 
-def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, **fields: Any) -> Member:
+def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime, **fields: Any) -> Member:
     """Return a VM of a pool with what the VM and its VMI show. `fields` has the other fields."""
     return Member(
         kind="vm",
@@ -185,7 +175,7 @@ def member_of(vm: VirtualMachine, vmi: VirtualMachineInstance | None, **fields: 
         created=vm.metadata.creation_timestamp,
         problem=problem_of_vm(vm, vmi),
         finalizers=finalizers_of(vm.metadata),
-        note=marks_of(vm.metadata),
+        note=marks_of(vm, now),
         stopped=stopped_by(vm) if not is_deleting(vm) else "",
         **fields,
     )
@@ -201,11 +191,10 @@ def _revision(snapshot: Snapshot, name: str) -> str:
 
 
 def visible_members(
-    owner: Pool, found: Iterable[tuple[VirtualMachine, VirtualMachineInstance | None]]
+    owner: Pool, found: Iterable[tuple[VirtualMachine, VirtualMachineInstance | None]], now: datetime
 ) -> tuple[Member, ...]:
     """Return the VMs of a pool. The current revision and the numbers of revisions come from names alone."""
-    current = (owner.status.update_revision if owner.status is not None else None) or ""
-    members = [(_visible_ordinal(owner, vm), _visible_member(owner, vm, vmi, current)) for vm, vmi in found]
+    members = [(_visible_ordinal(owner, vm), _visible_member(owner, vm, vmi, now)) for vm, vmi in found]
     return tuple(member for _, member in sorted(members, key=lambda each: (each[0], each[1].name)))
 
 
@@ -214,7 +203,8 @@ def _visible_ordinal(owner: Pool, vm: VirtualMachine) -> int:
     return PLAIN if ordinal is None else ordinal
 
 
-def _visible_member(owner: Pool, vm: VirtualMachine, vmi: VirtualMachineInstance | None, current: str) -> Member:
+def _visible_member(owner: Pool, vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> Member:
+    current = (owner.status.update_revision if owner.status is not None else None) or ""
     revision = revision_of(vm)
     shown = revision.removeprefix(f"{owner.metadata.name}-")
-    return member_of(vm, vmi, revision=shown, is_updated=bool(current) and revision == current)
+    return member_of(vm, vmi, now, revision=shown, is_updated=bool(current) and revision == current)

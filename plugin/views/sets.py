@@ -22,14 +22,7 @@ from controller.replicaset.status import next_status
 from controller.replicaset.template import Template, has_hash, is_updated
 from informers.meta import annotations_of, labels_of
 from plugin.views.problems import problem_of_vmi, status_of_vmi
-from plugin.views.situation import (
-    Member,
-    Situation,
-    finalizers_of,
-    marks_of,
-    not_yet_tried,
-    situation_in_plan,
-)
+from plugin.views.situation import Member, Situation, finalizers_of, marks_of, not_yet_tried, situation_in_plan
 
 
 def situation_of_set(snapshot: Snapshot) -> Situation:
@@ -46,7 +39,7 @@ def situation_of_set(snapshot: Snapshot) -> Situation:
     template = intent.template if intent is not None and (is_known or not active) else None
     since = {vmi.metadata.name: vmi_stuck_since(vmi, snapshot.now) for vmi in active if not is_ready(vmi)}
     ordered = sorted(snapshot.members, key=lambda vmi: (_created(vmi), vmi.metadata.name))
-    members = tuple(_member(vmi, template, since.get(vmi.metadata.name)) for vmi in ordered)
+    members = tuple(_member(vmi, template, since.get(vmi.metadata.name), snapshot.now) for vmi in ordered)
     updated = (status.updated_replicas or 0) if template is not None else 0
     by_hand = _by_hand(snapshot, intent, template, active) if updated < len(active) else ""
     rollout = parse_rollout(owner, wanted) if intent is not None else None
@@ -107,7 +100,7 @@ def _percentage(owner: ReplicaSet) -> str:
     return found[1] if found is not None else ""
 
 
-def _member(vmi: VirtualMachineInstance, template: Template | None, since: datetime | None) -> Member:
+def _member(vmi: VirtualMachineInstance, template: Template | None, since: datetime | None, now: datetime) -> Member:
     return Member(
         kind="vmi",
         name=vmi.metadata.name,
@@ -122,5 +115,5 @@ def _member(vmi: VirtualMachineInstance, template: Template | None, since: datet
         problem=problem_of_vmi(vmi),
         unready_since=since,
         finalizers=finalizers_of(vmi.metadata),
-        note=marks_of(vmi.metadata),
+        note=marks_of(vmi, now),
     )

@@ -16,13 +16,13 @@ from msgspec import Struct
 from controller.apimachinery.conditions import Condition, find_true
 from controller.kinds import Kind
 from controller.kubevirt.annotations import REMOVE, SUBSTITUTE, is_marked, is_protected
-from controller.kubevirt.busy import busy_mark
+from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
 from controller.runtime.actions import Outcome, Plan, Skipped
-from informers.meta import ObjectMeta
+from informers.meta import KubeObject, ObjectMeta
 from plugin.views.tables import printable, short
 
 DELETING: Final = "Deleting"
@@ -203,7 +203,8 @@ def situation_in_plan(
         ready=status.ready_replicas or 0,
         status=status.printable_status or "",
         found=printable(status.problem or ""),
-        failures=failures_of(status.conditions, before.conditions if before is not None else None),
+        # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
+        failures=failures_of(*(each.conditions for each in (status, before) if each and not fields["invalid"])),
         stalled=stall_of(status.conditions, fields["members"], since, snapshot.now),
         wrong=tuple(each.text for each in snapshot.wrong_annotations),
         **fields,
@@ -243,14 +244,14 @@ def finalizers_of(meta: ObjectMeta) -> tuple[str, ...]:
     return tuple(meta.finalizers or ()) if meta.deletion_timestamp is not None else ()
 
 
-def marks_of(meta: ObjectMeta) -> str:
-    """Return the marks of a user on a VM or VMI, and the mark of its drain, separated by commas."""
-    until, drain = busy_mark(meta), mark_of(meta)
+def marks_of(obj: KubeObject, now: datetime) -> str:
+    """Return the marks of a user on a VM or VMI that count now, and the mark of its drain, separated by commas."""
+    meta, drain = obj.metadata, mark_of(obj.metadata)
     marks = (
         PROTECTED if is_protected(meta) else "",
         "removed first" if is_marked(meta, REMOVE) else "",
         "substitute" if is_marked(meta, SUBSTITUTE) else "",
-        f"busy until {printable(until)}" if until is not None else "",
+        printable(busy_reason(obj, now)).removeprefix("it is "),
         f"drains until {time_text(drain.until)} ({printable(drain.cause)})" if drain is not None else "",
     )
     return ", ".join(filter(None, marks))

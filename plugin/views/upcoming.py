@@ -65,10 +65,10 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
     if snapshot.owner.spec.paused or snapshot.owner.metadata.deletion_timestamp is not None:
         return ()
     match snapshot:
-        case PoolSnapshot():
+        case PoolSnapshot() if not isinstance(parse_pool(snapshot.owner), FieldError):
             found = _later(snapshot, plan_pool, pool_status, _pool_progress(snapshot))
             found += _unblocked(snapshot, found, _healings(snapshot))
-        case SetSnapshot():
+        case SetSnapshot() if not isinstance(parse_set(snapshot.owner), FieldError):
             found = _later(snapshot, plan_set, set_status, _set_progress(snapshot))
         case _:
             return ()

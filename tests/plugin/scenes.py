@@ -265,6 +265,7 @@ SCENES: Final[Mapping[str, Setup]] = {
     "history-set": partial(put_set, vmis=(1, 2, 2)),
     "history-broken": set_with_a_broken_revision,
     "history-none": set_without_a_revision,
+    "history-none-of-a-pool": lambda cluster: cluster.put_pool(pool_builders.pool(), [], [], []),
     "history-none-behind-kubevirt": behind_kubevirt(set_without_a_revision),
     "history-forbidden": without(put_set, "controllerrevisions"),
     "history-without-vmis": without(put_set, "virtualmachineinstances"),

@@ -224,7 +224,8 @@ def pool_busy(cluster: Cluster) -> None:
 def pool_draining(cluster: Cluster) -> None:
     pool = pool_builders.pool(replicas=1, annotations={DRAIN_SECONDS: "900"})
     mark = {DRAINING: "scale-in until 2026-08-01T12:10:00Z of uid-web-1"}
-    vms = (*pool_builders.vms(pool, 0), *pool_builders.vms(pool, 1, annotations=mark))
+    over = {BUSY_UNTIL: "2026-08-01T11:59:00Z"}
+    vms = (*pool_builders.vms(pool, 0, annotations=over), *pool_builders.vms(pool, 1, annotations=mark))
     cluster.put_pool(pool, vms, [pool_builders.vmi(vm) for vm in vms], [pool_builders.revision(pool)])
 
 
@@ -247,7 +248,10 @@ def pool_deleted(cluster: Cluster) -> None:
 
 
 def pool_invalid(cluster: Cluster) -> None:
+    """A pool whose spec became invalid after a failed write."""
     herds.pool_at_rest(cluster, maxUnavailable="0%")
+    status = failure(f"error during scale out: {QUOTA}", reason="FailedScaleOut", since_s=900)
+    change_pool(cluster, status={**status, "updateRevision": "web-2"})
 
 
 def pool_scale_in(cluster: Cluster) -> None:

@@ -53,12 +53,14 @@ async def test_cluster_and_user_are_chosen_from_the_kubeconfig(tmp_path: Path):
     assert credentials.namespace == "team-a"
 
 
-async def test_an_unknown_cluster_or_user_is_named(tmp_path: Path):
+async def test_an_unknown_cluster_user_or_context_is_named(tmp_path: Path):
     path = two_clusters(tmp_path)
     with pytest.raises(ConfigurationError, match="no cluster 'nowhere' in the kubeconfig"):
         write_overlay(tmp_path, Flags(kubeconfig=path, cluster="nowhere"))
     with pytest.raises(ConfigurationError, match="no user 'missing' in the kubeconfig"):
         write_overlay(tmp_path, Flags(kubeconfig=path, user="missing"))
+    with pytest.raises(ConfigurationError, match="no context 'absent' in the kubeconfig"):
+        write_overlay(tmp_path, Flags(kubeconfig=path, user="other", context="absent"))
 
 
 async def test_every_request_carries_the_impersonated_user_and_group(tmp_path: Path):

@@ -95,7 +95,7 @@ async def test_a_missing_configuration_is_an_error_of_one_line(tmp_path: Path):
         ("{", "cannot be used: while parsing"),
         ("[]", "is not a valid kubeconfig"),
         ("just words", "is not a valid kubeconfig"),
-        ('{"clusters": [], "contexts": [], "current-context": "x"}', "name x in"),
+        ('{"contexts": [{"name": "a"}], "current-context": "x"}', '"x" does not exist (contexts: a)'),
         ('{"clusters": [], "contexts": []}', "current-context"),
     ],
 )
