@@ -19,15 +19,17 @@ def rollout_of(situation: Situation) -> Rollout:
     intent, snapshot, owner = situation.intent, situation.snapshot, situation.snapshot.owner.metadata
     revision, noted = set_revision_name(owner.name, intent.template.hash), ready_revision(owner)
     is_new = is_asked(owner) and intent.rejected is None and noted != revision
-    has_earlier = bool(noted) or situation.active.some(lambda vmi: not is_updated(vmi, intent.template))
-    rolls_out = parse_rollout(snapshot.owner, intent.wanted) is not None
+    may_return = is_new and parse_rollout(snapshot.owner, intent.wanted) is not None
+    if may_return and not noted:
+        # The first template of a set has no way back.
+        may_return = situation.active.some(lambda vmi: not is_updated(vmi, intent.template))
     return Rollout(
         owner=owner,
         resource=snapshot.replicasets,
         digest=(intent.rejected or intent.template).hash,
         revision=revision,
         ready=_ready_revision(situation) if is_new else "",
-        unready=_unready(situation) if is_new and has_earlier and rolls_out else (),
+        unready=_unready(situation) if may_return else (),
         usable=usable_in(snapshot, intent),
     )
 

@@ -18,14 +18,17 @@ def rollout_of(situation: Situation) -> Rollout:
     intent, snapshot, pool, revisions = situation.intent, situation.snapshot, situation.pool, situation.revisions
     noted = ready_revision(pool)
     is_new = is_asked(pool) and intent.rejected is None and not revisions.is_current(noted)
-    has_earlier = bool(noted) or situation.members.some(lambda each: not is_updated(revisions, each))
+    may_return = is_new and is_taken_over(snapshot, intent.template)
+    if may_return and not noted:
+        # The first template of a pool has no way back.
+        may_return = situation.members.some(lambda each: not is_updated(revisions, each))
     return Rollout(
         owner=pool,
         resource=snapshot.pools,
         digest=(intent.rejected or intent.template).digest,
         revision=revisions.current,
         ready=_ready_revision(situation) if is_new else "",
-        unready=_unready(situation) if is_new and has_earlier and is_taken_over(snapshot, intent.template) else (),
+        unready=_unready(situation) if may_return else (),
         usable=usable_in(snapshot, intent),
     )
 
