@@ -113,8 +113,10 @@ def find_waits(situation: Situation, deadline: timedelta) -> list[Wait]:
                 part.example, since, overdue=is_overdue(since, situation.now, deadline)
             )
             if problem is not None:
-                ordinal, name = min(map(situation.snapshot.rank_of, part.machines))
-                yield (ordinal, name), replace(problem, name=name), part.deadline_start
+                first = min(part.machines, key=situation.snapshot.rank_of)
+                # The VMs of a part may be on different nodes.
+                problem = lost_problem(situation, first) or replace(problem, name=first.metadata.name)
+                yield situation.snapshot.rank_of(first), problem, part.deadline_start
 
     in_order = sorted(found(), key=lambda each: each[0])
     in_turn: list[Wait] = [(problem, since) for _, problem, since in in_order]

@@ -14,7 +14,7 @@ from controller.kubevirt.annotations import MAX_UNHEALTHY, SUBSTITUTE, is_marked
 from controller.kubevirt.problems import Problem
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import MAX_NOTICES
-from controller.pool.members.lost import is_without_answer, lost_at, lost_members, lost_since
+from controller.pool.members.lost import is_known_loss, known_losses, lost_at, lost_members, lost_since
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.situation import Situation
 from controller.pool.members.unready_periods import STEADY
@@ -35,14 +35,17 @@ def plan_lost(situation: Situation) -> Plan:
     intent, now, after = situation.intent, situation.now, situation.intent.substitute_lost_after
     if after is None or not situation.lost:
         return Plan()
-    lost = by_name(lost_members(situation.members))
-    times = {each.metadata.uid: lost_at(each, after) for each in lost}
-    due = [each for each in lost if (at := times[each.metadata.uid]) is not None and at <= now]
-    notices = [_notice_of(each) for each in due[:MAX_NOTICES]]
+    known = known_losses(situation.members, after, now)
+    times = [
+        (at, each) for each in by_name(lost_members(situation.members)) if (at := lost_at(each, after)) is not None
+    ]
+    due = [each for at, each in times if at <= now and is_known_loss(each, after, now)]
+    named = ((each, lost_problem(situation, each)) for each in due[:MAX_NOTICES])
+    notices = [_notice_of(each, problem) for each, problem in named if problem is not None]
     limit = intent.max_unhealthy.of(intent.wanted_without_substitutes)
     held = []
-    if due and len(lost) > limit:
-        held.append(f"{len(lost)} virtual machines are lost at the same time, the limit is {limit} ({MAX_UNHEALTHY})")
+    if due and len(known) > limit:
+        held.append(f"{len(known)} virtual machines are lost at the same time, the limit is {limit} ({MAX_UNHEALTHY})")
         message = f"{held[0]}; no substitute is created until fewer are lost"
         once = f"{situation.pool.generation} {due[0].metadata.uid}"
         notices.append(Notice(reason=SUBSTITUTES_HELD, message=message, once=once))
@@ -53,7 +56,7 @@ def plan_lost(situation: Situation) -> Plan:
     extra = len(situation.members) - intent.wanted
     if extra > 0 and situation.surplus <= 0:
         held.append(f"{machines_wait(extra, 'surplus ')}: no lost virtual machine is deleted")
-    waits = wake_at((at for at in times.values() if at is not None and at > now), now)
+    waits = wake_at((at for at, _ in times if at > now), now)
     return replace(waits, notices=tuple(notices), held=f"lost: {'; '.join(held)}" if held else "")
 
 
@@ -89,29 +92,21 @@ def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:
 
 
 def lost_problem(situation: Situation, machine: Machine) -> Problem | None:
-    """Return the problem of a lost VM, or None if the VM is not lost, or a pool without substitutes."""
-    after, vmi = situation.intent.substitute_lost_after, machine.vmi
-    if after is None or vmi is None or machine.metadata.uid not in situation.lost:
+    """Return the problem of a lost VM, or None if the VM is not lost, or the pool has no substitutes."""
+    after = situation.intent.substitute_lost_after
+    if after is None or not is_known_loss(machine, after, situation.now):
         return None
-    at = lost_at(machine, after)
-    if not is_without_answer(machine) and (at is None or at > situation.now):
-        return None
-    return Problem(machine.metadata.name, NODE_LOST, _text(vmis.node_of(vmi)), lost_since(machine))
+    node = vmis.node_of(machine.vmi) if machine.vmi is not None else ""
+    return Problem(machine.metadata.name, NODE_LOST, f"its node {node} does not answer", lost_since(machine))
 
 
 def first_lost_problem(situation: Situation) -> str:
     """Return the problem of the first lost VM, or ""."""
-    found = [lost_problem(situation, each) for each in lost_members(situation.members)] if situation.lost else []
-    return min((each.text for each in found if each is not None), default="")
+    lost = known_losses(situation.members, situation.intent.substitute_lost_after, situation.now)
+    return min((found.text for each in lost if (found := lost_problem(situation, each)) is not None), default="")
 
 
-def _text(node: str) -> str:
-    return f"its node {node} does not answer"
-
-
-def _notice_of(machine: Machine) -> Notice:
-    assert machine.vmi is not None, "a lost VM has a VMI"
-    since = lost_since(machine)
-    message = f"virtual machine {machine.metadata.name} is lost: {_text(vmis.node_of(machine.vmi))}"
-    message += f" since {time_text(since)}" if since is not None else ""
-    return Notice(reason="VMLost", message=message, once=machine.vmi.metadata.uid)
+def _notice_of(machine: Machine, problem: Problem) -> Notice:
+    since = f" since {time_text(problem.since)}" if problem.since is not None else ""
+    message = f"virtual machine {problem.name} is lost: {problem.detail}{since}"
+    return Notice(reason="VMLost", message=message, once=machine.vmi.metadata.uid if machine.vmi is not None else "")

@@ -134,10 +134,12 @@ def minimum(text: str, numbers: Numbers, present: int) -> int:
     does not fall because a VM is missing, so a second VM does not leave beside the missing one.
     """
     amount = parse_amount(text) or Amount(1)
-    runs = max(numbers.wanted - numbers.stopped, 0)
-    allowed = amount.ceiling(runs)
-    existing = min(numbers.wanted, numbers.existing) - numbers.stopped
-    return min(max(runs - allowed, 0), max(present, existing - allowed))
+
+    def left(total: int) -> int:
+        runs = max(min(numbers.wanted, total - numbers.stopped), 0)
+        return max(runs - amount.ceiling(runs), 0)
+
+    return min(left(max(numbers.wanted, numbers.existing)), max(present, left(numbers.existing)))
 
 
 def useless_budget(

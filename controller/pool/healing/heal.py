@@ -29,6 +29,7 @@ from controller.pool.leaving.deletes import held_notices, replacement_of
 from controller.pool.leaving.disks import add_finalizers, is_safe_to_delete
 from controller.pool.leaving.holds import healing_obstacle
 from controller.pool.members.downtime import open_period
+from controller.pool.members.lost import known_losses
 from controller.pool.members.machine import Machine, guest_of
 from controller.pool.members.notes import MAX_ENTRIES, Record
 from controller.pool.members.situation import Situation
@@ -75,7 +76,8 @@ def plan_healing(situation: Situation) -> HealingPlan:
     if not curable:
         return HealingPlan(join(parts))
     limit = intent.max_unhealthy.of(len(members) + recovering.absent)
-    unhealthy = len(certain) + recovering.number + len(situation.lost)
+    lost = known_losses(members, intent.substitute_lost_after, snapshot.now)
+    unhealthy = len(certain) + recovering.number + len(lost)
     if unhealthy > limit:
         notice = _too_many_notice(snapshot, members, unhealthy, limit)
         return HealingPlan(join([*parts, Plan(held=TOO_MANY, notices=(notice,))]))

@@ -16,6 +16,7 @@ from typing import Final
 from controller.kubevirt import vmis
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vmi_types import VirtualMachineInstance
+from controller.kubevirt.vms import is_meant_to_run
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import Down
@@ -33,43 +34,52 @@ def lost_members(members: Machines) -> Machines:
     return members.where(lambda each: each.vmi is not None and _may_be_lost(each.vmi))
 
 
+def known_losses(members: Machines, after: timedelta | None, now: datetime) -> Machines:
+    """Return the lost VMs that should run. A VM that only restarts, and one that a user stopped, is left out."""
+    return members.where(lambda each: is_known_loss(each, after, now)) if after is not None else Machines()
+
+
+def is_known_loss(machine: Machine, after: timedelta, now: datetime) -> bool:
+    if machine.vmi is None or not is_meant_to_run(machine.vm) or not _may_be_lost(machine.vmi):
+        return False
+    at = lost_at(machine, after)
+    return _silent_since(machine) is not None or (at is not None and at <= now)
+
+
 def lost_at(machine: Machine, after: timedelta) -> datetime | None:
-    """Return the time at which a VM of `lost_members` counts as lost, or None if the time is not known.
+    """Return the time at which a VM of `lost_members` gets a substitute, or None if the time is not known.
 
     This is `after` the time since which its node does not answer. If only its terminating Pod shows that it may be
     lost, this is not before the end of the Pod's grace period.
     """
     since = lost_since(machine)
-    if since is None or is_without_answer(machine):
+    if since is None or _silent_since(machine) is not None:
         return since and since + after
     return since + max(after, _grace_of(machine.vm) + PADDING)
 
 
 def lost_since(machine: Machine) -> datetime | None:
     """Return the time since which the node of a VM of `lost_members` does not answer, or its Pod is terminating."""
-    remembered = _silent_since(machine)
-    return remembered or (vmis.unready_since(machine.vmi) if machine.vmi is not None else None)
-
-
-def is_without_answer(machine: Machine) -> bool:
-    """Return True if the node of a VM of `lost_members` does not answer. Its Pod may be terminating, too."""
-    return _silent_since(machine) is not None or (machine.vmi is not None and vmis.is_out_of_reach(machine.vmi))
+    return _silent_since(machine) or (vmis.unready_since(machine.vmi) if machine.vmi is not None else None)
 
 
 def _silent_since(machine: Machine) -> datetime | None:
+    """Return the time since which the node does not answer, also while the Pod is terminating, or None."""
+    if machine.vmi is not None and vmis.is_out_of_reach(machine.vmi):
+        return vmis.unready_since(machine.vmi)
     return machine.downtime.silent_since if isinstance(machine.downtime, Down) else None
 
 
-def count_substitutes(snapshot: Snapshot, intent: Intent, lost: Machines) -> int:
+def count_substitutes(snapshot: Snapshot, intent: Intent, members: Machines) -> int:
     """Return how many substitutes the pool may have now.
 
     There is at most one for each lost VM, and at most `maxUnavailable`. There is none if too many VMs are lost.
     """
-    after, most = intent.substitute_lost_after, snapshot.limits.max_replicas
+    after, now, most = intent.substitute_lost_after, snapshot.now, snapshot.limits.max_replicas
+    lost = known_losses(members, after, now)
     if after is None or len(lost) > intent.max_unhealthy.of(intent.wanted):
         return 0
-    times = [(lost_at(group[0], after), len(group)) for group in lost.groups]
-    due = sum(number for at, number in times if at is not None and at <= snapshot.now)
+    due = len(lost.where(lambda each: (at := lost_at(each, after)) is not None and at <= now))
     room = max(most - intent.wanted, 0) if most else due
     return min(due, intent.most_unavailable, room)
 

@@ -95,7 +95,7 @@ def situation_of(snapshot: Snapshot, intent: Intent, members: Machines) -> Situa
     intent = after_return(intent, snapshot.owner.metadata, intent.template.digest, usable)
     revisions = read_revisions(snapshot, intent.template, intent.rejected)
     lost = lost_members(members) if intent.substitute_lost_after is not None else Machines()
-    substitutes = count_substitutes(snapshot, intent, lost)
+    substitutes = count_substitutes(snapshot, intent, members)
     intent = replace(_at_step(snapshot, intent, revisions), wanted=intent.wanted + substitutes, substitutes=substitutes)
     return Situation(snapshot, intent, revisions, members, frozenset(each.metadata.uid for each in lost))
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import controller_reference
-from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED, SUBSTITUTE
+from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED, SUBSTITUTE, is_marked
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.members.machine import Machine
 from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, note_patch, read_note
@@ -72,7 +72,11 @@ def body_of(
 
 
 def successor_of(situation: Situation, vm: VirtualMachine) -> bytes:
-    """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal."""
+    """Return the body of the VM that takes the place of this VM after its deletion. The VM must have an ordinal.
+
+    The successor of a substitute is a substitute. Otherwise, a lost VM that is back could leave in its place (P28).
+    """
     ordinal, revisions = situation.snapshot.ordinal_of(vm) or 0, situation.revisions
     newest = revisions.current, revisions.template
-    return body_of(situation, ordinal, *(template_below(situation) if ordinal < situation.intent.partition else newest))
+    revision, template = template_below(situation) if ordinal < situation.intent.partition else newest
+    return body_of(situation, ordinal, revision, template, is_substitute=is_marked(vm.metadata, SUBSTITUTE))

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import (
     BUSY_UNTIL,
@@ -17,7 +18,10 @@ from controller.kubevirt.annotations import (
     SUBSTITUTE_LOST_AFTER,
 )
 from controller.kubevirt.resources import VMIS, VMS
+from controller.pool.members.situation import situation_of
 from controller.pool.plan import plan
+from controller.pool.rollout.successors import successor_of
+from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.status import next_status
 from controller.runtime.actions import Create, Delete, Restart
 from tests.builders import NOW
@@ -135,6 +139,38 @@ def test_p28_there_are_at_most_max_unavailable_substitutes_and_none_if_too_many_
     assert sorted(created(todo)) == names
     assert todo.held.startswith(held)
     assert ("SubstitutesHeld" in reasons(todo)) is ("at the same time" in held)
+
+
+def test_p28_a_vm_that_restarts_or_is_stopped_by_a_user_does_not_count_as_lost():
+    owner, restarts = pool(annotations=AFTER), {**TERMINATING, "ready_for_s": 5}
+    assert created(plan(seen(owner, {1: SILENT, 2: restarts}, 0, 1, 2))) == {"web-3": True}
+    halted = vm("web-1", owner=owner, ready=False, ready_for_s=400, spec=vm_spec(run_strategy="Halted"))
+    todo = plan(snapshot(owner, [vm("web-0", owner=owner), halted], vmis=[vmi(halted, **SILENT)]))
+    assert (created(todo), reasons(todo)) == ({"web-2": False}, [])
+    heals = pool(replicas=4, annotations={**AFTER, REPLACE_UNREADY_AFTER: "60"})
+    fails = {**SILENT, "reason": "ContainersNotReady"}
+    todo = plan(seen(heals, {0: fails, 1: restarts, 2: restarts}, 0, 1, 2, 3))
+    assert "replaced in a few seconds" in todo.held, "VMs that restart do not block healing"
+
+
+def test_p28_the_successor_of_a_substitute_is_a_substitute():
+    owner = pool(annotations=AFTER)
+    machines = [vm(f"web-{n}", owner=owner, annotations={3: MARK}.get(n)) for n in range(4)]
+    seen_now, intent = snapshot(owner, machines), parse_intent(owner)
+    assert isinstance(intent, Intent)
+    situation = situation_of(seen_now, intent, seen_now.members)
+    for each in machines:
+        meta = json.loads(successor_of(situation, each))["metadata"]
+        assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")
+
+
+def test_p28_the_status_names_the_node_of_the_vm_that_it_names():
+    owner = pool(annotations=AFTER)
+    machines = [vm(f"web-{n}", owner=owner, ready=n == 0, ready_for_s=400) for n in (2, 1, 0)]
+    states = [vmi(each, **({} if each.metadata.name == "web-0" else SILENT)) for each in machines]
+    states = [replace(each, status=replace(each.status, node_name=f"node-of-{each.metadata.name}")) for each in states]
+    todo = next_status(snapshot(owner, machines, vmis=states), ())
+    assert todo.problem == "web-1: NodeLost, its node node-of-web-1 does not answer"
 
 
 def test_p28_a_missing_vm_is_no_substitute():

@@ -110,8 +110,25 @@ def writes(todo: Any) -> list[tuple[str, Any]]:
         ("1", Numbers(3, 3, stopped=3), 2, 0),
         ("soon", Numbers(3, 3), 0, 2),
         ("1", Numbers(3, 3), 9, 2),
+        ("50%", Numbers(10, 5), 0, 2),
+        ("1", Numbers(3, 5, stopped=2), 2, 2),
     ],
-    ids=["all", "none", "rises", "missing", "scale-in", "more", "up", "one", "stopped", "halted", "wrong", "edited"],
+    ids=[
+        "all",
+        "none",
+        "rises",
+        "missing",
+        "scale-in",
+        "more",
+        "up",
+        "one",
+        "stopped",
+        "halted",
+        "wrong",
+        "edited",
+        "quota",
+        "surplus",
+    ],
 )
 def test_p27_the_minimum_is_what_should_run_less_the_number(text: str, numbers: Numbers, present: int, least: int):
     assert minimum(text, numbers, present) == least
@@ -131,7 +148,7 @@ def test_p27_the_minimum_rises_with_the_vms_and_falls_only_with_the_wanted_numbe
     goal = minimum(text, Numbers(wanted, max(wanted, existing), stopped), 0)
     least = minimum(text, Numbers(wanted, existing, stopped), present)
     assert 0 <= min(goal, present) <= least <= goal
-    assert least in (goal, present) or least <= min(wanted, existing) - stopped
+    assert least in (goal, present) or least <= min(wanted, existing - stopped)
     assert minimum(text, Numbers(wanted, max(wanted, existing), stopped), least) == goal, "it reaches its end"
 
 
