@@ -36,6 +36,7 @@ from controller.pool.failures import start_failure_of
 from controller.pool.healing.records import count_recovering, read_records
 from controller.pool.leaving.disks import is_safe_to_delete
 from controller.pool.members.downtime import member_stuck_since, member_unready_since
+from controller.pool.members.lost import known_losses
 from controller.pool.members.machine import Machine, Machines
 from controller.pool.members.select import allows
 from controller.pool.members.situation import Situation
@@ -170,8 +171,9 @@ def should_be_ready(machine: Machine) -> bool:
 
 def _unready(situation: Situation) -> Machines:
     """Return the VMs that should be ready and are not. Lost VMs whose work others do are left out (P28)."""
-    others_do = situation.bridged == len(situation.lost)
-    return situation.snapshot.members.where(should_be_ready).without(situation.lost if others_do else ())
+    lost = known_losses(situation.members, situation.intent.substitute_lost_after, situation.now)
+    found = situation.snapshot.members.where(should_be_ready)
+    return found.without({each.metadata.uid for each in lost}) if len(lost) <= situation.bridged else found
 
 
 def _deleting(snapshot: Snapshot) -> Machines:

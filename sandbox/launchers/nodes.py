@@ -33,18 +33,21 @@ def vmi_step(vmi: SimulatedVMI, nodes: Mapping[str, Node], pods: Iterable[Pod], 
     if not nodes or not vmi.node or vmi.is_final or answers(vmi.node, nodes):
         return None
     ending = [pod for pod in pods if pod.metadata.deletion_timestamp is not None]
-    if vmi.node not in nodes or (ending and is_out_of_service(nodes[vmi.node])):
+    node = nodes.get(vmi.node)
+    if node is None or (ending and any(taint.get("key") == OUT_OF_SERVICE for taint in node.spec.taints or ())):
         return Step(write=end_of(vmi, "Failed", now, reason=UNRESPONSIVE))
     if vmi.phase != "Running":
         return Step(after_s=TOLERATION_S)
     state = VMIState(vmi.phase, Reason.POD_TERMINATING if ending else Reason.NO_ANSWER, vmi.problem)
     if vmi.state != state:
         return Step(write=state_patch(state, vmi, now=now))
+    if ending:
+        return Step()
     ready = vmi.condition("Ready")
     since = (ready and ready.last_transition_time) or now
     left_s = TOLERATION_S - (now - since).total_seconds()
-    if ending or left_s > 0:
-        return Step(after_s=max(left_s, 1.0))
+    if left_s > 0:
+        return Step(after_s=left_s)
     return Step(effects=tuple(Delete(PODS, each.metadata.name, each.metadata.uid) for each in pods))
 
 
@@ -55,10 +58,6 @@ def pod_waits(pod: Pod, nodes: Mapping[str, Node]) -> bool:
 
 def answers(name: str, nodes: Mapping[str, Node]) -> bool:
     return name in nodes and is_responsive(nodes[name])
-
-
-def is_out_of_service(node: Node) -> bool:
-    return any(taint.get("key") == OUT_OF_SERVICE for taint in node.spec.taints or ())
 
 
 def target_for(vmi: SimulatedVMI, nodes: Mapping[str, Node]) -> str:

@@ -164,6 +164,13 @@ def test_p28_the_successor_of_a_substitute_is_a_substitute():
         assert (SUBSTITUTE in (meta.get("annotations") or {})) is (each.metadata.name == "web-3")
 
 
+def test_p28_a_restart_of_another_vm_does_not_let_a_bridged_pool_stall():
+    restart = {**TERMINATING, "ready_for_s": 5}
+    lost = {1: {**SILENT, "ready_for_s": 4000}, 2: restart}
+    status = next_status(seen(pool(annotations=AFTER), lost, 0, 1, 2, 3, marked={3: MARK}), ())
+    assert [each.type for each in status.conditions or () if each.status == "True"] == ["Reconciling"]
+
+
 def test_p28_the_status_names_the_node_of_the_vm_that_it_names():
     owner = pool(annotations=AFTER)
     machines = [vm(f"web-{n}", owner=owner, ready=n == 0, ready_for_s=400) for n in (2, 1, 0)]

@@ -191,6 +191,8 @@ def test_a_vmi_on_a_node_that_does_not_answer_runs_unready_until_its_pod_is_gone
     assert told is not None
     [ready] = [each for each in body(told.write)["status"]["conditions"] if each["type"] == "Ready"]
     assert ready["reason"] == "PodTerminating"
+    late = nodes.vmi_step(with_ready(vmi(), ready), silent, [pod(deleted=True)], NOW + timedelta(seconds=900))
+    assert late == Step(), "nothing is left to do before the node changes"
     assert nodes.pod_waits(pod(deleted=True), silent)
     fenced = named(msgspec.structs.replace(silent["node01"], spec=NodeSpec(taints=({"key": nodes.OUT_OF_SERVICE},))))
     for gone in (fenced, named(node("node02"))):
