@@ -235,7 +235,9 @@ class Reader:
         owners = tuple(owners)
         keeps_budgets = not any(OFF in (each.status.problem or "") for each in owners if each.status is not None)
         if keeps_budgets and any(map(asks_for_budget, owners)):
-            stores |= await self._budgets(namespace)
+            budgets = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
+            # Without permission to read them, nothing is said about budgets.
+            stores |= {DISRUPTION_BUDGETS: budgets} if DISRUPTION_BUDGETS.name not in self.missing else {}
         if self.missing.keys() & {cached.name for cached in caches if cached not in without}:
             return None
         held: Store[Any] = Store(indexes=module.OWNER_CACHE.indexes)
@@ -273,11 +275,6 @@ class Reader:
         if self._once:
             self._stores[place] = store
         return store
-
-    async def _budgets(self, namespace: str) -> dict[AnyResource, Store[Any]]:
-        """Return the cache of disruption budgets, or nothing if the user may not read them."""
-        store = await self._store(DISRUPTION_BUDGETS, BUDGET_CACHE, namespace)
-        return {} if DISRUPTION_BUDGETS.name in self.missing else {DISRUPTION_BUDGETS: store}
 
     async def _get(self, subject: Subject, resource: Resource[Any]) -> Target:
         key = ObjectKey(self._namespace, subject.name)

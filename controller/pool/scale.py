@@ -24,7 +24,7 @@ from controller.pool.spec.indexing import own_disks
 from controller.pool.spec.intent import Intent
 from controller.pool.spec.naming import free_ordinals, name_of
 from controller.pool.spec.policies import Strategy
-from controller.pool.substitutes import choose_leavers, number_to_mark
+from controller.pool.substitutes import choose_leavers, is_substitute
 from controller.runtime.actions import Confirm, Create, Notice, Plan, Stage, join
 from informers.meta import ObjectKey
 
@@ -62,7 +62,8 @@ def _scale_out(situation: Situation, missing: int) -> Plan:
     ordinals, has_strangers = _free_slots(snapshot, min(missing, snapshot.limits.burst))
     newest = revisions.current, revisions.template
     below = template_below(situation)
-    regular = missing - number_to_mark(situation)
+    # The last of the missing VMs are the substitutes (P28).
+    regular = missing - max(intent.substitutes - len(situation.members.where(is_substitute)), 0)
     for number, ordinal in enumerate(ordinals):
         revision, template = below if ordinal < intent.partition else newest
         body = body_of(situation, ordinal, revision, template, is_substitute=number >= regular)

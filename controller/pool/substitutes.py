@@ -60,12 +60,6 @@ def plan_lost(situation: Situation) -> Plan:
     return replace(waits, notices=tuple(notices), held=f"lost: {'; '.join(held)}" if held else "")
 
 
-def number_to_mark(situation: Situation) -> int:
-    """Return how many of the missing VMs are substitutes."""
-    present = len(situation.members.where(is_substitute))
-    return max(situation.intent.substitutes - present, 0)
-
-
 def is_substitute(machine: Machine) -> bool:
     return is_marked(machine.metadata, SUBSTITUTE)
 

@@ -2,13 +2,7 @@
 
 from datetime import timedelta
 
-from controller.kubevirt.annotations import (
-    DELETION_COST,
-    PROGRESS_DEADLINE,
-    REPLACE_UNREADY_AFTER,
-    SCALE_IN,
-    SUBSTITUTE_LOST_AFTER,
-)
+from controller.kubevirt.annotations import DELETION_COST, PROGRESS_DEADLINE, SCALE_IN
 from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta, annotations_of
 
@@ -28,20 +22,12 @@ def spares_running(owner: ObjectMeta) -> bool:
     return SCALE_IN in annotations_of(owner)
 
 
-def replace_unready_after(owner: ObjectMeta) -> timedelta | None:
-    """Return the time limit for a running VM to become ready, or None if there is no limit.
-
-    After this time, the VM is replaced. An invalid value counts as no annotation.
+def time_limit(owner: ObjectMeta, name: str) -> timedelta | None:
+    """Return the time in an annotation of a set or pool. Without the annotation, or if its value is invalid, the result
+    is None.
     """
-    return _time_of(owner, REPLACE_UNREADY_AFTER)
-
-
-def substitute_lost_after(owner: ObjectMeta) -> timedelta | None:
-    """Return the time after which a lost VM gets a substitute, or None if it gets none (P28).
-
-    An invalid value counts as no annotation.
-    """
-    return _time_of(owner, SUBSTITUTE_LOST_AFTER)
+    seconds = setting(owner, name)
+    return timedelta(seconds=int(seconds)) if seconds is not None else None
 
 
 def parse_deadline(owner: ObjectMeta) -> timedelta:
@@ -49,9 +35,4 @@ def parse_deadline(owner: ObjectMeta) -> timedelta:
 
     Without a valid annotation, the result is the default.
     """
-    return timedelta(seconds=int(setting(owner, PROGRESS_DEADLINE) or PROGRESS_DEADLINE_S))
-
-
-def _time_of(owner: ObjectMeta, name: str) -> timedelta | None:
-    seconds = setting(owner, name)
-    return timedelta(seconds=int(seconds)) if seconds is not None else None
+    return time_limit(owner, PROGRESS_DEADLINE) or timedelta(seconds=PROGRESS_DEADLINE_S)

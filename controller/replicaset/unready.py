@@ -12,13 +12,13 @@ from typing import Final
 from msgspec import Struct
 
 from controller.apimachinery.conditions import with_timezone
-from controller.kubevirt.annotations import is_protected
+from controller.kubevirt.annotations import REPLACE_UNREADY_AFTER, is_protected
 from controller.kubevirt.busy import busy_reason
 from controller.kubevirt.delicate import delicate_reason_of_vmi
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import entered, is_ready, is_running, unready_since
 from controller.replicas.draining import HEALING, guest_of_vmi, is_draining, must_drain
-from controller.replicas.settings import replace_unready_after
+from controller.replicas.settings import time_limit
 from controller.replicaset.back_off import Creates, EarlyFailure, delay_after, failing_since, trial_of
 from controller.replicaset.rolling_update import rolls_out
 from controller.replicaset.scale import creates_of, delete_of
@@ -46,7 +46,7 @@ def plan_unready(situation: Situation, *, limit: int) -> Plan:
 
     The plan deletes VMIs before it creates VMIs, so the number of active VMIs does not grow.
     """
-    now, after = situation.snapshot.now, replace_unready_after(situation.snapshot.owner.metadata)
+    now, after = situation.snapshot.now, time_limit(situation.snapshot.owner.metadata, REPLACE_UNREADY_AFTER)
     if after is None:
         return Plan()
     unready = _unready_vmis(situation, after)

@@ -8,7 +8,14 @@ from msgspec import Struct
 from controller.apimachinery.field_error import FieldError, quoted
 from controller.apimachinery.label_selectors import LabelSelector, Selector, parse_selector
 from controller.apimachinery.quantities import Amount, parse_amount
-from controller.kubevirt.annotations import INDEX_SYSPREP, MAX_UNHEALTHY, MOST_DISRUPTIVE, is_marked
+from controller.kubevirt.annotations import (
+    INDEX_SYSPREP,
+    MAX_UNHEALTHY,
+    MOST_DISRUPTIVE,
+    REPLACE_UNREADY_AFTER,
+    SUBSTITUTE_LOST_AFTER,
+    is_marked,
+)
 from controller.kubevirt.pool_types import Pool
 from controller.pool.spec.one_shot import replaces_finished
 from controller.pool.spec.partition import PartitionStep, parse_partition
@@ -21,7 +28,7 @@ from controller.pool.spec.policies import (
     parse_update,
 )
 from controller.pool.spec.template import Template, parse_template
-from controller.replicas.settings import replace_unready_after, spares_running, substitute_lost_after
+from controller.replicas.settings import spares_running, time_limit
 from controller.replicas.wrong_annotations import setting
 from informers.meta import annotations_of
 
@@ -128,12 +135,12 @@ def _with_policies(
         update=update,
         healing=healing,
         steps=parse_partition(owner.metadata),
-        replace_unready_after=replace_unready_after(owner.metadata),
+        replace_unready_after=time_limit(owner.metadata, REPLACE_UNREADY_AFTER),
         most_disruptive=annotations_of(owner.metadata).get(MOST_DISRUPTIVE),
         replaces_finished=replaces_finished(owner),
         spares_running=spares_running(owner.metadata),
-        max_unhealthy=_max_unhealthy(owner),
-        substitute_lost_after=substitute_lost_after(owner.metadata),
+        max_unhealthy=parse_amount(setting(owner.metadata, MAX_UNHEALTHY) or "") or MAX_UNHEALTHY_DEFAULT,
+        substitute_lost_after=time_limit(owner.metadata, SUBSTITUTE_LOST_AFTER),
     )
 
 
@@ -149,9 +156,3 @@ def _parse_max_unavailable(value: int | str | None) -> Amount | FieldError:
     if amount is not None:
         return amount
     return FieldError(f'spec.maxUnavailable is {quoted(str(value))}: it must be a number from 1, or "1%" to "100%"')
-
-
-def _max_unhealthy(owner: Pool) -> Amount:
-    """Return the limit in the annotation. The default is used without a valid annotation."""
-    text = setting(owner.metadata, MAX_UNHEALTHY)
-    return (parse_amount(text) if text is not None else None) or MAX_UNHEALTHY_DEFAULT
