@@ -112,14 +112,17 @@ def by_budgeted_namespace(owner: KubeObject) -> Iterable[str]:
 
 def wakes_of_budget(change: Change[DisruptionBudget], owners: StoreView[Any], kind: str) -> Iterable[Wake]:
     """Return the owner of a budget, and the owners in its namespace that ask for a budget. A new status of the budget
-    wakes none of them.
+    wakes none of them, and a new number only its owner.
     """
 
-    def keys(budget: DisruptionBudget) -> Iterable[ObjectKey]:
-        asking = owners.by_index(BUDGET_NAMESPACE, budget.metadata.namespace)
-        return dict.fromkeys((*controller_key(budget.metadata, kind), *(each.metadata.key for each in asking)))
+    def asking(budget: DisruptionBudget) -> Iterable[ObjectKey]:
+        return (each.metadata.key for each in owners.by_index(BUDGET_NAMESPACE, budget.metadata.namespace))
 
-    return wakes_of(change, keys, decides_by=lambda each: (each.spec, _state(each.metadata)))
+    def owner(budget: DisruptionBudget) -> Iterable[ObjectKey]:
+        return controller_key(budget.metadata, kind)
+
+    yield from wakes_of(change, owner, decides_by=lambda each: (each.spec, _state(each.metadata)))
+    yield from wakes_of(change, asking, decides_by=lambda each: (each.spec.selector, _state(each.metadata)))
 
 
 def _state(meta: ObjectMeta) -> tuple[object, ...]:

@@ -298,7 +298,9 @@ def test_p27_a_changed_budget_wakes_its_owner_and_those_that_ask_for_one():
     before = budget(owner=controller_reference(POOLS, silent.metadata), minAvailable=1)
     after = budget(owner=controller_reference(POOLS, silent.metadata), minAvailable=2)
     assert {key.name for key, _ in wakes_of_budget(Added(before), owners, POOLS.kind)} == {"asks", "silent"}
-    assert {key.name for key, _ in wakes_of_budget(Updated(before, after), owners, POOLS.kind)} == {"asks", "silent"}
+    assert {key.name for key, _ in wakes_of_budget(Updated(before, after), owners, POOLS.kind)} == {"silent"}
+    other = budget(owner=controller_reference(POOLS, silent.metadata), minAvailable=1, selector={})
+    assert {key.name for key, _ in wakes_of_budget(Updated(before, other), owners, POOLS.kind)} == {"asks", "silent"}
     newer = replace(before, metadata=replace(before.metadata, resource_version="9"))
     assert not list(wakes_of_budget(Updated(before, newer), owners, POOLS.kind))
     store: Store[Any] = Store(indexes={BUDGET_NAMESPACE: by_budget_namespace})
