@@ -48,7 +48,7 @@ async def command(session: Session, subjects: Subjects, sort_by: str | None, wat
         print_value(rows, flags.output)
     elif flags.output == NAME:
         print_lines(row.name for row in rows)
-    elif not rows and not watch:
+    elif not rows:
         await reader.check_served(subjects)
         note(f"No resources found{session.where}.")
     elif not watch:
