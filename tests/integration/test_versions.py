@@ -69,7 +69,7 @@ def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: Contro
         "patch", "vmpool", "pool", "--type=merge", "-p", '{"metadata":{"finalizers":["pool.kubevirt.io/finalizer"]}}'
     )
     done = vmherd(own_plane.kubeconfig, "cleanup", "--mode", "standalone")
-    assert "1 objects cleaned up" in done.stdout, done.stderr
+    assert "1 object cleaned up" in done.stdout, done.stderr
 
 
 def test_sets_are_reconciled_without_pools_and_pools_as_soon_as_they_are_served(
