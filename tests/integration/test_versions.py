@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from sandbox.admin import Admin
-from sandbox.controlplane import ControlPlane
+from sandbox.controlplane import MANAGER, ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.documents import POOL_LABELS, vm_template
 from tests.controlplane.namespace import SetNamespace
@@ -46,6 +46,9 @@ def serve_only_v1alpha1(admin: Admin) -> None:
 
 def test_pools_that_are_served_only_as_v1alpha1_are_reconciled(own_plane: ControlPlane, tmp_path: Path) -> None:
     serve_only_v1alpha1(Admin(own_plane.kubeconfig))
+    # A garbage collector that has watched pools as v1beta1 misses the deletion of a pool.
+    own_plane.stop_component(MANAGER)
+    own_plane.start_component(MANAGER)
     sets = SetNamespace(own_plane, "default")
     with controller_process(own_plane, tmp_path, *ALONE) as program:
         sets.make(1)
