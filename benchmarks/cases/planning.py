@@ -186,10 +186,12 @@ def _change_us(rules: Any, owner: Any, vmis: Store[VirtualMachineInstance], size
 
 
 def _with_readiness(vmi: VirtualMachineInstance, ready: str, *, version: int) -> VirtualMachineInstance:
-    """Return a later state of the VMI."""
+    """Return a later state of the VMI. As a kubelet does, it gives a reason if the VMI is not ready."""
     assert vmi.status is not None
+    reason = "ContainersNotReady" if ready == "False" else None
     conditions = tuple(
-        replace(each, status=ready) if each.type == "Ready" else each for each in vmi.status.conditions or ()
+        replace(each, status=ready, reason=reason) if each.type == "Ready" else each
+        for each in vmi.status.conditions or ()
     )
     metadata = replace(vmi.metadata, resource_version=str(version))
     return replace(vmi, metadata=metadata, status=replace(vmi.status, conditions=conditions))
