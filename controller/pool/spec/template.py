@@ -115,7 +115,7 @@ def larger_disks(past: Template, current: Template) -> Mapping[str, str]:
     return {
         name: size
         for name, size in current.disk_sizes.items()
-        if name in before and _bytes(size) > _bytes(before[name])
+        if size != before.get(name, size) and _bytes(size) > _bytes(before[name])
     }
 
 
