@@ -104,7 +104,7 @@ reference: $(INSTALLED)  ## write docs/reference from the sources; ARGS=--check 
 # The pins are for the oldest supported Python, so the backports that only this version needs are among them. They name no
 # address of a package index: pip uses its configured index, and the hashes ensure that each index supplies the same
 # packages.
-LOCK := build/lock/bin/uv pip compile --quiet --no-config --python-version 3.11 --generate-hashes \
+LOCK := build/lock/bin/uv pip compile --quiet --no-config --python-version 3.11 --generate-hashes --no-strip-extras \
 	--custom-compile-command 'make lock' --output-file .ci/requirements
 
 .PHONY: lock
