@@ -31,7 +31,7 @@ def python(tmp_path: Path) -> str:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", environment], check=True)
     python = environment / "bin" / "python"
     limits = tmp_path / "constraints.txt"
-    limits.write_text("\n".join(trial.PIN.findall((ROOT / ".ci" / "requirements-dev.txt").read_text())))
+    limits.write_text(trial.constraints((ROOT / ".ci" / "requirements-dev.txt").read_text()))
     pip, quiet = [sys.executable, "-m", "pip"], ["--quiet", "--disable-pip-version-check"]
     wheels = ["--no-deps", "--no-build-isolation", "--wheel-dir", str(tmp_path)]
     subprocess.run([*pip, "wheel", *quiet, *wheels, str(sources)], check=True)

@@ -10,13 +10,18 @@ from pathlib import Path
 from tools.release.project import Failed, run
 from tools.release.zipapp import NAME, PYTHONS
 
-PIN = re.compile(r"^\S+==[^\s\\]+", re.MULTILINE)
+PIN = re.compile(r"^([\w.-]+)(?:\[\S+\])?(==[^\s\\]+)", re.MULTILINE)
+
+
+def constraints(lock: str) -> str:
+    """Return the pins of a lock file as a constraints file of pip, which allows no extras."""
+    return "".join(f"{name}{version}\n" for name, version in PIN.findall(lock))
 
 
 def wheel(path: Path, lock: str, scratch: Path) -> None:
     """Install the wheel into a new virtual environment with the pinned versions, and run `vmherd demo --once`."""
     limits = scratch / "constraints.txt"
-    limits.write_text("\n".join(PIN.findall(lock)) + "\n")
+    limits.write_text(constraints(lock))
     environment = scratch / "environment"
     run(sys.executable, "-m", "venv", "--without-pip", environment)
     python = environment / "bin" / "python"
