@@ -44,7 +44,7 @@ class Rollout(Struct, frozen=True, kw_only=True):
     - `unready`: the VMs of the present revision that are not ready: since when, and the name.
     - `usable`: a function that returns the template of a revision, or a text that says why VMs cannot get it.
 
-    `ready` and `unready` are empty if no VM may return: no annotation asks for it, the present revision was once wholly ready,
+    `ready` and `unready` are empty if no VM may return: no annotation asks, the present revision was once wholly ready,
     it is the first one, or the VMs have returned already.
     """
 
