@@ -40,6 +40,8 @@ class Kubectl:
     def __init__(self, kubeconfig: Path, namespace: str = "") -> None:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
+        # In its own directory, kubectl keeps what a server serves by address. A later server can have the same address.
+        self._cache = kubeconfig.parent / "kubectl-cache"
 
     @cached_property
     def admin(self) -> Admin:
@@ -50,7 +52,7 @@ class Kubectl:
         self, *arguments: str, stdin: str | dict[str, Any] | None = None, check: bool = True
     ) -> subprocess.CompletedProcess[str]:
         """Run kubectl. If `check` is true and the command fails, the test fails and shows kubectl's output."""
-        command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig)]
+        command = [kubectl_path(), "--kubeconfig", str(self.kubeconfig), "--cache-dir", str(self._cache)]
         if self.namespace:
             command += ["--namespace", self.namespace]
         text = json.dumps(stdin) if isinstance(stdin, dict) else stdin
