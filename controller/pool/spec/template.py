@@ -95,6 +95,8 @@ class DiskChange(Enum):
 
 def disk_change(past: Template, current: Template) -> DiskChange:
     """Compare the dataVolumeTemplates of two templates (P21)."""
+    if past.disks == current.disks and past.disk_sizes == current.disk_sizes:
+        return DiskChange.NONE
     common = past.disks.keys() & current.disks.keys()
     if any(past.disks[name] != current.disks[name] for name in common):
         return DiskChange.OTHER
