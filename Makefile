@@ -78,7 +78,7 @@ conformance: $(INSTALLED)  ## check each behaviour of both kinds on a sandbox; A
 	@$(BIN)/vmherd $(if $(findstring --kubeconfig,$(ARGS)),,sandbox) conformance $(ARGS)
 
 .PHONY: bench
-bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one; ARGS=profile profiles the controller
+bench: $(INSTALLED)  ## run the benchmarks; ARGS="set-burst --sizes 1000" runs one; with --profile, it profiles the controller
 	@$(BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: faults

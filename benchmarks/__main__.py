@@ -1,11 +1,10 @@
 """`python -m benchmarks`: run benchmark cases, print a table, and keep the results as JSON.
 
 python -m benchmarks [CASE ...] [--sizes N,N] [--rounds 3] [--quick] [--against COMMAND] [--json FILE] [--docs]
-python -m benchmarks profile [burst|cold-start|churn|scale-in ...] [--size N]
+python -m benchmarks CASE [--sizes N] --profile
 """
 
 import argparse
-import sys
 from pathlib import Path
 
 from rich.console import Console
@@ -14,15 +13,11 @@ from rich.markdown import Markdown
 from benchmarks import page, runner
 from benchmarks.case import Case, Report
 from benchmarks.cases import CASES
-from benchmarks.profiles import __main__ as profiles
 
 RESULTS = page.ROOT / "benchmarks" / "results" / "bench.json"
 
 
 def main() -> None:
-    if sys.argv[1:2] == ["profile"]:
-        profiles.main(sys.argv[2:])
-        return
     given = _arguments()
     chosen = [CASES[name] for name in given.cases] or [
         each for each in CASES.values() if given.against == "" or each.black_box
@@ -30,6 +25,8 @@ def main() -> None:
     report = runner.read(given.json)
     if not given.show:
         _measure(chosen, given, report)
+    if given.profile:
+        return
     done = {case.name for case in chosen}
     shown = Report([each for each in report.results if each.case in done])
     Console().print(Markdown(page.markdown(shown)))
@@ -39,13 +36,15 @@ def main() -> None:
 
 
 def _measure(chosen: list[Case], given: argparse.Namespace, report: Report) -> None:
-    options = runner.Options(given.rounds, given.sizes, given.against, given.quick)
+    rounds, profiles = (1, given.json.parent) if given.profile else (given.rounds, None)
+    options = runner.Options(rounds, given.sizes, given.against, given.quick, profiles)
     for case in chosen:
         if given.against and not case.black_box:
             raise SystemExit(f"the case {case.name} measures only vmherd")
         for result in runner.run(case, options):
-            report.put(result)
-            runner.write(report, given.json)
+            if not given.profile:
+                report.put(result)
+                runner.write(report, given.json)
 
 
 def _arguments() -> argparse.Namespace:
@@ -56,6 +55,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--sizes", type=_sizes, default=(), help="sizes of each case, such as 1000,10000")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each case and size (default 3)")
     parser.add_argument("--quick", action="store_true", help="shorten the phases that only wait; for a first look")
+    parser.add_argument(
+        "--profile", action="store_true", help="profile the phases of a burst or of fleet in one round; keep no results"
+    )
     parser.add_argument("--against", default="", metavar="COMMAND", help="measure this controller instead of vmherd")
     parser.add_argument(
         "--json", type=Path, default=RESULTS, help="file with all results; new results replace old ones"

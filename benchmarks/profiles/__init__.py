@@ -1,1 +1,1 @@
-"""Profiles of the controller: a sampler, and the shares of the functions."""
+"""Profiles of the controller: a sampler in the process, and the profiled phases of a case."""

@@ -3,8 +3,8 @@
 import time
 from argparse import ArgumentParser
 
+from benchmarks.profiles.phases import OWN, shares
 from benchmarks.profiles.sampler import Sampler, name_of
-from benchmarks.profiles.shares import OWN, shares
 from controller.runtime.execute.executor import Executor
 
 FOLDED = "run;plan 60\nrun;write;encode 30\nrun 10\n"
