@@ -203,11 +203,16 @@ def _covering(labels: Mapping[str, str], vmis: Iterable[VirtualMachineInstance])
         return {CREATED_BY: frozenset(each.uid for each in metas), VM_NAME: frozenset(each.name for each in metas)}
 
     def covers(budget: DisruptionBudget) -> bool:
-        selector = _parsed(budget.spec.selector)
-        if selector is None:
+        wire = budget.spec.selector
+        if wire is None:
             return False
-        of_one = [(key, value) for key, value in selector.equalities if key in (CREATED_BY, VM_NAME)]
-        return any(value in names()[key] for key, value in of_one) if of_one else selector.matches(pod)
+        equal = (wire.match_labels or {}).items()
+        of_one = [(key, value) for key, value in equal if key in (CREATED_BY, VM_NAME)]
+        if of_one:
+            return any(value in names()[key] for key, value in of_one)
+        # A namespace may have many budgets, so only the selectors whose labels fit are parsed.
+        selector = _parsed(wire) if equal <= pod.items() else None
+        return selector is not None and selector.matches(pod)
 
     return covers
 

@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from unittest import mock
 
 import msgspec
 import pytest
@@ -14,6 +15,7 @@ from controller.kubevirt.annotations import DISRUPTION_BUDGET
 from controller.kubevirt.resources import DISRUPTION_BUDGETS, DisruptionBudget
 from controller.pool import plan as pool_plan
 from controller.pool import status as pool_status
+from controller.replicas import disruption_budget
 from controller.replicas.disruption_budget import (
     BUDGET_NAMESPACE,
     OFF,
@@ -237,6 +239,14 @@ def test_p27_beside_another_budget_for_the_same_pods_there_is_none_and_the_reaso
     module = pool_status if kind.is_pool else set_status
     problem = module.next_status(kind.snapshot(owner, 3, other, *own), ()).problem
     assert problem == (told[0] if told else None)
+
+
+def test_p27_budgets_for_other_labels_are_not_parsed(kind: Kind, monkeypatch: pytest.MonkeyPatch):
+    parsed = mock.Mock(wraps=disruption_budget.parse_selector)
+    monkeypatch.setattr(disruption_budget, "parse_selector", parsed)
+    others = [budget(f"b{n}", selector={"matchLabels": {"app": f"a{n}"}}) for n in range(9)]
+    kind.plan(kind.owner(), 3, kind.budget(kind.owner()), *others)
+    assert parsed.call_count == 2, "only its own selector, and that of its budget"
 
 
 def test_p27_a_pool_whose_selector_matches_no_pod_gets_no_budget():
