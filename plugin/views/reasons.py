@@ -9,6 +9,7 @@ from msgspec import Struct
 from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import MAX_UNHEALTHY, MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
 from controller.kubevirt.delicate import PROTECTED as IS_PROTECTED
+from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.lease import Lease
 from controller.pool.healing.heal import HEALING_HELD, TOO_MANY
 from controller.pool.rollout.brake import PROCEED
@@ -27,6 +28,9 @@ LISTED = 3
 
 FENCE = "kubectl taint nodes {} node.kubernetes.io/out-of-service=nodeshutdown:NoExecute"
 """The command after which KubeVirt starts the VMs of a lost node again. If the machine runs, it damages their disks."""
+
+IF_ON = ", if the controller runs with --disruption-budgets"
+"""The status tells whether it does, but only if the object has no other problem."""
 
 COMMANDS = ("try", "fence")
 
@@ -236,7 +240,8 @@ def _protected_in_the_way(situation: Situation) -> list[Member]:
 
 def _next(plan: Plan, upcoming: Sequence[Upcoming]) -> Iterable[str]:
     actions = dry_run_report(plan, status=False).actions
-    yield from actions[:LISTED]
+    for text in actions[:LISTED]:
+        yield f"{text}{IF_ON}" if text.startswith(f"create {DISRUPTION_BUDGETS.plural} ") else text
     if len(actions) > LISTED:
         yield f"and {len(actions) - LISTED} more writes"
     yield from (each.text for each in upcoming if each.is_write)

@@ -40,6 +40,7 @@ def test_texts_in_objects_do_not_control_the_terminal(cluster: Cluster, shell: S
 
 BUDGET_CASES = {
     "none": (False, "", "", "next     create poddisruptionbudgets default/virtualmachinepool-web"),
+    "unknown": (False, "web-0: CrashLoopBackOff", "", ", if the controller runs with --disruption-budgets"),
     "foreign": (True, "", "", "PodDisruptionBudget other covers the same Pods"),
     "off": (True, f"annotation has no effect: {OFF}", "", OFF),
     "hidden": (True, "", DISRUPTION_BUDGETS.plural, ""),
