@@ -116,9 +116,12 @@ async def _forecast(session: Session, filename: str) -> None:
         if " cannot " not in str(error):  # a policy or a quota refuses the manifest
             raise
         note(f"Note: the API server has not checked the manifest: {error}")
+    try:
+        owner = resource.decode(msgspec.json.encode(document))
+    except msgspec.DecodeError as error:
+        raise Failed(f"error: the new spec is invalid: {error}") from error
     if target is None:
-        replicas = field(manifest, ("spec", "replicas"))
-        creates = replicas if isinstance(replicas, int) else 1
+        creates = 1 if owner.spec.replicas is None else owner.spec.replicas
         members = f"{creates} {'VM' if subject.kind is POOLS else 'VMI'}{'' if creates == 1 else 's'}"
         lines = [f"{path} does not exist in the namespace {namespace}: it would be created with {members}"]
         answer |= {"exists": False, "creates": creates}
@@ -126,7 +129,7 @@ async def _forecast(session: Session, filename: str) -> None:
         snapshot = await reader.snapshot(target)
         if snapshot is None:
             raise reader.refusal("there is no plan: ")
-        forecast = forecast_of(with_owner(snapshot, resource.decode(msgspec.json.encode(document))))
+        forecast = forecast_of(with_owner(snapshot, owner))
         lines = [f"{path}:", *forecast_lines(forecast, width=width())]
         answer |= {"exists": True, **msgspec.to_builtins(forecast)}
     if session.flags.output in FOR_PROGRAMS:

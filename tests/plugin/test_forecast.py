@@ -127,6 +127,9 @@ def test_a_file_that_cannot_be_read_or_fits_no_flag_is_one_line(cluster: Cluster
     assert "name an object" in shell.error("plan", code=2)
     wrong = manifest(cluster, POOL, "web", maxUnavailable="none")
     assert shell.error(write(file, wrong)).startswith("error: the new spec is invalid: spec.maxUnavailable is")
+    wrong["spec"]["replicas"] = True
+    wrong["metadata"]["name"] = "new"
+    assert "error: the new spec is invalid: Expected `int | null`" in shell.error(write(file, wrong))
 
 
 @pytest.mark.parametrize("text", [f"a: {'[' * 3000}", "spec: {~: 1}", 'spec: "\\ud800"', f"spec: 0x{'f' * 6000}"])
