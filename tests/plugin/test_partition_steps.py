@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from controller.kubevirt.annotations import PARTITION, PARTITION_STEP
-from controller.pool.spec.partition import noted_step
+from controller.pool.spec.partition import noted_step, step_note
 from informers.meta import ObjectKey
 from plugin.views.forecast import forecast_of
 from tests import pool_builders
@@ -17,11 +17,11 @@ KEY = ObjectKey("default", "web")
 STEP = "step 1 of 2 updates the ordinals from 2 on; the next step begins when they have been ready for 600 s"
 
 
-def pool_in_steps(cluster: Cluster) -> Any:
+def pool_in_steps(cluster: Cluster, **notes: str) -> Any:
     """A pool of three VMs. The VM of the first step has been updated a minute ago."""
     old = pool_builders.pool(generation=2)
     spec, status = pool_builders.vm_spec(image="v2"), {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}
-    annotations = {PARTITION: "2:10m,0"}
+    annotations = {PARTITION: "2:10m,0", **notes}
     pool = pool_builders.pool(
         generation=3, spec=spec, annotations=annotations, status={**status, "observedGeneration": 3}
     )
@@ -33,7 +33,9 @@ def pool_in_steps(cluster: Cluster) -> Any:
 
 
 def test_status_and_why_name_the_step_and_when_the_next_one_begins(cluster: Cluster, shell: Shell):
-    pool_in_steps(cluster)
+    pool = pool_in_steps(cluster)
+    since = pool_builders.seconds_ago(60)
+    pool_in_steps(cluster, **{PARTITION_STEP: step_note(pool.metadata, intent_of(pool).template.digest, 1, since)})
     assert f"1 out of 3 new VMs have been updated; {STEP}" in shell.output("rollout status vmpool/web --watch=false")
     answer = shell.output("why vmpool/web")
     assert f"  held     update: {STEP}, or after kubectl vmherd rollout resume" in answer

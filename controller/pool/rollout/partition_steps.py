@@ -1,11 +1,14 @@
 """An update in steps, with a pause after each step (P14). `spec.partition` describes the annotation.
 
 The pool's annotation `vmherd.dev/partition-step` notes the step that has begun, so a restart of the controller forgets
-nothing. The controller notes the next step when the updated VMs have been ready for the pause of the present step.
-`kubectl vmherd rollout resume` notes it at once. The time for which a VM has been ready is in the VM's own status.
+nothing. When all VMs of the step have the template, the note gets the time: the pause begins. A live change does not
+make a VM unready, so the time for which a VM has been ready is not enough. The controller notes the next step when the
+pause has passed and the VMs have been ready for its time. `kubectl vmherd rollout resume` notes it at once.
 """
 
 from collections.abc import Iterator
+
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PARTITION_STEP
 from controller.pool.members.machine import Machine
@@ -13,7 +16,7 @@ from controller.pool.members.notes import note_patch
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import is_updated
-from controller.pool.spec.partition import step_note
+from controller.pool.spec.partition import pause_began, step_note
 from controller.runtime.actions import Notice, Plan, Stage
 
 
@@ -26,18 +29,26 @@ def plan_partition_step(situation: Situation) -> Plan:
     waits = Plan(held=f"update: {text}")
     if len(situation.members) < intent.wanted or any(map(situation.is_above_partition, _outdated(situation))):
         return waits
-    pause_s = int(intent.steps[intent.step - 1].pause.total_seconds())
+    pause, digest = intent.steps[intent.step - 1].pause, situation.revisions.template.digest
+    since = pause_began(situation.pool, digest, intent.step) if pause else situation.now
+    if since is None:
+        note = step_note(situation.pool, digest, intent.step, situation.now)
+        return replace(_note(situation, note, "the pause of the step begins"), held=waits.held)
     above = [each for each in situation.members if situation.is_above_partition(each)]
-    availability = count_unavailable(snapshot, above, max(pause_s, min_ready_of(snapshot)))
-    if availability.unavailable:
-        at = availability.next_at
-        return Plan(held=waits.held, requeue_after_s=(at - situation.now).total_seconds() if at is not None else None)
+    availability = count_unavailable(snapshot, above, max(int(pause.total_seconds()), min_ready_of(snapshot)))
+    if availability.unavailable or situation.now < since + pause:
+        at = availability.next_at if availability.unavailable else since + pause
+        return replace(waits, requeue_after_s=(at - situation.now).total_seconds() if at is not None else None)
     step = intent.step + 1
-    note = step_note(situation.pool, situation.revisions.template.digest, step)
-    patch = note_patch(snapshot.pools, situation.pool, PARTITION_STEP, note, f"step {step} of the update begins")
     message = f"step {step} of {len(intent.steps)} of the update begins"
+    note = step_note(situation.pool, digest, step)
     notice = Notice(reason="RolloutStep", message=message, warning=False, once=note)
-    return Plan(stages=(Stage((patch,), essential=False),), notices=(notice,))
+    return replace(_note(situation, note, f"step {step} of the update begins"), notices=(notice,))
+
+
+def _note(situation: Situation, text: str, why: str) -> Plan:
+    patch = note_patch(situation.snapshot.pools, situation.pool, PARTITION_STEP, text, why)
+    return Plan(stages=(Stage((patch,), essential=False),))
 
 
 def waiting_step(situation: Situation) -> str:

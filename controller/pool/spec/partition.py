@@ -7,7 +7,7 @@ minutes, all are updated.
 
 import re
 from collections.abc import Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta
 from math import ceil
 from typing import Final
 
@@ -15,6 +15,7 @@ from msgspec import Struct
 
 from controller.apimachinery.quantities import parse_duration
 from controller.kubevirt.annotations import PARTITION, PARTITION_STEP
+from controller.kubevirt.busy import time_of
 from controller.replicas.wrong_annotations import setting
 from informers.meta import ObjectMeta, annotations_of
 
@@ -59,14 +60,29 @@ def _parse_step(text: str) -> PartitionStep:
     return PartitionStep(int(number.rstrip("%")), number.endswith("%"), parse_duration(pause or "0") or timedelta())
 
 
-def step_note(pool: ObjectMeta, digest: str, step: int) -> str:
-    """Return the value of the annotation `PARTITION_STEP` for this step of the update to the template `digest`."""
-    return f"{digest} {step} {annotations_of(pool).get(PARTITION)}"
+def step_note(pool: ObjectMeta, digest: str, step: int, since: datetime | None = None) -> str:
+    """Return the value of the annotation `PARTITION_STEP` for this step of the update to the template `digest`.
+
+    `since` is the beginning of the pause after the step, or None if the pause has not begun.
+    """
+    note = f"{digest} {step} {annotations_of(pool).get(PARTITION)}"
+    return note if since is None else f"{note} since {since.isoformat()}"
 
 
 def noted_step(pool: ObjectMeta, digest: str) -> int:
     """Return the step that has begun, from 1. A note about another template or other steps does not count."""
-    text = annotations_of(pool).get(PARTITION_STEP, "")
+    text = _noted(pool)[0]
     found = re.fullmatch(r"\w+ ([1-9][0-9]?) .*", text, re.ASCII | re.DOTALL)
     step = int(found[1]) if found is not None else 1
     return min(step, len(parse_partition(pool))) if text == step_note(pool, digest, step) else 1
+
+
+def pause_began(pool: ObjectMeta, digest: str, step: int) -> datetime | None:
+    """Return the noted beginning of the pause after this step, or None."""
+    text, since = _noted(pool)
+    return time_of(since) if text == step_note(pool, digest, step) else None
+
+
+def _noted(pool: ObjectMeta) -> tuple[str, str]:
+    text, _, since = annotations_of(pool).get(PARTITION_STEP, "").partition(" since ")
+    return text, since

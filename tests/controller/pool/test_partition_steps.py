@@ -13,6 +13,7 @@ from controller.pool.rollout.partition_steps import waiting_step
 from controller.pool.spec.partition import ALL_ORDINALS, parse_partition, step_note
 from controller.pool.status import next_status
 from controller.runtime.actions import Create
+from tests.builders import NOW
 from tests.fakes.kubevirt import BROKEN
 from tests.pool_builders import intent_of, pool, situation_of, vm_spec, vmi
 from tests.pool_simulation import PoolSimulation
@@ -59,8 +60,9 @@ def seen_in(owner: Any, updated: range, *, ready_for_s: int = 1800, ready: bool 
     return during_update(owner, (*old, *new), vmis=running)
 
 
-def step_of(owner: Any, step: int) -> dict[str, str]:
-    return {PARTITION_STEP: step_note(owner.metadata, intent_of(owner).template.digest, step)}
+def step_of(owner: Any, step: int, since_s: float | None = None) -> dict[str, str]:
+    since = NOW - timedelta(seconds=since_s) if since_s is not None else None
+    return {PARTITION_STEP: step_note(owner.metadata, intent_of(owner).template.digest, step, since)}
 
 
 def test_p14_the_first_step_updates_the_highest_ordinals_only():
@@ -81,7 +83,7 @@ def test_p14_the_next_step_is_noted_when_the_vms_of_the_step_are_ready_and_begin
 
 
 def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time():
-    owner = stepped(**step_of(stepped(), 2))
+    owner = stepped(**step_of(stepped(), 2, since_s=600))
     todo = plan(seen_in(owner, range(2, 4), ready_for_s=500))
     assert (todo.actions, todo.requeue_after_s) == ((), 100)
     assert "step 2 of 3 updates the ordinals from 2 on; the next step begins when they have been ready for 600 s" in (
@@ -89,6 +91,13 @@ def test_p14_a_pause_ends_when_all_vms_of_the_step_have_been_ready_for_its_time(
     )
     assert "kubectl vmherd rollout resume" in todo.held
     assert [each.reason for each in plan(seen_in(owner, range(2, 4), ready_for_s=600)).notices] == ["RolloutStep"]
+
+
+def test_p14_a_pause_begins_when_the_vms_have_the_template_also_after_a_live_change():
+    [note] = plan(seen_in(stepped(**step_of(stepped(), 2)), range(2, 4))).actions
+    assert step_of(stepped(), 2, since_s=0)[PARTITION_STEP].encode() in note.body
+    todo = plan(seen_in(stepped(**step_of(stepped(), 2, since_s=500)), range(2, 4)))
+    assert (todo.actions, todo.requeue_after_s) == ((), 100)
 
 
 def test_p14_a_note_about_another_template_or_other_steps_does_not_count():
