@@ -56,7 +56,7 @@ from controller.pool.rollout.update import pending_steps, plan_update
 from controller.pool.scale import is_scale_out_refused, plan_scale
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.spec.policies import keeps_disks
-from controller.pool.substitutes import plan_lost
+from controller.pool.substitutes import plan_lost, plan_marks
 from controller.replicas.disruption_budget import Numbers, with_budget
 from controller.replicas.draining import HEALING, UPDATE, drain_first
 from controller.replicas.progress import wake_at
@@ -98,15 +98,16 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     claims = choose_claims(snapshot, intent)
     situation = situation_of(snapshot, _with_limits(snapshot, intent, claims), claims.kept)
     shown, stranded = rollout_of(situation), situation.intent.stranded
-    returning = hold_return(stranded) if stranded else plan_return(shown, snapshot.now)
-    if returning.stages or stranded:
-        return join([_plan_departures(snapshot), returning])
+    if stranded:
+        return join([_plan_departures(snapshot), hold_return(stranded)])
+    returning = plan_return(shown, snapshot.now)
     healing = plan_finished(situation, plan_healing(situation))
     after_healing = replace(situation, doomed=healing.uids)
     scaling = plan_scale(after_healing)
-    may_update = not claims.released and _scaling_allows_update(situation, scaling)
+    may_update = not (claims.released or returning.stages) and _scaling_allows_update(situation, scaling)
     departures = _plan_departures(snapshot)
     steps = (
+        returning,
         plan_releases(snapshot, claims.released),
         plan_held(situation.pool, claims.young, snapshot.now),
         plan_own_finalizer(snapshot),
@@ -116,12 +117,12 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_unready_note(situation),
         plan_progress(situation),
         plan_lost(situation),
+        plan_marks(after_healing),
         Plan(notices=_undecodable_notices(situation)),
         wake_at((each.until for each in snapshot.refused.values()), snapshot.now),
         wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
         scaling,
-        returning,
         plan_notes(shown),
         _plan_update(after_healing) if may_update else Plan(),
     )

@@ -7,11 +7,13 @@ annotation marks them. If too many VMs exist when a lost VM is back, the substit
 
 from typing import Final
 
+import msgspec
 from msgspec.structs import replace
 
 from controller.kubevirt import vmis
 from controller.kubevirt.annotations import MAX_UNHEALTHY, SUBSTITUTE, is_marked
 from controller.kubevirt.problems import Problem
+from controller.kubevirt.resources import VMS
 from controller.pool.leaving.claims import by_name
 from controller.pool.leaving.deletes import MAX_NOTICES
 from controller.pool.members.lost import is_known_loss, known_losses, lost_at, lost_members, lost_since
@@ -22,7 +24,8 @@ from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import time_text
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import Notice, Plan
+from controller.runtime.actions import Notice, Patch, Plan, Stage
+from informers.objects import PatchType
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"
 NODE_LOST: Final = "NodeLost"
@@ -62,6 +65,18 @@ def plan_lost(situation: Situation) -> Plan:
 
 def is_substitute(machine: Machine) -> bool:
     return is_marked(machine.metadata, SUBSTITUTE)
+
+
+def plan_marks(situation: Situation) -> Plan:
+    """Plan to remove the marks of substitutes that stay for good: no VM is lost, and no VM is surplus."""
+    marked = situation.staying.where(is_substitute)
+    if not marked or situation.lost or len(situation.members) > situation.intent.wanted:
+        return Plan()
+    patches = []
+    for meta in (each.metadata for each in marked):
+        body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {SUBSTITUTE: None}}})
+        patches.append(Patch(resource=VMS, key=meta.key, body=body, type=PatchType.MERGE, why="it stays for good"))
+    return Plan(stages=(Stage(tuple(patches), essential=False),))
 
 
 def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:

@@ -125,7 +125,8 @@ def plan_notes(rollout: Rollout) -> Plan:
 
 
 def plan_return(rollout: Rollout, now: datetime) -> Plan:
-    """Plan to note that the VMs return, if a VM of the new revision has exceeded the progress deadline.
+    """Plan to note that the VMs return, if a VM of the new revision has exceeded the progress deadline. The caller puts
+    the stage first, and updates no VM in the same plan.
 
     If no earlier revision can be used, nothing returns, and an Event says why.
     """
@@ -139,7 +140,7 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     if isinstance(found, str):
         return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
-    note = _note(rollout, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text)
+    note = _note(rollout, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text, essential=False)
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
     return replace(note, held=text, notices=(notice,))
 
@@ -160,8 +161,8 @@ def with_return(health: Health, intent: Any, revision: str, target: str) -> Heal
     return Health(Word.ROLLED_BACK, problem, Stall(Word.ROLLED_BACK, problem))
 
 
-def _note(rollout: Rollout, changes: Mapping[str, str | None], why: str) -> Plan:
+def _note(rollout: Rollout, changes: Mapping[str, str | None], why: str, *, essential: bool = True) -> Plan:
     owner = rollout.owner
     body = msgspec.json.encode({"metadata": {"uid": owner.uid, "annotations": changes}})
     patch = Patch(resource=rollout.resource, key=owner.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
-    return Plan(stages=(Stage((patch,)),))
+    return Plan(stages=(Stage((patch,), essential=essential),))

@@ -84,9 +84,9 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     wanted = limited(wanted_beside(len(claims.held), intent.wanted, active), active, snapshot.max_replicas)
     situation = situation_of(snapshot, replace(intent, wanted=wanted), members)
     shown, stranded = rollout_of(situation), situation.intent.stranded
-    returning = hold_return(stranded) if stranded else plan_return(shown, snapshot.now)
-    if returning.stages or stranded:
-        return returning
+    if stranded:
+        return hold_return(stranded)
+    returning = plan_return(shown, snapshot.now)
     # The order of the deletes needs all VMIs. So while some orphans are not adopted, no VMI is deleted.
     scaling = Plan(held="scale-in waits for the adoption of orphans")
     may_scale = situation.missing >= 0 or len(claims.adopted) <= snapshot.burst
@@ -95,6 +95,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     limit = snapshot.burst - _deletes_of(scaling)
     cleanup = plan_cleanup(situation, limit=limit)
     parts = [
+        returning,
         plan_adopted_template(snapshot, intent, claims.kept),
         plan_revision(situation),
         plan_claims(snapshot, claims),
@@ -104,14 +105,13 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         plan_limit(snapshot.owner.metadata, intent.wanted, snapshot.max_replicas),
         Plan(notices=undecodable_notices(claims.kept.where(lambda vmi: bool(vmi.undecodable)), snapshot.now)),
         plan_progress(situation),
-        returning,
         wake_at(ends_of_marks(*situation.active.examples(), now=snapshot.now), snapshot.now),
     ]
     is_surge = situation.missing > 0 and situation.has_wanted
     if not claims.adopted and not claims.released and (is_surge or not scaling.stages):
         limit -= _deletes_of(cleanup)
         parts.append(plan_notes(shown))
-        rollout = plan_rollout(situation, limit=limit)
+        rollout = Plan() if returning.stages else plan_rollout(situation, limit=limit)
         parts.append(_unless_limited(situation, rollout, Cause.UPDATE))
         if not scaling.stages:
             unready = plan_unready(situation, limit=limit - _deletes_of(rollout))

@@ -23,7 +23,7 @@ from controller.pool.plan import plan
 from controller.pool.rollout.successors import successor_of
 from controller.pool.spec.intent import Intent, parse_intent
 from controller.pool.status import next_status
-from controller.runtime.actions import Create, Delete, Restart
+from controller.runtime.actions import Create, Delete, Patch, Restart
 from tests.builders import NOW
 from tests.pool_builders import pool, revision, rules_of, snapshot, stores, vm, vm_spec, vmi
 from tests.pool_replay import Replay, moments
@@ -216,6 +216,20 @@ def test_p28_the_substitute_leaves_first_and_a_lost_vm_never(
     assert sorted(deleted(todo)) == leave
     assert held in todo.held
     assert not created(todo)
+
+
+@pytest.mark.parametrize(
+    ("lost", "ordinals", "unmarked"),
+    [
+        ({}, (0, 2, 3), ["web-3"]),
+        ({1: SILENT}, (0, 1, 2, 3), []),
+        ({1: TERMINATING}, (1, 2, 3), []),
+        ({}, range(4), []),
+    ],
+)
+def test_p28_a_substitute_that_stays_for_good_loses_its_mark(lost: Any, ordinals: Any, unmarked: list[str]):
+    todo = plan(seen(pool(annotations=AFTER), lost, *ordinals, marked={3: MARK}))
+    assert [each.key.name for each in todo.actions if isinstance(each, Patch) and each.resource is VMS] == unmarked
 
 
 def test_p28_healing_and_updates_leave_a_lost_vm_alone():

@@ -72,6 +72,11 @@ def test_p29_a_late_vmi_of_the_new_template_notes_the_return_before_any_step_bac
     assert [each.reason for each in todo.notices] == ["RolledBack"]
 
 
+def test_p29_a_refused_note_of_a_return_stops_no_scaling():
+    todo = plan(seen_with(READY, *halfway()[1:]))
+    assert [(type(each.actions[0]), each.essential) for each in todo.stages] == [(Patch, False), (Create, True)]
+
+
 def with_condition(member: Any, type_: str, status: str, reason: str | None = None) -> Any:
     others = (each for each in member.status.conditions if each.type != type_)
     changed = Condition(type=type_, status=status, reason=reason, last_transition_time=seconds_ago(LATE_S))
