@@ -36,16 +36,16 @@ from tests.faults.matrix.pool_steps import (
 )
 from tests.faults.matrix.scenarios import Condition, Step, scenario
 from tests.faults.matrix.steps import (
+    BUDGET,
     READY_NOTE,
     RETURN_NOTE,
     RETURNS,
     both,
-    budget,
     created,
-    delete_budgets,
     deletions,
     draining,
     has_drained,
+    keeps_budget,
 )
 from tests.faults.resources import VMS
 
@@ -68,7 +68,6 @@ def with_disks(**more: Any) -> tuple[tuple[str, Json], Condition]:
 
 
 THREE = ("pool-0", "pool-1", "pool-2")
-BUDGET = {"vmherd.dev/disruption-budget": "1"}
 DRAIN = {"vmherd.dev/drain-seconds": "900"}
 ONE_SHOT = {"vmherd.dev/replace-finished": "true", "vmherd.dev/scale-in": "finished"}
 HEALING = {"startUpFailureThreshold": 1, "minFailingToStartDuration": "1h"}
@@ -98,15 +97,7 @@ SCALING = (
         Step(change(replicas=1), draining(VMS, 2)),
         Step(has_drained(VMS), both(at(1), ordinals(0))),
     ),
-    scenario(
-        "pool-scale-budget",
-        pool(2, annotations=BUDGET),
-        both(at(2), budget(1)),
-        Step(change(replicas=4), both(at(4), budget(3))),
-        Step(delete_budgets, both(at(4), budget(3))),
-        Step(change(replicas=1), both(at(1), budget(0))),
-        Step(POOL.annotate(*BUDGET, None), both(at(1), budget(None))),
-    ),
+    keeps_budget(POOL, "pool-scale-budget", pool(2, annotations=BUDGET)),
     scenario(
         "pool-substitute-lost",
         *of(3, annotations={"vmherd.dev/substitute-lost-after-seconds": "1"}),

@@ -7,6 +7,7 @@ from tests.faults.judge.states import references_of
 from tests.faults.matrix.objects import Json, Objects
 from tests.faults.matrix.scenarios import BEHAVIOR, QUICK, Condition, Step, scenario
 from tests.faults.matrix.steps import (
+    BUDGET,
     READY_NOTE,
     RETURN_NOTE,
     RETURNS,
@@ -16,6 +17,7 @@ from tests.faults.matrix.steps import (
     deletions,
     draining,
     has_drained,
+    keeps_budget,
     memory_of,
 )
 from tests.faults.matrix.view import User
@@ -110,6 +112,7 @@ SET_SCENARIOS = (
         Step(change(replicas=1), draining(VMIS, 2)),
         Step(has_drained(VMIS), at(1)),
     ),
+    keeps_budget(HERD, "set-scale-budget", herd(2, annotations=BUDGET)),
     scenario("set-scale-to-zero", herd(3), at(3), Step(change(replicas=0), at(0))),
     scenario("set-scale-in-marks", herd(4), at(4), Step(_mark_two, both(at(2), total(2))), compared=False),
     scenario(

@@ -21,6 +21,7 @@ from tests.faults.matrix.scenarios import Act, Condition, Scenario, Step, scenar
 from tests.faults.matrix.view import User
 from tests.faults.resources import BUDGETS, VMIS, VMS
 
+BUDGET: Final = {"vmherd.dev/disruption-budget": "1"}
 RETURNS: Final = {"vmherd.dev/rollback": "stalled", "vmherd.dev/progress-deadline-seconds": "3"}
 READY_NOTE: Final = "vmherd.dev/ready-revision"
 RETURN_NOTE: Final = "vmherd.dev/rolled-back"
@@ -116,13 +117,28 @@ def _draining(objects: Objects, plural: str) -> list[str]:
     return sorted(name for name, each in objects.alive(plural).items() if DRAINING in annotations_of(each))
 
 
-def budget(least: int | None) -> Condition:
-    """There is one disruption budget with this `minAvailable`, or none."""
-    wanted = [] if least is None else [least]
-    return lambda objects: [each["spec"]["minAvailable"] for each in objects.alive(BUDGETS).values()] == wanted
+def keeps_budget(owner: Owner, name: str, given: tuple[str, Json]) -> Scenario:
+    """The disruption budget of an owner with two members follows its size, and comes back if a user deletes it."""
+
+    def at(replicas: int, *least: int) -> Condition:
+        return both(owner.at(replicas), lambda objects: _least(objects) == least)
+
+    return scenario(
+        name,
+        given,
+        at(2, 1),
+        Step(owner.change(replicas=4), at(4, 3)),
+        Step(_delete_budgets, at(4, 3)),
+        Step(owner.change(replicas=1), at(1, 0)),
+        Step(owner.annotate(*BUDGET, None), at(1)),
+    )
 
 
-async def delete_budgets(user: User) -> None:
+def _least(objects: Objects) -> tuple[int, ...]:
+    return tuple(each["spec"]["minAvailable"] for each in objects.alive(BUDGETS).values())
+
+
+async def _delete_budgets(user: User) -> None:
     for name in user.objects.alive(BUDGETS):
         await user.delete(BUDGETS, name)
 
