@@ -79,9 +79,9 @@ def first_steps(count: int) -> list[Step]:
 
 @contextmanager
 def opened(directory: Path, *, with_vmherd: bool) -> Iterator[Lab]:
-    """Do the first steps of the tutorial, and keep the sandbox while the block runs. The controller keeps budgets."""
+    """Do the first steps of the tutorial, and keep the sandbox while the block runs."""
     ports = Ports.free()
-    with session(directory, ports, {"VMHERD_DISRUPTION_BUDGETS": "true"}) as shell:
+    with session(directory, ports) as shell:
         play(first_steps(STARTS_A_SANDBOX + (STARTS_VMHERD if with_vmherd else 0)), shell)
         yield Lab(directory / "home" / "vmherd-sandbox" / "kubeconfig", ports)
 
