@@ -82,6 +82,7 @@ REFERENCES: Final = (
     "/metadata/ownerReferences",
     f"/metadata/labels/{states.REVISION_LABEL}",
     f"/spec/template/metadata/labels/{states.REVISION_LABEL}",
+    f"/metadata/annotations/{states.SUBSTITUTE}",
     *DRAINS,
 )
 

@@ -20,6 +20,7 @@ from tests.faults.matrix.pool_steps import (
     disks,
     finish_vm,
     healed,
+    is_regular,
     lose,
     mark_instances,
     memory_is,
@@ -103,6 +104,8 @@ SCALING = (
         *of(3, annotations={"vmherd.dev/substitute-lost-after-seconds": "1"}),
         Step(lose("pool-1"), ordinals(0, 1, 2, 3)),
         Step(change(replicas=2), ordinals(0, 1, 2)),
+        Step(change(replicas=3), ordinals(0, 1, 2, 3)),
+        Step(remove_owner("pool-1"), both(at(3), detached("pool-1"), is_regular("pool-3"))),
         compared=False,  # the status names the node, which depends on the UID of the VMI
     ),
     scenario(

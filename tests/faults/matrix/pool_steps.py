@@ -162,6 +162,11 @@ def lose(name: str) -> Any:
     return lambda user: user.patch(VMIS, name, {"metadata": {"annotations": {BEHAVIOR: "lost"}}})
 
 
+def is_regular(name: str) -> Condition:
+    """The VM exists, and is no substitute."""
+    return lambda objects: name in objects[VMS] and states.SUBSTITUTE not in states.annotations_of(objects[VMS][name])
+
+
 def replaced(objects: Objects) -> bool:
     vm = objects[VMS].get("pool-1")
     return vm is not None and "old" not in vm["metadata"].get("annotations", {})
