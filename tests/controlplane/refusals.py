@@ -1,9 +1,8 @@
-"""What refuses requests on a real cluster: a quota, an admission policy, and a webhook that is down."""
+"""What refuses requests on a real cluster: a quota and an admission policy."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from sandbox.admin import Rejected
 from tests.controlplane.documents import Document, vm_document, vmi_document
 from tests.controlplane.namespace import Namespace
 from tests.controlplane.waits import eventually
@@ -16,7 +15,6 @@ GROUPS = {
 }
 PROBES = {"virtualmachineinstances": vmi_document("probe"), "virtualmachines": vm_document("probe")}
 MESSAGE = "the house says no"
-WEBHOOK_DOWN = "failed calling webhook"
 ADMISSION = {"apiVersion": "admissionregistration.k8s.io/v1"}
 
 
@@ -79,30 +77,6 @@ def denied(
         {**ADMISSION, "kind": "ValidatingAdmissionPolicyBinding", "metadata": {"name": policy}, "spec": bound},
     ]
     with _in_force(namespace, documents, lambda: message in namespace.refusal(method, path, body)):
-        yield
-
-
-@contextmanager
-def webhook_down(namespace: Namespace, resource: str) -> Iterator[None]:
-    """Refuse to create objects of a resource in the namespace while the block runs: their webhook does not answer."""
-    webhook = {
-        "name": "down.example.com",
-        "clientConfig": {"url": "https://127.0.0.1:1/"},
-        "rules": [_rule(resource, "CREATE")],
-        "namespaceSelector": _here(namespace),
-        "admissionReviewVersions": ["v1"],
-        "sideEffects": "None",
-    }
-    document = {**ADMISSION, "kind": "ValidatingWebhookConfiguration", "metadata": {"name": namespace.namespace}}
-
-    def refuses() -> bool:
-        try:
-            namespace.ask("POST", f"{namespace.all_of(resource).path}?dryRun=All", PROBES[resource])
-        except Rejected as refused:
-            return WEBHOOK_DOWN in str(refused)
-        return False
-
-    with _in_force(namespace, [{**document, "webhooks": [webhook]}], refuses):
         yield
 
 

@@ -7,7 +7,7 @@ import pytest
 from sandbox.controlplane import ControlPlane
 from tests.controlplane.documents import Document
 from tests.controlplane.namespace import Namespace, new_pool_namespace
-from tests.controlplane.waits import eventually, reacts
+from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
@@ -57,26 +57,3 @@ def test_p27_a_budget_follows_the_size_and_a_drain_leaves_what_it_allows(owner: 
     eventually(lambda: healthy(owner) == 3, what="the evicted VM runs again")
     owner.scale(1)
     eventually(lambda: minima(owner) == {name: 0}, what="the budget falls")
-
-
-def test_p27_a_lost_budget_is_restored_and_yields_to_a_budget_of_a_user(owner: Namespace) -> None:
-    objects = owner.all_of("poddisruptionbudgets", "policy/v1")
-    made = owner.make(2, annotations={"vmherd.dev/disruption-budget": "50%"})
-    name = f"{owner.kind.lower()}-{owner.name}"
-    eventually(lambda: minima(owner) == {name: 1})
-    eventually(lambda: healthy(owner) == 2)
-    before = objects.get(name)
-    objects.delete(name)
-    reacts(lambda: minima(owner) == {name: 1} and objects.get(name)["metadata"]["uid"] != before["metadata"]["uid"])
-    edit = {"minAvailable": None, "maxUnavailable": 2, "unhealthyPodEvictionPolicy": "AlwaysAllow"}
-    objects.change(name, {"spec": edit})
-    reacts(lambda: minima(owner) == {name: 1}, what="the edit is taken back")
-    assert objects.get(name)["spec"]["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
-    mine = {"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "mine"}}
-    objects.make({**mine, "spec": {"minAvailable": 0, "selector": made["spec"]["selector"]}})
-    reacts(lambda: minima(owner) == {"mine": 0}, what="the budget of the user stays alone")
-    reacts(lambda: "PodDisruptionBudget mine covers the same Pods" in owner.status().get("problem", ""))
-    objects.delete("mine")
-    reacts(lambda: minima(owner) == {name: 1}, what="the budget is back")
-    owner.delete()
-    eventually(lambda: not budgets(owner), what="the garbage collector deletes the budget")

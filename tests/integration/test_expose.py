@@ -11,7 +11,7 @@ import pytest
 import yaml
 
 from sandbox.kubectl import kubectl_path
-from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
@@ -96,14 +96,3 @@ def test_the_command_of_the_guide_creates_a_service_for_every_vmi_of_a_set(sets:
     sets.change({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
     sets.kubectl("scale", "vmirs", "vmi-ephemeral", "--replicas=3")
     eventually(lambda: len(matching(sets, SET)) == 3, what="the VMIs of a newer template are selected, too")
-
-
-def test_a_pools_service_selects_the_vmis_that_its_vms_start(pools: PoolNamespace, tmp_path: Path) -> None:
-    shell = Shell(tmp_path, pools.plane.kubeconfig, pools.namespace)
-    pools.make(2)
-    eventually(lambda: len(pools.vms()) == 2, what="the pool has its VMs")
-    assert shell.expose("vmpool", "pool", "--name=web", "--port=80", "--type=nodeport") == "service/web exposed\n"
-    spec = pools.kubectl.json("get", "service", "web")["spec"]
-    assert spec["type"] == "NodePort"
-    started = [vm["spec"]["template"]["metadata"]["labels"] for vm in pools.vms().values()]
-    assert all(spec["selector"].items() <= labels.items() for labels in started)

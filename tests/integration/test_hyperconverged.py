@@ -101,13 +101,3 @@ def test_the_output_of_a_dry_run_is_a_command_that_changes_the_annotation(manage
     managed.kubectl(*arguments[2:])
     managed.operate()
     assert len(managed.installation.patches()) == 1
-
-
-def test_a_takeover_that_cannot_change_the_annotation_says_how_to_do_it_by_hand(managed: Managed) -> None:
-    managed.manage("[]")
-    managed.kubectl("annotate", HCO, NAME, "--overwrite", f"{ANNOTATION}=no json")
-    refused = vmherd(managed.kubeconfig, "takeover")
-    assert (refused.returncode, refused.stdout, refused.stderr.count("\n")) == (1, "", 1)
-    for part in (f"HyperConverged {NAMESPACE}/{NAME} manages KubeVirt", "is not JSON", f"edit {HCO} {NAME}"):
-        assert part in refused.stderr
-    assert managed.installation.patches() == []

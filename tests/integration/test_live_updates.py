@@ -93,18 +93,6 @@ def test_p13_running_vms_get_sockets_and_memory_one_after_the_other_and_keep_the
     assert not pools.deleted()
 
 
-def test_p13_another_node_selector_reaches_running_vms_and_an_image_restarts_them(pools: PoolNamespace) -> None:
-    before = made(pools)
-    pools.change_template(template(nodeSelector={"kubernetes.io/os": "linux"}))
-    pools.wait_until_updated(2)
-    assert uids(pools) == before
-    volumes = [{"name": "root", "containerDisk": {"image": "other:v2"}}]
-    pools.change_template(template(nodeSelector={"kubernetes.io/os": "linux"}, volumes=volumes))
-    pools.wait_until_updated(2)
-    pools.wait_ready(2)
-    assert not set(uids(pools).values()) & set(before.values())
-
-
 def test_p13_only_a_change_that_kubevirt_refuses_restarts_the_vms(pools: PoolNamespace) -> None:
     before = made(pools)
     pools.change_template(template(sockets=99))

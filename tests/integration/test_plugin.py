@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from plugin.cli import main
-from tests.controlplane.documents import BEHAVIOR, uids, vm_template
+from tests.controlplane.documents import uids, vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace
 from tests.controlplane.waits import eventually
 from tests.integration.test_expose import Shell as Kubectl
@@ -19,7 +19,6 @@ pytestmark = pytest.mark.cluster
 POOL = "virtualmachinepool.pool.kubevirt.io/pool"
 SET = "virtualmachineinstancereplicaset.kubevirt.io/herd"
 ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=100%"}
-DEADLINE = "vmherd.dev/progress-deadline-seconds"
 
 Run = Callable[..., str]
 
@@ -99,49 +98,6 @@ def test_each_verb_of_rollout_works_on_a_set(pools: PoolNamespace, run: Run) -> 
     run(pools, "rollout undo vmirs/herd")
     eventually(lambda: pools.sets.status().get("updatedReplicas", 0) == 0, what="all VMIs are outdated")
     assert set(uids(pools.alive()).values()) == staying
-
-
-def test_an_update_that_cannot_finish_is_shown_and_explained(pools: PoolNamespace, run: Run) -> None:
-    pools.make(2, maxUnavailable=1)
-    run(pools, "rollout status vmpool/pool")
-    # A good template may need more time than the short deadline, so only the bad template has it.
-    pools.change({"metadata": {"annotations": {DEADLINE: "2"}}})
-    pools.change_template(vm_template(vmi_annotations={BEHAVIOR: "image-error"}, memory="65M"))
-    stalled = run(pools, "rollout status vmpool/pool --timeout=60s", code=1)
-    assert 'error: vmpool "pool" stalled for ' in stalled
-    tree = json.loads(run(pools, "tree vmpool/pool -o json"))["members"]
-    [broken] = [each["name"] for each in tree if "problem" in each]
-    assert f"{broken} " in stalled
-    lines = run(pools, "tree vmpool/pool").splitlines()
-    assert lines[1].split()[:4] == ["vmpool/pool", lines[1].split()[1], "Degraded", "1/2"]
-    assert sum(f"waits for {broken}" in line for line in lines) == 1
-    reasons = run(pools, "why vmpool/pool")
-    assert f"  cause    {broken}: " in reasons
-    assert "  try      kubectl vmherd rollout undo vmpool/pool" in reasons
-    pools.change({"metadata": {"annotations": {DEADLINE: None}}})
-    run(pools, "rollout undo vmpool/pool")
-    assert run(pools, "rollout status vmpool/pool").endswith("successfully rolled out\n")
-    pools.wait_ready(2)
-    assert run(pools, "list vmpool").splitlines()[1].split()[:4] == ["vmpool/pool", "Running", "2/2", "2"]
-
-
-@pytest.mark.parametrize("kind", ["vmpool/pool", "vmirs/herd"])
-def test_a_preview_of_a_scale_in_names_the_vms_that_the_controller_deletes(
-    pools: PoolNamespace, run: Run, kind: str
-) -> None:
-    pools.make(3) if kind == "vmpool/pool" else pools.sets.make(3)
-    run(pools, f"rollout status {kind}")
-    preview = json.loads(run(pools, f"scale {kind} --replicas=1 --dry-run=client -o json"))
-    leaving = {each["name"] for each in preview["leaving"]}
-    assert len(leaving) == 2
-    assert run(pools, f"plan {kind}").endswith(": nothing\n")
-    before = set(uids(pools.vmis()))
-    assert "(server dry run)" in run(pools, f"scale {kind} --replicas=1 --dry-run=server")
-    assert run(pools, f"scale {kind} --replicas=1 --current-replicas=3").endswith(" scaled\n")
-    run(pools, f"rollout status {kind}")
-    left = {vmi["metadata"]["name"] for vmi in pools.vmis().values() if "deletionTimestamp" not in vmi["metadata"]}
-    assert before - left == leaving
-    assert "Running" in run(pools, f"list {kind}")
 
 
 def test_single_vms_of_a_pool_are_protected_removed_and_detached(pools: PoolNamespace, run: Run) -> None:

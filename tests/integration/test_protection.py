@@ -2,10 +2,10 @@
 
 import pytest
 
-from tests.controlplane.documents import BEHAVIOR, READY_AFTER, uids, vm_template
+from tests.controlplane.documents import uids
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.programs import ControllerProcess
-from tests.controlplane.refusals import MESSAGE, WEBHOOK_DOWN, allow, denied, webhook_down
+from tests.controlplane.refusals import MESSAGE, allow, denied
 from tests.controlplane.waits import eventually, reacts
 from tests.faults.proxy.actions import HoldWatch
 from tests.faults.proxy.rules import Match, Rule
@@ -19,12 +19,7 @@ AGAIN_S = 150.0
 
 BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "1h"}
 LAST_FIRST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
-ROLLING = {"vmherd.dev/rolling-update": "maxUnavailable=2"}
 NEW_DISKS = with_disk(storageClassName=FIXED_SIZE)
-
-
-def quick(**template: tuple[str, ...]) -> dict[str, object]:
-    return vm_template(vmi_annotations={BEHAVIOR: "normal", READY_AFTER: "100ms"}, **template)  # type: ignore[arg-type]
 
 
 def test_r3_a_vmi_whose_status_cannot_be_decoded_counts_and_does_not_disturb_its_siblings(sets: SetNamespace) -> None:
@@ -57,38 +52,6 @@ def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pool
     pools.settle()
     assert list(pools.vms()) == ["pool-1"], "the VM with the unreadable status stays"
     assert pools.created() == {"pool-0": 1, "pool-1": 1, "pool-2": 1}
-
-
-def test_p20_a_rollout_deletes_no_vm_and_no_disk_while_new_vms_are_refused(pools: PoolNamespace) -> None:
-    pools.make(5, template=with_disk(), maxUnavailable=1)
-    pools.wait_ready(5)
-    vms, disks = uids(pools.vms()), pools.storage()
-    with webhook_down(pools, VMS):
-        pools.change_template(NEW_DISKS)
-        reacts(lambda: any(WEBHOOK_DOWN in each for each in pools.messages("UpdateHeld")), what="an Event")
-        failure = reacts(lambda: pools.condition("ReplicaFailure"))
-        assert failure["reason"] == "FailedUpdate"
-        assert WEBHOOK_DOWN in failure["message"]
-        assert WEBHOOK_DOWN in pools.status()["problem"]
-        pools.settle()
-        assert (uids(pools.vms()), pools.storage()) == (vms, disks)
-    pools.wait_ready(5, within_s=AGAIN_S)
-    assert set(classes_of(pools).values()) == {FIXED_SIZE}
-    assert not set(uids(pools.vms()).values()) & set(vms.values())
-    reacts(lambda: pools.condition("ReplicaFailure") is None, what="the condition goes")
-
-
-def test_r14_p20_a_refused_successor_holds_a_rolling_update_on_the_real_api_server(sets: SetNamespace) -> None:
-    sets.make(2)
-    before = sets.wait_for(2).keys()
-    allow(sets, 1)
-    sets.change({"metadata": {"annotations": ROLLING}})
-    sets.change_memory("128M")
-    reacts(lambda: sets.reasons()["UpdateHeld"] == 1, what="an Event names the VMI")
-    reacts(lambda: "would be refused" in sets.status().get("problem", ""), what="PROBLEM says it")
-    assert (sets.alive().keys(), sets.requests("delete")) == (before, [])
-    allow(sets, 9)
-    eventually(lambda: sets.status().get("updatedReplicas") == 2, within_s=AGAIN_S, what="both are replaced")
 
 
 def test_p20_a_quota_that_is_exactly_full_does_not_hold_a_rollout(pools: PoolNamespace) -> None:

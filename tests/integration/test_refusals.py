@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.namespace import Namespace
 from tests.controlplane.refusals import MESSAGE, allow, denied
 from tests.controlplane.waits import eventually, reacts
 
@@ -46,29 +46,3 @@ def test_r10_p18_a_delete_that_admission_refuses_is_shown_until_it_is_allowed(ow
         assert list(owner.all_of(owner.members)()) == [name]
     eventually(lambda: not owner.all_of(owner.members)(), within_s=AGAIN_S, what="the delete is repeated")
     reacts(lambda: owner.condition("ReplicaFailure") is None, what="ReplicaFailure is removed")
-
-
-def test_p17_a_status_that_the_server_refuses_is_written_later(pools: PoolNamespace) -> None:
-    pools.make(1)
-    pools.wait_ready(1)
-    with denied(pools, "UPDATE", "virtualmachinepools/status", name="pool"):
-        pools.change({"spec": {"paused": True}})
-        reacts(lambda: any(record.code >= 400 for record in pools.requests("patch")), what="the write is refused")
-        pools.settle(events=True, no_timer_within_s=0)
-        assert not pools.told("SuccessfulPaused"), "no Event before the status is written"
-    eventually(lambda: pools.told("SuccessfulPaused") == {"pool": 1}, within_s=AGAIN_S, what="the write is repeated")
-    assert pools.condition("ReplicaPaused")
-
-
-def test_r6_a_delete_has_the_uid_as_precondition(sets: SetNamespace) -> None:
-    has_uid = "has(request.options.preconditions) && has(request.options.preconditions.uid)"
-    sets.make(2)
-    first, second = sets.wait_for(2)
-    # The set deletes one of the two. Then the dry run for the other shows that the policy is gone.
-    sets.play(second)
-    reacts(lambda: sets.status().get("readyReplicas") == 1, what="the ready VMI is seen")
-    with denied(sets, "DELETE", sets.members, name=second, unless=has_uid, message="which one?"):
-        sets.scale(1)
-        assert sets.wait_for(1).keys() == {second}
-        assert first not in sets.vmis()
-        assert "FailedDelete" not in sets.reasons()

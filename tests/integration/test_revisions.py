@@ -2,14 +2,11 @@
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.controlplane.documents import (
-    HOLD,
     REVISION,
-    is_leaving,
     is_observed,
     reference_to,
     vm_template,
@@ -69,27 +66,3 @@ def test_r17_p11_flags_set_the_number_of_revisions_and_switch_the_history_of_set
         assert pools.revisions().keys() == {"pool-3", "pool-4"}
         assert is_observed(sets.read())
         assert not sets.revisions()
-
-
-def test_p11_a_pool_that_is_deleted_and_created_again_leaves_the_earlier_revisions_alone(pools: PoolNamespace) -> None:
-    """The garbage collector cannot delete the earlier revisions, because a user holds them."""
-    held: dict[str, dict[str, Any]] = {}
-    for _ in range(3):
-        since = pools.plane.audit_position()
-        pools.make(1, template=HALTED)
-        pools.wait_until_updated(1)
-        (name,) = pools.revisions().keys() - held.keys()
-        # The VM is pool-1 if the controller sees the end of the earlier pool-0 after the new pool.
-        [vm] = pools.vms().values()
-        assert vm["metadata"]["labels"][REVISION] == name
-        assert pools.requests("patch", "update", "delete", since=since, resource="controllerrevisions") == []
-        pools.revisions.hold(name)
-        pools.delete()
-        eventually(lambda: not pools.vms(), within_s=20, what="the VM is gone")
-        eventually(lambda name=name: is_leaving(pools.revisions()[name]), within_s=20, what="a held revision")
-        assert {name: pools.revisions()[name] for name in held} == held
-        held[name] = pools.revisions()[name]
-    assert all(each["metadata"]["finalizers"] == [HOLD] for each in held.values())
-    for name in held:
-        pools.revisions.let_go(name)
-    reacts(lambda: not pools.revisions(), what="the revisions are gone")

@@ -11,68 +11,20 @@ from tests.controlplane.documents import (
     data_volume_template,
     is_observed,
     pool_document,
-    uids,
     vm_template,
 )
-from tests.controlplane.namespace import PoolNamespace, SetNamespace
-from tests.controlplane.refusals import allow
+from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import reacts
 from tests.controlplane.watch import watched
-from tests.integration.renewal import VMS, done, memories, restarts
+from tests.integration.renewal import VMS, memories, restarts
 
 pytestmark = pytest.mark.cluster
 
-ROLLING = "vmherd.dev/rolling-update"
-NOTED = "vmherd.dev/adopted-template"
-HALTED = {"runStrategy": "Halted"}
 UPDATED_WITHIN_S = 60.0
 
 
 def quick(**template: Any) -> dict[str, Any]:
     return vm_template(vmi_annotations={READY_AFTER: "50ms"}, **template)
-
-
-def test_r14_a_set_that_is_taken_over_replaces_its_vmis_only_for_a_new_template(sets: SetNamespace) -> None:
-    for name in ("one", "two"):
-        sets.make_vmi(name)
-    sets.make(2, annotations={ROLLING: "maxUnavailable=2"})
-    reacts(lambda: NOTED in sets.read()["metadata"].get("annotations", {}), what="the template is noted")
-    reacts(lambda: sets.status().get("updatedReplicas") == 2)
-    sets.settle()
-    assert sets.alive().keys() == {"one", "two"}, "the template is unchanged"
-    sets.change_memory("128M")
-    reacts(lambda: sets.status().get("updatedReplicas") == 2 and not {"one", "two"} & sets.alive().keys())
-
-
-def test_r14_a_surge_waits_for_a_quota_and_deletes_no_vmi_before(pools: PoolNamespace) -> None:
-    sets = pools.sets
-    sets.make(2, annotations={ROLLING: "maxSurge=1,maxUnavailable=0"})
-    sets.wait_ready(2)
-    before = uids(sets.alive())
-    allow(sets, 2)
-    sets.change_memory("128M")
-    reacts(lambda: "exceeded quota" in sets.status().get("problem", ""), what="PROBLEM names the quota")
-    assert (uids(sets.alive()), sets.requests("delete")) == (before, [])
-    reacts(lambda: sets.reasons()["FailedCreate"], what="an Event")
-    allow(sets, 3)
-    sets.wait_until_updated(2)
-    sets.wait_ready(2)
-    assert not set(before.values()) & set(uids(sets.alive()).values())
-
-
-def test_p12_each_outdated_vm_gets_one_patch_and_other_vms_get_none(pools: PoolNamespace) -> None:
-    pools.make(10, template=vm_template(**HALTED))
-    pools.wait_until_updated(10)
-    position = pools.plane.audit_position()
-    pools.change_memory("128M")
-    pools.wait_until_updated(10)
-    patched = [record.name for record in done(pools, "patch", VMS, since=position)]
-    assert sorted(patched) == [f"pool-{ordinal}" for ordinal in range(10)]
-    assert pools.requests("update", since=position) == []
-    position = pools.plane.audit_position()
-    pools.change({"spec": {"maxUnavailable": 3}})
-    pools.settle()
-    assert done(pools, "patch", VMS, since=position) == []
 
 
 def plain() -> dict[str, Any]:

@@ -96,16 +96,6 @@ def test_an_example_can_be_applied_and_applied_again(kubectl: Kubectl, path: Pat
         assert without_nulls(stored["spec"]) == without_nulls(with_defaults(document))
 
 
-@pytest.mark.cluster
-@each_example
-def test_an_example_can_be_created_as_the_guides_do_it(kubectl: Kubectl, path: Path) -> None:
-    assert kubectl("create", "-f", str(path)).stdout.endswith(" created\n")
-    document = load(path)
-    if document["kind"] in MACHINES:
-        stored = kubectl.json("get", document["kind"], document["metadata"]["name"])
-        assert stored["spec"] == with_defaults(document)
-
-
 def test_an_autoscaler_has_its_target_among_the_examples() -> None:
     targets = {
         (document["apiVersion"], kind, document["metadata"]["name"]) for kind in MACHINES for document in of_kind(kind)
