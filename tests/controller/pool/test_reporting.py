@@ -1,16 +1,22 @@
-"""P7 and P17: the status of a pool: counts, revisions, conditions and `printableStatus`."""
+"""P1, P7, P17 and P18: the status of a pool, and the Events about outcomes and changes of the status."""
 
 import json
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from controller.kubevirt.annotations import HEALED
+from controller.kubevirt.annotations import HEALED, PROTECT
+from controller.kubevirt.pool_types import PoolStatus
 from controller.kubevirt.resources import VMS
 from controller.kubevirt.vms import BROKEN_STATES
+from controller.pool.status import outcome_notices, transition_notices
 from controller.runtime.actions import AlreadyThere, Done, Missing, Postponed, Rejected, Skipped, Unknown
 from controller.runtime.reconciler import API_WARNING
+from controller.runtime.status import status_patch
 from informers.errors import Conflict, Forbidden
 from informers.http.warnings import collect
 from tests.builders import NOW, seconds_ago
@@ -177,20 +183,9 @@ WITHOUT_SUCCESS = {
 
 
 @pytest.mark.parametrize(("outcomes", "changes"), WITHOUT_SUCCESS.values(), ids=WITHOUT_SUCCESS)
-def test_p17_a_pass_without_a_successful_write_keeps_the_failure(outcomes, changes):
+def test_p17_a_pass_without_a_successful_write_keeps_the_failure_and_sets_none(outcomes, changes):
     assert failure_of(outcomes, before=FAILURE, **changes) == condition(FAILURE)
-
-
-NOT_A_FAILURE = ("a lost connection", "a rejected note on the pool", "a user changed the VM before its delete")
-
-
-@pytest.mark.parametrize(("outcomes", "changes"), [WITHOUT_SUCCESS[name] for name in NOT_A_FAILURE])
-def test_p17_a_lost_connection_a_rejected_note_or_a_changed_vm_sets_no_failure(outcomes, changes):
     assert failure_of(outcomes, **changes) is None
-
-
-def printable_status_of(owner, *machines, **circumstances) -> str:
-    return status_of(owner, *machines, **circumstances).printable_status
 
 
 HEALING = {"startUpFailureThreshold": 3}
@@ -246,8 +241,8 @@ def test_the_printable_status(fields, machines, expected):
     members = [each for number, changes in enumerate(machines) for each in vms(owner, number, **changes)]
     if expected == "Healing" and not members:
         members = list(vms(owner, 1, 2))
-    assert printable_status_of(owner, *members) == expected
-    assert printable_status_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]) == "Degraded"
+    assert status_of(owner, *members).printable_status == expected
+    assert status_of(pool(), outcomes=[Rejected(CREATE, QUOTA)]).printable_status == "Degraded"
 
 
 @pytest.mark.parametrize(
@@ -256,7 +251,7 @@ def test_the_printable_status(fields, machines, expected):
 def test_the_status_is_updating_until_all_vms_have_the_template_unless_updates_are_unmanaged(strategy, expected):
     owner, kept = updated(replicas=2, updateStrategy={strategy: {}})
     machines = (*vms(owner, 0), *vms(owner, 1, revision="web-2"))
-    assert printable_status_of(owner, *machines, revisions=kept) == expected
+    assert status_of(owner, *machines, revisions=kept).printable_status == expected
 
 
 def test_a_warning_of_the_api_server_about_new_vms_is_one_event(monkeypatch: pytest.MonkeyPatch):
@@ -272,3 +267,130 @@ def test_a_warning_of_the_api_server_about_new_vms_is_one_event(monkeypatch: pyt
     told = [each for each in simulation.process.recorder.published if each.reason == API_WARNING]
     assert {each.message for each in told} == {'The API server warns about a write: unknown field "spec.x"'}
     assert {each.once for each in told} == {'unknown field "spec.x"'}
+
+
+def patched(owner, status) -> dict:
+    return json.loads(status_patch(owner, status))
+
+
+@pytest.mark.parametrize("field", msgspec.structs.fields(PoolStatus), ids=lambda field: field.name)
+def test_p17_a_change_of_any_field_is_written(field):
+    value = (condition(FOREIGN),) if field.name == "conditions" else 7 if "int" in str(field.type) else "else"
+    status = replace(PoolStatus(), **{field.name: value})
+    assert patched(pool(), status)["status"][field.encode_name] is not None
+    assert status_patch(pool(status=msgspec.to_builtins(status)), status) is None
+
+
+def events_of(*outcomes):
+    return [(each.reason, each.message, each.warning) for each in outcome_notices(outcomes)]
+
+
+EVENTS = {
+    "created": (Done(CREATE), ("SuccessfulCreate", "Created VM default/vm-pool-cirros-0", False)),
+    "created before": (AlreadyThere(CREATE), ("SuccessfulCreate", "Created VM default/vm-pool-cirros-0", False)),
+    "deleted": (
+        Done(DELETE),
+        ("SuccessfulDelete", "Deleted VM default/vm-pool-cirros-0: surplus: 4 VMs exist, 3 are wanted", False),
+    ),
+    "updated": (
+        Done(MERGE),
+        ("SuccessfulUpdate", "Updated VM default/vm-pool-cirros-0: restart, from revision web-1 to web-2", False),
+    ),
+    "restarted": (
+        Done(RESTART),
+        ("SuccessfulDelete", "Deleted VMI default/vm-pool-cirros-0: its template is older than revision web-2", False),
+    ),
+    "create rejected": (
+        Rejected(CREATE, QUOTA),
+        ("FailedCreate", "Error creating VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
+    ),
+    "delete rejected": (
+        Rejected(DELETE, QUOTA),
+        ("FailedDelete", "Error deleting VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
+    ),
+    "update rejected": (
+        Rejected(MERGE, QUOTA),
+        ("FailedUpdate", "Error updating VM default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
+    ),
+    "label rejected": (
+        Rejected(RELABEL, QUOTA),
+        ("FailedUpdate", "Error updating VMI default/vm-pool-cirros-0: exceeded quota: 3 of 3", True),
+    ),
+    "webhook broken": (
+        Unknown(CREATE, WEBHOOK),
+        ("FailedCreate", "Error creating VM default/vm-pool-cirros-0: failed calling webhook", True),
+    ),
+}
+
+WITHOUT_EVENT = {
+    "a lost connection": Unknown(CREATE, LOST),
+    "deleted already": Missing(DELETE),
+    "skipped": Skipped(CREATE),
+    "postponed": Postponed(CREATE, "a disk"),
+    "a removed finalizer": Done(REMOVE_FINALIZER),
+    "a label": Done(RELABEL),
+    "a created revision": Done(CREATE_REVISION),
+    "a deleted revision": Done(DELETE_REVISION),
+    "a kept disk": Done(REMOVE_OWNER),
+    "a note on the pool": Done(NOTE),
+}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "expected"),
+    [*EVENTS.values(), *((each, None) for each in WITHOUT_EVENT.values())],
+    ids=[*EVENTS, *WITHOUT_EVENT],
+)
+def test_p18_each_outcome_gives_its_event_or_none(outcome, expected):
+    assert events_of(outcome) == ([expected] if expected else [])
+
+
+def transition(old, new):
+    def status(*conditions):
+        return PoolStatus(conditions=tuple(map(condition, conditions)) or None)
+
+    before = None if old is None else status(*old)
+    return [(each.reason, each.message, each.warning) for each in transition_notices(before, status(*new))]
+
+
+TRANSITIONS = {
+    "paused": ([], [PAUSED], [("SuccessfulPaused", "Pool is paused", False)]),
+    "paused from the start": (None, [PAUSED], [("SuccessfulPaused", "Pool is paused", False)]),
+    "resumed": ([PAUSED], [], [("SuccessfulResume", "Pool is unpaused", False)]),
+    "still paused": ([PAUSED], [PAUSED], []),
+    "the first status": (None, [], []),
+    "paused with status False before": (
+        [{**PAUSED, "status": "False"}],
+        [PAUSED],
+        [("SuccessfulPaused", "Pool is paused", False)],
+    ),
+}
+
+UPDATE_FAILURE = {**FAILURE, "reason": "FailedUpdate", "message": "error during VM update: no"}
+FAILURE_EVENT = ("FailedScaleOut", "error during scale out: exceeded quota: 3 of 3", True)
+FAILURES = {
+    "the first failure": ([], [FAILURE], [FAILURE_EVENT]),
+    "a failure from the start": (None, [FAILURE], [FAILURE_EVENT]),
+    "the same failure with another message": ([{**FAILURE, "message": "4 of 4"}], [FAILURE], []),
+    "a failure with another reason": ([UPDATE_FAILURE], [FAILURE], [FAILURE_EVENT]),
+    "the end of a failure": ([FAILURE], [], []),
+    "a failure and a pause": ([], [FAILURE, PAUSED], [("SuccessfulPaused", "Pool is paused", False), FAILURE_EVENT]),
+}
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "expected"), [*TRANSITIONS.values(), *FAILURES.values()], ids=[*TRANSITIONS, *FAILURES]
+)
+def test_p17_a_new_failure_of_the_pool_gives_one_event(old, new, expected):
+    assert transition(old, new) == expected
+
+
+OUTCOMES = [Done(CREATE), Rejected(CREATE, QUOTA), Unknown(DELETE, LOST), Skipped(MERGE), Missing(DELETE)]
+
+
+@given(st.lists(st.sampled_from(OUTCOMES), max_size=4), st.sampled_from([None, FAILURE]), st.booleans())
+def test_the_same_outcomes_after_a_written_status_give_no_further_patch(outcomes, before, paused):
+    owner = pool(paused=paused, status={"conditions": [before] if before else None})
+    machines = vms(owner, 0, 1, annotations={PROTECT: "true"})
+    written = replace(owner, status=status_of(owner, *machines, outcomes=outcomes))
+    assert status_patch(written, status_of(written, *machines, outcomes=outcomes)) is None

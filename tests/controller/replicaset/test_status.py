@@ -6,7 +6,7 @@ from controller.apimachinery.conditions import Condition
 from controller.kubevirt.annotations import TEMPLATE_HASH
 from controller.kubevirt.replicaset_types import ReplicaSetStatus
 from controller.kubevirt.resources import VMIS
-from controller.replicaset.status import next_status, outcome_notices, transition_notices
+from controller.replicaset.status import next_status, outcome_notices
 from controller.runtime.actions import (
     AlreadyThere,
     Confirm,
@@ -35,15 +35,15 @@ LOST = TransportError("connection reset", sent=True)
 WEBHOOK = ServerError("failed calling webhook", code=500)
 
 
-def true_for_a_minute(type_: str, reason: str, message: str) -> Condition:
-    since = seconds_ago(60)
-    return Condition(
-        type=type_, status="True", reason=reason, message=message, last_probe_time=since, last_transition_time=since
-    )
-
-
-FAILURE = true_for_a_minute("ReplicaFailure", "FailedCreate", "exceeded quota: 3 of 3")
-PAUSED = true_for_a_minute("ReplicaPaused", "Paused", "Controller got paused")
+SINCE = seconds_ago(60)
+FAILURE = Condition(
+    type="ReplicaFailure",
+    status="True",
+    reason="FailedCreate",
+    message="exceeded quota: 3 of 3",
+    last_probe_time=SINCE,
+    last_transition_time=SINCE,
+)
 
 
 def status_of(owner, *vmis, outcomes=(), **circumstances) -> ReplicaSetStatus:
@@ -112,20 +112,6 @@ STAYS = {
 def test_r10_an_inconclusive_pass_neither_sets_nor_removes_a_failure(outcomes):
     assert failure_of(outcomes, previous=FAILURE) == FAILURE
     assert failure_of(outcomes) is None
-
-
-IS_PAUSED, RUNS = ReplicaSetStatus(conditions=(PAUSED,)), ReplicaSetStatus()
-TRANSITIONS = {
-    "paused": (RUNS, IS_PAUSED, ["SuccessfulPaused"]),
-    "resumed": (IS_PAUSED, RUNS, ["SuccessfulResumed"]),
-}
-
-
-@pytest.mark.parametrize(("before", "after", "reasons"), TRANSITIONS.values(), ids=TRANSITIONS)
-def test_r8_pausing_and_resuming_are_reported_once(before, after, reasons):
-    notices = transition_notices(before, after)
-    assert [notice.reason for notice in notices] == reasons
-    assert not any(notice.warning for notice in notices)
 
 
 EVENTS = {
