@@ -19,6 +19,7 @@ BUSY_ANSWERS = 10
 
 CONNECTIONS = 32
 APPLY = "application/apply-patch+yaml"
+AS_TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
 class Unanswered(Exception):
@@ -86,15 +87,26 @@ class Admin:
     def get(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         return json.loads(self.send("GET", path, timeout_s=timeout_s))
 
+    def table(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
+        """Return the objects of a list as a Table, which has the cells of `kubectl get`."""
+        return json.loads(self.ask("GET", path, accept=AS_TABLE, timeout_s=timeout_s).body)
+
     def apply(self, path: str, document: dict[str, Any]) -> None:
         """Apply an object with server-side apply. A second call changes nothing. Raises Unanswered or Rejected."""
         self.send("PATCH", f"{path}?fieldManager=vmherd-sandbox&force=true", json.dumps(document).encode(), APPLY)
 
     def ask(
-        self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
+        self,
+        method: str,
+        path: str,
+        body: bytes | None = None,
+        content_type: str = "",
+        *,
+        accept: str = "application/json",
+        timeout_s: float = TIMEOUT_S,
     ) -> Answer:
         """Send one request and return the response. Raises Unanswered or Rejected."""
-        headers = {"Content-Type": content_type} if content_type else {}
+        headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
 
         def once() -> BaseHTTPResponse:
             return self._pool.request(method, self._server + path, body=body, headers=headers, timeout=timeout_s)

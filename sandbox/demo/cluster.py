@@ -7,20 +7,20 @@ All processes are child processes of this process, and all files are in a tempor
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
 from controller.kinds import KINDS
 from controller.kubevirt import resources
 from sandbox.admin import Admin, Rejected, Unanswered
 from sandbox.controlplane import ControlPlane
-from sandbox.demo.tables import View
+from sandbox.demo.tables import Row, View, rows_of
 from sandbox.running import start_controller, temporary_plane
 
 NAMESPACE = "default"
 VMS = resources.VMS.path(NAMESPACE)
 VMIS = resources.VMIS.path(NAMESPACE)
 EVENTS = f"/api/v1/namespaces/{NAMESPACE}/events"
-OWNERS = tuple(kind.resource().path(NAMESPACE) for kind in KINDS)
+OWNERS = {kind.short_names[0]: kind.resource().path(NAMESPACE) for kind in KINDS}
+"""The path of all objects of each kind that vmherd reconciles, by kubectl's short name of the kind."""
 
 STEP_TIMEOUT_S = 60.0
 POLL_INTERVAL_S = 0.1
@@ -52,8 +52,8 @@ class DemoCluster:
         """
         self.check()
         try:
-            owners = tuple(owner for path in OWNERS for owner in self._items(path))
-            vms, vmis, events = (self._items(path) for path in (VMS, VMIS, EVENTS))
+            owners = {short: self._rows(path) for short, path in OWNERS.items()}
+            vms, vmis, events = (self._rows(path) for path in (VMS, VMIS, EVENTS))
         except (Rejected, Unanswered) as error:
             return View(error=str(error))
         return View(owners=owners, vms=vms, vmis=vmis, events=events)
@@ -63,8 +63,8 @@ class DemoCluster:
         if failure := self._plane.failed():
             raise DemoFailed(failure)
 
-    def _items(self, path: str) -> tuple[dict[str, Any], ...]:
-        return tuple(self._admin.get(path, timeout_s=VIEW_TIMEOUT_S)["items"])
+    def _rows(self, path: str) -> tuple[Row, ...]:
+        return rows_of(self._admin.table(path, timeout_s=VIEW_TIMEOUT_S))
 
 
 @contextmanager

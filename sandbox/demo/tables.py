@@ -1,7 +1,9 @@
-"""This module draws the demo's tables from JSON objects of the API server. All functions of this module are pure."""
+"""This module draws the demo's tables. The API server makes their cells, as for `kubectl get`.
 
-from collections.abc import Sequence
-from datetime import datetime
+All functions of this module are pure.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from msgspec import Struct
@@ -9,18 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Column, Table
 from rich.text import Text
 
-from controller.kinds import KINDS, Kind
-from sandbox.demo.status import (
-    controller_of,
-    is_ready,
-    is_terminating,
-    name_of,
-    number_of_revision,
-    place_of,
-    revision_of,
-    status_of,
-    uid_of,
-)
+from controller.kinds import KINDS
+from controller.kubevirt.resources import VMS
 
 MAX_EVENTS = 10
 FEW_EVENTS = 2
@@ -30,196 +22,178 @@ FRAME_LINES = 2
 WIDE = 100
 """The width of a terminal in which Events have a column for the reason."""
 
+OWNER_COLUMNS = ("Desired", "Current", "Ready", "Updated", "Status", "Problem")
+"""The printer columns that the CRDs of the owners should have. If a CRD has none of these, its cells stay empty."""
+
 READY_COLUMN = 2
 UID_LENGTH = 8
-Row: TypeAlias = Sequence[str | Text]
+Line: TypeAlias = Sequence[str | Text]
 
-MINUTE_S, HOUR_S = 60, 3600
+REVISION = "kubevirt.io/vm-pool-revision-name"
+"""The label on a pool's VMs and VMIs. Its value is the name of their revision."""
+
+
+class Row(Struct, frozen=True):
+    """An object: its cells by the names of their columns, and its metadata."""
+
+    cells: Mapping[str, str]
+    meta: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return str(self.meta["name"])
+
+    @property
+    def is_terminating(self) -> bool:
+        return "deletionTimestamp" in self.meta
+
+    @property
+    def controller(self) -> str:
+        """Return the kind of the object's controller, or ""."""
+        return next(
+            (str(each["kind"]) for each in self.meta.get("ownerReferences") or () if each.get("controller")), ""
+        )
+
+    @property
+    def revision(self) -> str:
+        return str((self.meta.get("labels") or {}).get(REVISION, ""))
+
+    def state(self, column: str) -> str:
+        return "Terminating" if self.is_terminating else self.cells[column]
+
+
+def rows_of(table: Mapping[str, Any]) -> tuple[Row, ...]:
+    """Return the rows of a table of the API server."""
+    columns = [each["name"] for each in table["columnDefinitions"]]
+    return tuple(
+        Row(
+            {name: "" if cell is None else str(cell) for name, cell in zip(columns, row["cells"], strict=True)},
+            row["object"]["metadata"],
+        )
+        for row in table["rows"]
+    )
 
 
 class View(Struct, frozen=True, kw_only=True):
-    """All objects that the demo shows, as JSON objects.
+    """All objects that the demo shows. If they cannot be read, `error` contains the reason. Otherwise it is empty.
 
-    If the objects cannot be read, `error` contains the reason. Otherwise `error` is empty.
+    `owners` has the objects of all kinds that vmherd reconciles, by kubectl's short name of the kind.
     """
 
-    owners: tuple[dict[str, Any], ...] = ()
-    """The objects of all kinds that vmherd reconciles, such as replica sets and pools."""
-
-    vms: tuple[dict[str, Any], ...] = ()
-    vmis: tuple[dict[str, Any], ...] = ()
-    events: tuple[dict[str, Any], ...] = ()
+    owners: Mapping[str, tuple[Row, ...]] = {}
+    vms: tuple[Row, ...] = ()
+    vmis: tuple[Row, ...] = ()
+    events: tuple[Row, ...] = ()
     error: str = ""
 
-    def of(self, kind: Kind[Any]) -> tuple[dict[str, Any], ...]:
-        return tuple(owner for owner in self.owners if owner["kind"] == kind.kind)
+    @property
+    def own_vmis(self) -> list[Row]:
+        """Return the VMIs without a VM, for example the VMIs of a replica set."""
+        return [each for each in self.vmis if each.controller != VMS.kind]
 
 
-def draw(view: View, *, width: int, height: int, now: datetime) -> RenderableType:
-    """Draw all tables in at most `height` lines. Rows that do not fit are left out, ready VMs and VMIs first.
-
-    The ages of Events are their ages at `now`.
-    """
+def draw(view: View, *, width: int, height: int) -> RenderableType:
+    """Draw all tables in at most `height` lines. Rows that do not fit are left out, ready VMs and VMIs first."""
     if view.error:
         return Text(f"no answer from the API server: {view.error}", style="yellow")
-    vms, vmis, events = _vms(view), _vmis(view), _events(view, now)
-    free = height - 4 * FRAME_LINES + 1 - len(view.owners)
-    reserved = min(len(events), max(FEW_EVENTS, free // 5))
-    rows = share(free - reserved, (len(vms), len(vmis)))
-    shown = min(len(events), MAX_EVENTS, max(free - sum(rows), 0))
+    owners, vms, vmis, events = _owners(view), _vms(view), _vmis(view), _events(view)
+    free = height - 4 * FRAME_LINES + 1 - len(owners)
+    room = max(free - min(len(events), max(FEW_EVENTS, free // 5)), 0)
+    # Each of both tables gets half of the lines, and those that the other one does not need.
+    of_vms = min(len(vms), max(room - room // 2, room - len(vmis)))
+    of_vmis = min(len(vmis), room - of_vms)
+    shown = min(len(events), MAX_EVENTS, max(free - of_vms - of_vmis, 0))
     return Group(
-        _owners(view),
+        _table(("OBJECT", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS"), owners),
         Text(),
-        _table(("VMI", "PHASE", "READY", "NODE", "IP"), vmis, rows[1]),
+        _table(("VMI", "PHASE", "READY", "NODE", "IP"), vmis, of_vmis),
         Text(),
-        _table(("VM", "STATUS", "READY", "REVISION", "VMI", "UID"), vms, rows[0]),
+        _table(("VM", "STATUS", "READY", "REVISION", "VMI", "UID"), vms, of_vms),
         Text(),
         _event_table(events[len(events) - shown :], width),
     )
 
 
-def share(free: int, wanted: Sequence[int]) -> list[int]:
-    """Return the number of lines for each table. `free` is the number of free lines for all tables.
-
-    The lines are shared equally. `wanted` contains the maximum number of lines for each table.
-    """
-    given = [0] * len(wanted)
-    while free > 0 and given != list(wanted):
-        for index, limit in enumerate(wanted):
-            if given[index] < limit and free > 0:
-                given[index] += 1
-                free -= 1
-    return given
+def _owners(view: View) -> list[Line]:
+    """Return the rows for the objects that own VMs or VMIs, with names that the user can pass to kubectl."""
+    rows: list[Line] = []
+    for short, each in ((short, each) for short, owners in view.owners.items() for each in owners):
+        desired, current, ready, updated, status, problem = (each.cells.get(column, "") for column in OWNER_COLUMNS)
+        state = _coloured(status, good="Running").append(f" {problem}".rstrip(), style="red")
+        rows.append((f"{short}/{each.name}", desired, current, _coloured(ready, good=desired), updated, state))
+    return rows
 
 
-def _owners(view: View) -> Table:
-    """Draw the table of the objects that own VMs or VMIs, with names that the user can pass to kubectl."""
-    rows = [
-        (f"{kind.short_names[0]}/{name_of(owner)}", *_counts(owner), _status_text(owner))
-        for kind in KINDS
-        for owner in view.of(kind)
+def _vmis(view: View) -> list[Line]:
+    in_order = sorted(view.own_vmis, key=lambda vmi: (vmi.meta["creationTimestamp"], vmi.name))
+    return [
+        (each.name, each.state("Phase"), _readiness(each), each.cells["NodeName"], each.cells["IP"])
+        for each in in_order
     ]
-    return _table(("OBJECT", "DESIRED", "CURRENT", "READY", "UPDATED", "STATUS"), rows)
 
 
-def _counts(owner: dict[str, Any]) -> tuple[str | Text, ...]:
-    """Return the values of the columns DESIRED, CURRENT, READY and UPDATED for a replica set or pool."""
-    status = status_of(owner)
-    desired, ready = owner["spec"].get("replicas", 1), status.get("readyReplicas", 0)
-    return (
-        str(desired),
-        str(status.get("replicas", 0)),
-        Text(str(ready), style="green" if ready == desired else "yellow"),
-        str(status.get("updatedReplicas", 0)),
-    )
-
-
-def _status_text(owner: dict[str, Any]) -> Text:
-    """Return the printableStatus, the conditions and the first problem of a replica set or pool.
-
-    The condition Reconciling is left out, because the printableStatus says the same.
-    """
-    status = status_of(owner)
-    word = status.get("printableStatus", "")
-    text = Text(word, style="green" if word == "Running" else "yellow")
-    for each in status.get("conditions") or ():
-        if each["type"] != "Reconciling":
-            text.append(f" {each['type']} ({each.get('reason', '')})", style="red")
-    if problem := status.get("problem"):
-        text.append(f" {problem}", style="red")
-    return text
-
-
-def _vmis(view: View) -> list[Row]:
-    """Return the rows for all VMIs without a VM, for example the VMIs of a replica set."""
-    rows: list[Row] = []
-    own = [vmi for vmi in view.vmis if (controller_of(vmi) or {}).get("kind") != "VirtualMachine"]
-    for vmi in sorted(own, key=lambda vmi: (vmi["metadata"]["creationTimestamp"], name_of(vmi))):
-        status = status_of(vmi)
-        addresses = [interface.get("ipAddress", "") for interface in status.get("interfaces") or ()]
-        phase = "Terminating" if is_terminating(vmi) else status.get("phase", "Pending")
-        rows.append((name_of(vmi), phase, _readiness(vmi), status.get("nodeName", ""), next(iter(addresses), "")))
-    return rows
-
-
-def _vms(view: View) -> list[Row]:
-    rows: list[Row] = []
-    vmis = {name_of(vmi): vmi for vmi in view.vmis}
-    for vm in sorted(view.vms, key=place_of):
-        name = Text(name_of(vm)).append(" (detached)" if controller_of(vm) is None else "", style="dim")
-        vmi = vmis.get(name_of(vm))
-        phase = status_of(vmi).get("phase", "Pending") if vmi is not None else ""
-        rows.append((name, _vm_status(vm), _readiness(vm), _revision(vm, vmi), phase, uid_of(vm)[:UID_LENGTH]))
-    return rows
-
-
-def _vm_status(vm: dict[str, Any]) -> Text:
-    word = "Terminating" if is_terminating(vm) else status_of(vm).get("printableStatus", "")
-    return Text(word, style="" if word == "Running" else "yellow")
-
-
-def _revision(vm: dict[str, Any], vmi: dict[str, Any] | None) -> Text:
-    """Return the revision of the VM, and also the revision of the VMI if the two revisions differ."""
-    behind = f" (VMI: {_short(revision_of(vmi))})" if vmi is not None and revision_of(vmi) != revision_of(vm) else ""
-    return Text(_short(revision_of(vm))).append(behind, style="yellow")
-
-
-def _short(revision: str) -> str:
-    """Return the number of a revision, as `kubectl vmherd tree` does. A name without a number stays."""
-    return str(number_of_revision(revision) or revision)
-
-
-def _readiness(subject: dict[str, Any]) -> Text:
-    return Text("True", style="green") if is_ready(subject) else Text("False", style="yellow")
-
-
-def _events(view: View, now: datetime) -> list[Row]:
-    """Return the rows for the Events of objects that vmherd reconciles. The latest Event is the last row."""
-    shorts = {kind.kind: kind.short_names[0] for kind in KINDS}
-    ours = [event for event in view.events if event["involvedObject"].get("kind") in shorts]
-    rows: list[Row] = []
-    for event in sorted(ours, key=_order_of):
-        involved, style = event["involvedObject"], "red" if event.get("type") == "Warning" else ""
-        count = int(event.get("count") or 1)
+def _vms(view: View) -> list[Line]:
+    rows: list[Line] = []
+    vmis = {vmi.name: vmi for vmi in view.vmis}
+    for vm in sorted(view.vms, key=_place_of):
+        name = Text(vm.name).append("" if vm.controller else " (detached)", style="dim")
+        vmi = vmis.get(vm.name)
+        phase, uid = vmi.cells["Phase"] if vmi is not None else "", vm.meta["uid"][:UID_LENGTH]
         rows.append(
-            (
-                age(_time_of(event), now) + (f" x{count}" if count > 1 else ""),
-                f"{shorts[involved['kind']]}/{involved.get('name', '')}",
-                Text(event.get("reason", ""), style=style),
-                Text(event.get("message", ""), style=style),
-            )
+            (name, _coloured(vm.state("Status"), good="Running"), _readiness(vm), _revision(vm, vmi), phase, uid)
         )
     return rows
 
 
-def _order_of(event: dict[str, Any]) -> tuple[str, int]:
-    """Return the sort key of an Event. The times of Events are whole seconds, so the resource version decides too."""
-    version = str(event["metadata"].get("resourceVersion", ""))
-    return _time_of(event), int(version) if version.isdecimal() else 0
+def _place_of(vm: Row) -> tuple[str, int]:
+    """Return the sort key of a VM. The key sorts by number: pool-10 is after pool-9."""
+    stem, _, ordinal = vm.name.rpartition("-")
+    return (stem, int(ordinal)) if ordinal.isdecimal() else (vm.name, 0)
 
 
-def _time_of(event: dict[str, Any]) -> str:
-    return str(event.get("lastTimestamp") or event.get("eventTime") or "")
+def _revision(vm: Row, vmi: Row | None) -> Text:
+    """Return the revision of the VM, and also the revision of the VMI if the two revisions differ."""
+    behind = f" (VMI: {_short(vmi.revision)})" if vmi is not None and vmi.revision != vm.revision else ""
+    return Text(_short(vm.revision)).append(behind, style="yellow")
 
 
-def age(then: str, now: datetime) -> str:
-    """Return the time since a timestamp of the API server in one unit, such as `12s`, or "" if there is no time."""
-    if not then:
-        return ""
-    seconds = max(int((now - datetime.fromisoformat(then)).total_seconds()), 0)
-    if seconds < MINUTE_S:
-        return f"{seconds}s"
-    return f"{seconds // MINUTE_S}m" if seconds < HOUR_S else f"{seconds // HOUR_S}h"
+def _short(revision: str) -> str:
+    """Return the number of a revision, as `kubectl vmherd tree` does. A name without a number stays."""
+    number = revision.rpartition("-")[2]
+    return number if number.isdecimal() else revision
 
 
-def _event_table(rows: Sequence[Row], width: int) -> Table:
+def _readiness(subject: Row) -> Text:
+    is_ready = not subject.is_terminating and subject.cells["Ready"] == "True"
+    return _coloured(str(is_ready), good="True")
+
+
+def _coloured(word: str, *, good: str) -> Text:
+    return Text(word, style="green" if word == good else "yellow")
+
+
+def _events(view: View) -> list[Line]:
+    """Return the rows for the Events of objects that vmherd reconciles. The latest Event is the last row."""
+    shorts = {kind.kind.lower(): kind.short_names[0] for kind in KINDS}
+    rows: list[Line] = []
+    for event in sorted(view.events, key=lambda event: int(event.meta["resourceVersion"])):
+        cells, (kind, _, name) = event.cells, event.cells["Object"].partition("/")
+        if kind in shorts:
+            style, count = "red" if cells["Type"] == "Warning" else "", int(cells["Count"] or 1)
+            age = cells["Last Seen"] + (f" x{count}" if count > 1 else "")
+            texts = (Text(cells[column], style=style) for column in ("Reason", "Message"))
+            rows.append((age, f"{shorts[kind]}/{name}", *texts))
+    return rows
+
+
+def _event_table(rows: Sequence[Line], width: int) -> Table:
     """Draw the Events. In a narrow terminal, the reason is left out, because the message says more."""
     if width >= WIDE:
         return _table(("AGE", "OBJECT", "EVENT", "MESSAGE"), rows)
     return _table(("AGE", "OBJECT", "EVENT"), [(when, subject, message) for when, subject, _, message in rows])
 
 
-def _table(headers: Sequence[str], rows: Sequence[Row], max_rows: int | None = None) -> Table:
+def _table(headers: Sequence[str], rows: Sequence[Line], max_rows: int | None = None) -> Table:
     """Draw a table of at most `max_rows` rows. Each row needs only one line, even in a narrow terminal.
 
     If rows are left out, the last row shows their number.
@@ -236,7 +210,7 @@ def _table(headers: Sequence[str], rows: Sequence[Row], max_rows: int | None = N
     return table
 
 
-def _most_telling(rows: Sequence[Row], number: int) -> list[Row]:
+def _most_telling(rows: Sequence[Line], number: int) -> list[Line]:
     """Return this number of rows in their order. Rows of VMs and VMIs that are not ready come before other rows."""
     places = sorted(range(len(rows)), key=lambda place: (str(rows[place][READY_COLUMN]) == "True", place))
     return [rows[place] for place in sorted(places[: max(number, 0)])]

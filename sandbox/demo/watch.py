@@ -10,7 +10,6 @@ import termios
 import tty
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from datetime import UTC, datetime
 from pathlib import Path
 
 from rich.console import Console
@@ -87,7 +86,7 @@ def _picture(cluster: DemoCluster, console: Console, runner: Runner) -> Layout:
     width, height = console.size
     hints = draw_hints(runner.report, width=width, height=height, kubeconfig=cluster.kubeconfig)
     free = height - len(hints.plain.splitlines())
-    return screen(draw(cluster.view(), width=width, height=free, now=datetime.now(UTC)), hints)
+    return screen(draw(cluster.view(), width=width, height=free), hints)
 
 
 def _page(cluster: DemoCluster, key: str) -> None:

@@ -76,7 +76,7 @@ def test_the_dashboard_of_the_fleet_queries_the_metrics_of_the_kind():
 
 def test_the_demo_shows_the_objects_of_the_kind():
     assert "/apis/flock.example.org/v1/namespaces/default/virtualmachineflocks" in asked_of(
-        "list(__import__('sandbox.demo.cluster').demo.cluster.OWNERS)"
+        "list(__import__('sandbox.demo.cluster').demo.cluster.OWNERS.values())"
     )
 
 

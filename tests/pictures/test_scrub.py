@@ -1,38 +1,26 @@
 """Two runs of the demo have other names, addresses and ages, and give the same pictures."""
 
 import re
-from typing import Any
 
 from rich.console import Console
 
-from controller.kinds import REPLICA_SETS
-from sandbox.demo.tables import View, draw
-from tests.sandbox.demo.objects import counts, event, owner, set_vmi, vm, vmi
-from tools.pictures.scrub import NOW, clean_objects, clean_table, clean_text
+from sandbox.demo.tables import Row, View, draw
+from tests.sandbox.demo.objects import event, owner, set_vmi, vm, vmi
+from tools.pictures.scrub import clean_objects, clean_table, clean_text
 
 
 def a_run(letter: str, number: int) -> View:
     """The objects of a run. The letter is in each name that the cluster makes, and the number in each address."""
-
-    def placed(built: dict[str, Any]) -> dict[str, Any]:
-        address = {"ipAddress": f"10.{number}.7.9"}
-        status = {**built["status"], "nodeName": f"node{number:02}", "interfaces": [address]}
-        return {**built, "status": status}
-
-    def identified(built: dict[str, Any]) -> dict[str, Any]:
-        return {**built, "metadata": {**built["metadata"], "uid": letter * 36}}
-
     names = [f"test{letter * 4}{each}" for each in "xyz"]
-    updated_at = f"2026-01-01T00:00:0{number}Z"
+    place = {"NodeName": f"node{number:02}", "IP": f"10.{number}.7.9"}
+    vms = (vm(f"web-{each}") for each in "01")
     return View(
-        owners=(owner("set", "u-set", kind=REPLICA_SETS, **counts(3)), owner("web", "u-pool", **counts(2))),
-        vms=tuple(
-            {**vm(f"web-{each}"), "metadata": {**vm(f"web-{each}")["metadata"], "uid": letter * 36}} for each in "01"
-        ),
-        vmis=tuple(map(placed, (*map(set_vmi, names), *(vmi(f"web-{each}") for each in "01")))),
+        owners={"vmirs": (owner("set"),), "vmpool": (owner("web", 2),)},
+        vms=tuple(Row(each.cells, {**each.meta, "uid": letter * 36}) for each in vms),
+        vmis=(*(set_vmi(each, **place) for each in names), *(vmi(f"web-{each}", **place) for each in "01")),
         events=(
-            event("Updated VM web-0", at=updated_at, metadata={"resourceVersion": str(10 * number)}),
-            event(f"Created VMI {names[0]}", at="2026-01-01T00:00:00Z", metadata={"resourceVersion": "7"}),
+            event("Updated VM web-0", version=10 * number, **{"Last Seen": f"{number}s"}),
+            event(f"Created VMI {names[0]}", version=7, **{"Last Seen": "9s"}),
         ),
     )
 
@@ -40,7 +28,7 @@ def a_run(letter: str, number: int) -> View:
 def screen(view: View) -> str:
     console = Console(width=120, force_terminal=False)
     with console.capture() as capture:
-        console.print(draw(clean_objects(view), width=120, height=40, now=NOW))
+        console.print(draw(clean_objects(view), width=120, height=40))
     return capture.get()
 
 

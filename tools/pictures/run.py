@@ -25,9 +25,8 @@ from sandbox.demo.experiments import (
 )
 from sandbox.demo.hints import Report, draw_hints, joined
 from sandbox.demo.once import complete, output_of
-from sandbox.demo.status import status_of
 from sandbox.demo.tables import View, draw
-from tools.pictures.scrub import NOW, clean_objects, clean_table, clean_text
+from tools.pictures.scrub import clean_objects, clean_table, clean_text
 
 WIDTH, HEIGHT = 104, 36
 LAST: Final = EXPERIMENTS["4"]
@@ -66,16 +65,15 @@ def take() -> Shots:
 
 def _has_stopped(view: View) -> bool:
     """Return True if a VM cannot pull its image, and the pool's status says so."""
-    [pool] = view.of(POOLS)
-    states = {str(status_of(vm).get("printableStatus")) for vm in view.vms}
-    return STOPPED in states and STOPPED in str(status_of(pool).get("problem", ""))
+    [pool] = view.owners[POOLS.short_names[0]]
+    return STOPPED in {vm.cells["Status"] for vm in view.vms} and STOPPED in pool.cells["Problem"]
 
 
 def _screen(view: View) -> RenderableType:
     report = Report(line=f"{LAST.key}: {LAST.purpose}", commands=LAST.commands)
     hints = draw_hints(report, width=WIDTH, height=HEIGHT, kubeconfig=KUBECONFIG)
     free = HEIGHT - len(hints.plain.splitlines())
-    return Group(draw(view, width=WIDTH, height=free, now=NOW), hints)
+    return Group(draw(view, width=WIDTH, height=free), hints)
 
 
 def _command(verb: str) -> Command:

@@ -3,16 +3,15 @@
 Nothing else changes, so two runs make the same pictures. All functions of this module are pure.
 """
 
-import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import UTC, datetime, timedelta
-from typing import Any, Final
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from msgspec.structs import replace
 
 from controller.config.types import seconds_in
 from plugin.views.tables import table
-from sandbox.demo.status import controller_of, name_of, uid_of
-from sandbox.demo.tables import View
+from sandbox.demo.tables import Row, View
 
 HASH: Final = "bcdfghjklmnpqrstvwxz2456789"
 NODES: Final = 5
@@ -23,19 +22,16 @@ UUID: Final = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 HOLDER: Final = re.compile(rf"\S+_{UUID.pattern}")
 DURATION: Final = re.compile(r"\b(since|in|renewed) ((?:\d+[dhms])+)\b")
 AGE: Final = "3m"
-NOW: Final = datetime(2026, 1, 1, tzinfo=UTC)
-"""The time at which the ages of Events are shown."""
 
 
 def clean_objects(view: View) -> View:
     """Return the objects with fixed names, UIDs, addresses and nodes, and with Events of fixed ages."""
-    vmis = sorted(view.vmis, key=lambda vmi: ((controller_of(vmi) or {}).get("kind", ""), name_of(vmi)))
-    loose = [name_of(vmi) for vmi in vmis if (controller_of(vmi) or {}).get("kind") != "VirtualMachine"]
-    names = {old: f"test{_hash(number)}" for number, old in enumerate(loose)}
-    cleaned = [_renamed(vmi, names, place) for place, vmi in enumerate(vmis)]
-    vms = [_with_uid(vm, place) for place, vm in enumerate(sorted(view.vms, key=name_of))]
-    events = _aged([_with_texts(event, names) for event in view.events])
-    return View(owners=view.owners, vms=tuple(vms), vmis=tuple(cleaned), events=tuple(events))
+    names = {vmi.name: f"test{_hash(number)}" for number, vmi in enumerate(sorted(view.own_vmis, key=_name_of))}
+    vmis = [_placed(vmi, names, place) for place, vmi in enumerate(sorted(view.vmis, key=_name_of))]
+    vms = [_with_uid(vm, place) for place, vm in enumerate(sorted(view.vms, key=_name_of))]
+    latest_first = sorted(view.events, key=lambda event: int(event.meta["resourceVersion"]), reverse=True)
+    events = [_aged(event, names, EVENT_GAP_S * place) for place, event in enumerate(latest_first, start=1)]
+    return replace(view, vms=tuple(vms), vmis=tuple(vmis), events=tuple(events))
 
 
 def clean_text(text: str) -> str:
@@ -75,33 +71,24 @@ def _node(number: int) -> str:
     return f"node{number % NODES + 1:02}"
 
 
-def _renamed(vmi: Mapping[str, Any], names: Mapping[str, str], place: int) -> dict[str, Any]:
-    status = dict(vmi.get("status") or {})
-    if "nodeName" in status:
-        status["nodeName"] = _node(place)
-    if status.get("interfaces"):
-        status["interfaces"] = [{**status["interfaces"][0], "ipAddress": f"10.0.0.{place + 10}"}]
-    metadata = {**vmi["metadata"], "name": names.get(name_of(vmi), name_of(vmi)), "creationTimestamp": ""}
-    return {**vmi, "metadata": metadata, "status": status}
+def _name_of(row: Row) -> str:
+    return row.name
 
 
-def _with_uid(vm: Mapping[str, Any], place: int) -> dict[str, Any]:
+def _placed(vmi: Row, names: Mapping[str, str], place: int) -> Row:
+    fixed = {"NodeName": _node(place), "IP": f"10.0.0.{place + 10}"}
+    cells = {column: fixed.get(column, cell) if cell else "" for column, cell in vmi.cells.items()}
+    return Row(cells, {**vmi.meta, "name": names.get(vmi.name, vmi.name), "creationTimestamp": ""})
+
+
+def _with_uid(vm: Row, place: int) -> Row:
     digits = "".join(f"{(37 * place + 91 * part + 17) % 256:02x}" for part in range(4))
-    return {**vm, "metadata": {**vm["metadata"], "uid": digits + uid_of(vm)[8:]}}
+    return replace(vm, meta={**vm.meta, "uid": digits})
 
 
-def _with_texts(event: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return the event with the new names of VMIs in its texts."""
-    text = json.dumps(event)
+def _aged(event: Row, names: Mapping[str, str], age_s: int) -> Row:
+    """Return the Event with the new names of VMIs in its message."""
+    message = event.cells["Message"]
     for old, new in names.items():
-        text = re.sub(rf"\b{old}\b", new, text)
-    cleaned: dict[str, Any] = json.loads(text)
-    return cleaned
-
-
-def _aged(events: Iterable[dict[str, Any]]) -> Sequence[dict[str, Any]]:
-    """Return the Events in the order of their writes, each a fixed time after the one before."""
-    ordered = sorted(events, key=lambda event: int(event["metadata"]["resourceVersion"]))
-    for place, event in enumerate(reversed(ordered), start=1):
-        event["lastTimestamp"] = (NOW - timedelta(seconds=EVENT_GAP_S * place)).isoformat()
-    return ordered
+        message = re.sub(rf"\b{old}\b", new, message)
+    return replace(event, cells={**event.cells, "Message": message, "Last Seen": f"{age_s}s"})
