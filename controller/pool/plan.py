@@ -24,6 +24,7 @@ earlier writes for this pool, the plan contains no writes.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 
 from msgspec.structs import replace
 
@@ -132,18 +133,10 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     revisions = _plan_revisions(situation) if may_update and not writes.stages else Plan()
     limit = plan_limit(situation.pool, intent.wanted, snapshot.limits.max_replicas)
     whole = join((writes, revisions, limit, plan_advice(intent)))
-
-    def still_leaves(machine: Machine, cause: str) -> bool:
-        return _still_leaves(situation, machine, cause)
-
-    members = situation.members
+    members, still_leaves = situation.members, partial(_still_leaves, situation)
     whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
-
-    def numbers() -> Numbers:
-        stopped = members.where(lambda each: not is_meant_to_run(each.vm))
-        return Numbers(intent.wanted, len(members), len(stopped))
-
-    return with_budget(whole, snapshot, numbers)
+    stopped = members.where(lambda each: not is_meant_to_run(each.vm))
+    return with_budget(whole, snapshot, Numbers(intent.wanted, len(members), len(stopped)))
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:

@@ -32,7 +32,7 @@ from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_active, is_ready
 from controller.replicas.conditions import held_reason
 from controller.replicas.disruption_budget import Numbers, with_budget
-from controller.replicas.draining import SCALE_IN, UPDATE, Guest, drain_first, guest_of_vmi
+from controller.replicas.draining import SCALE_IN, UPDATE, drain_first, guest_of_vmi
 from controller.replicas.progress import wake_at
 from controller.replicas.release_delay import wanted_beside
 from controller.replicas.replica_limit import limited, plan_limit
@@ -120,9 +120,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
         parts.append(plan_pruning(snapshot, intent))
     whole = join(parts)
     is_replaced = replaced_by_rollout(situation)
-
-    def guest_of(vmi: VirtualMachineInstance) -> Guest:
-        return guest_of_vmi(snapshot.vmis, intent.selector, vmi)
+    guest_of = partial(guest_of_vmi, snapshot.vmis, intent.selector)
 
     def still_leaves(vmi: VirtualMachineInstance, cause: str) -> bool:
         if cause == SCALE_IN:
@@ -131,8 +129,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
     owner = snapshot.owner.metadata
     whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
-    numbers = partial(Numbers, intent.wanted, active)
-    return with_budget(whole, snapshot, numbers)
+    return with_budget(whole, snapshot, Numbers(intent.wanted, active))
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:

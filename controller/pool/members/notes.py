@@ -12,7 +12,7 @@ import msgspec
 from msgspec import Struct
 
 from controller.kubevirt.pool_types import Pool
-from controller.runtime.actions import Patch
+from controller.runtime.actions import Patch, Plan, Stage
 from informers.meta import ObjectMeta, annotations_of
 from informers.objects import PatchType
 from informers.resource import Resource
@@ -59,3 +59,8 @@ def note_patch(pools: Resource[Pool], pool: ObjectMeta, annotation: str, text: s
     """Return a patch that writes the annotation to the pool, or removes the annotation."""
     body = msgspec.json.encode({"metadata": {"uid": pool.uid, "annotations": {annotation: text}}})
     return Patch(resource=pools, key=pool.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
+
+
+def plan_note(pools: Resource[Pool], pool: ObjectMeta, annotation: str, text: str | None, why: str) -> Plan:
+    """Return a plan that writes or removes the annotation. A failure stops no other write."""
+    return Plan(stages=(Stage((note_patch(pools, pool, annotation, text, why),), essential=False),))

@@ -12,12 +12,12 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PARTITION_STEP
 from controller.pool.members.machine import Machine
-from controller.pool.members.notes import note_patch
+from controller.pool.members.notes import plan_note
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.partition import pause_began, step_note
-from controller.runtime.actions import Notice, Plan, Stage
+from controller.runtime.actions import Notice, Plan
 
 
 def plan_partition_step(situation: Situation) -> Plan:
@@ -33,7 +33,8 @@ def plan_partition_step(situation: Situation) -> Plan:
     since = pause_began(situation.pool, digest, intent.step) if pause else situation.now
     if since is None:
         note = step_note(situation.pool, digest, intent.step, situation.now)
-        return replace(_note(situation, note, "the pause of the step begins"), held=waits.held)
+        begins = plan_note(snapshot.pools, situation.pool, PARTITION_STEP, note, "the pause of the step begins")
+        return replace(begins, held=waits.held)
     above = [each for each in situation.members if situation.is_above_partition(each)]
     availability = count_unavailable(snapshot, above, max(int(pause.total_seconds()), min_ready_of(snapshot)))
     if availability.unavailable or situation.now < since + pause:
@@ -43,12 +44,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     message = f"step {step} of {len(intent.steps)} of the update begins"
     note = step_note(situation.pool, digest, step)
     notice = Notice(reason="RolloutStep", message=message, warning=False, once=note)
-    return replace(_note(situation, note, f"step {step} of the update begins"), notices=(notice,))
-
-
-def _note(situation: Situation, text: str, why: str) -> Plan:
-    patch = note_patch(situation.snapshot.pools, situation.pool, PARTITION_STEP, text, why)
-    return Plan(stages=(Stage((patch,), essential=False),))
+    return replace(plan_note(snapshot.pools, situation.pool, PARTITION_STEP, note, message), notices=(notice,))
 
 
 def waiting_step(situation: Situation) -> str:
