@@ -124,7 +124,7 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
         wake_at(ends_of_work(situation.members, snapshot.now), snapshot.now),
         healing.plan,
         scaling,
-        plan_notes(shown),
+        Plan() if returning.stages else plan_notes(shown),
         _plan_update(after_healing) if may_update else Plan(),
     )
     finalizers = _plan_finalizers(snapshot, intent, claims.kept + claims.young, others=(departures, *steps))

@@ -110,9 +110,10 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
     is_surge = situation.missing > 0 and situation.has_wanted
     if not claims.adopted and not claims.released and (is_surge or not scaling.stages):
         limit -= _deletes_of(cleanup)
-        parts.append(plan_notes(shown))
-        rollout = Plan() if returning.stages else plan_rollout(situation, limit=limit)
-        parts.append(_unless_limited(situation, rollout, Cause.UPDATE))
+        rollout = Plan()
+        if not returning.stages:
+            rollout = plan_rollout(situation, limit=limit)
+            parts += [plan_notes(shown), _unless_limited(situation, rollout, Cause.UPDATE)]
         if not scaling.stages:
             unready = plan_unready(situation, limit=limit - _deletes_of(rollout))
             parts.append(_unless_limited(situation, unready, Cause.HEALING))

@@ -73,7 +73,7 @@ def test_p29_a_late_vmi_of_the_new_template_notes_the_return_before_any_step_bac
 
 
 def test_p29_a_refused_note_of_a_return_stops_no_scaling():
-    todo = plan(seen_with(READY, *halfway()[1:]))
+    todo = plan(seen_with({**READY, ROLLED_BACK: "f00 to web-1"}, *halfway()[1:]))
     assert [(type(each.actions[0]), each.essential) for each in todo.stages] == [(Patch, False), (Create, True)]
 
 
