@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import click
 from msgspec import Struct
+from msgspec.structs import replace
 
 from controller.assembly import merged_caches
 from controller.commands.command import CommandFailed, carry_out, refuse_if_controller_runs
@@ -53,12 +54,17 @@ class Settings(Connection, frozen=True, kw_only=True):
 
 
 class Change(Struct, frozen=True):
-    """The object that the command patches, and the patch. `patch` is None if the object needs no change."""
+    """The object that the command patches, and the patch. `patch` is None if the object needs no change.
+
+    `generation` is the generation of the KubeVirt object that has the patch. It is None if another operator will patch
+    the KubeVirt object.
+    """
 
     resource: AnyResource
     key: ObjectKey
     patch: bytes | None
     type: PatchType
+    generation: int | None = None
 
     @property
     def subject(self) -> str:
@@ -120,9 +126,10 @@ async def _change_once(client: ApiClient, settings: Settings) -> Change:
     """Read the object and patch it. Raises Conflict if the object changed after the read."""
     kubevirt = await _get_kubevirt(client, settings.kubevirt_namespace)
     found = await _change_of(client, kubevirt, undo=settings.undo)
-    if found.patch is not None and not settings.dry_run:
-        await client.patch(found.resource, found.key, found.patch, content_type=found.type.value)
-    return found
+    if found.patch is None or settings.dry_run:
+        return found
+    answer = await client.patch(found.resource, found.key, found.patch, content_type=found.type.value)
+    return replace(found, generation=KUBEVIRTS.decode(answer).metadata.generation) if found.generation else found
 
 
 async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Change:
@@ -130,7 +137,7 @@ async def _change_of(client: ApiClient, kubevirt: KubeVirt, *, undo: bool) -> Ch
     name = manager_of(kubevirt)
     if not name:
         patch = undo_takeover(kubevirt) if undo else take_over(kubevirt)
-        return Change(KUBEVIRTS, kubevirt.metadata.key, patch, PatchType.JSON)
+        return Change(KUBEVIRTS, kubevirt.metadata.key, patch, PatchType.JSON, kubevirt.metadata.generation)
     key = ObjectKey(kubevirt.metadata.namespace, name)
     resource = await _served_hyperconvergeds(client)
     try:
@@ -192,7 +199,12 @@ def _result_lines(change: Change, settings: Settings) -> list[str]:
     if change.patch is None and settings.undo:
         return [f"{subject} has no patch of ours: nothing to undo"]
     done = f"{subject} has the patch already" if change.patch is None else f"patched {subject}"
-    rollout = f"kubectl --namespace {namespace} rollout status deployment {VIRT_CONTROLLER}"
+    # virt-operator changes the Deployment some seconds after the patch, and then reports the generation.
+    rollout = f"kubectl --namespace {namespace} " + (
+        f"wait kubevirt {name} --for=jsonpath='{{.status.observedGeneration}}'={change.generation} --timeout=10m"
+        if change.generation
+        else f"rollout status deployment {VIRT_CONTROLLER}"
+    )
     if settings.undo:
         return [
             f"{done}: {VIRT_CONTROLLER} restarts with its loops for replica sets and pools",

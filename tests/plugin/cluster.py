@@ -90,7 +90,7 @@ class Cluster:
     def install_kubevirt(self, *flags: str) -> None:
         """Install KubeVirt. Its virt-controller has these flags."""
         self.has_kubevirt = True
-        place = {"namespace": "kubevirt", "name": "kubevirt"}
+        place = {"namespace": "kubevirt", "name": "kubevirt", "generation": 1}
         self.server.put(KUBEVIRTS, {"metadata": place})
         container = {"name": VIRT_CONTROLLER, "args": list(flags)}
         spec = {"replicas": 2, "template": {"spec": {"containers": [container]}}}
