@@ -70,7 +70,7 @@ def plan_finished(situation: Situation, healing: HealingPlan) -> HealingPlan:
         *((Stage((record_patch(snapshot, records, failed),)),) if failed else ()),
         *((Stage(tuple(deletes), essential=False),) if deletes else ()),
     )
-    waits = f"{len(times)} finished virtual machines wait, because VMs of the template fail" if times else ""
+    waits = f"VMs that have finished and ended early wait for their replacement: {len(times)}" if times else ""
     own = Plan(stages=stages, notices=held_notices(pattern, held), held=waits)
     plan = join([healing.plan, own, wake_at(times, now)])
     return HealingPlan(plan, healing.uids | {each.uid for each in deletes})
