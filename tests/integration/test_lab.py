@@ -1,7 +1,8 @@
 """Runs every command of three documents without changes: the lab, the guide to sets, and the guide to pools.
 
 The user has only the cluster's `edit` role in one namespace. The release adds the rules for sets and pools to that
-role, and KubeVirt adds the rules for VMs and VMIs.
+role, and KubeVirt adds the rules for VMs and VMIs. The replica sets and autoscalers of all guides and examples work,
+too (R13).
 """
 
 import os
@@ -15,14 +16,13 @@ import yaml
 from msgspec import Struct
 
 from sandbox.kubectl import kubectl_path
-from tests.controlplane.namespace import PoolNamespace
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
 from tests.integration.metrics_api import MetricsAPI
-from tests.manifests.documents import ROOT
+from tests.manifests.documents import EXAMPLES, ROOT, load
 
 pytestmark = pytest.mark.cluster
 
-EXAMPLES = ROOT / "manifests" / "examples"
 SET = "lab05-cirros-replicaset"
 EVERYTHING = "vmirs,vmpool,hpa,vm,vmi,pods,controllerrevisions"
 
@@ -87,7 +87,7 @@ class Student(Struct, frozen=True):
 
 
 def example(name: str) -> str:
-    return (EXAMPLES / f"{name}.yaml").read_text()
+    return (ROOT / "manifests" / "examples" / f"{name}.yaml").read_text()
 
 
 @pytest.fixture
@@ -233,3 +233,83 @@ def test_the_service_of_a_guide_leads_to_the_pods_of_all_its_vmis(
         return pods if len(pods) == wanted else []
 
     eventually(behind_it, what=f"{wanted} Pods behind the Service")
+
+
+REPLICASETS = [path for path in EXAMPLES if path.stem.startswith("replicaset-")]
+
+
+@pytest.mark.parametrize("path", REPLICASETS, ids=lambda path: path.stem)
+def test_r13_an_example_brings_up_modern_vmis(sets: SetNamespace, path: Path) -> None:
+    wanted = yaml.safe_load(path.read_text())
+    name, replicas = wanted["metadata"]["name"], wanted["spec"]["replicas"]
+    sets.kubectl("create", "-f", str(path))
+    eventually(lambda: len(sets.alive()) == replicas, what="the VMIs of the example")
+    sets.play_all()
+    eventually(lambda: sets.status(name).get("readyReplicas") == replicas, what="all are ready")
+    for vmi in sets.alive().values():
+        assert flaws_of(vmi["spec"]) == []
+        assert vmi["metadata"]["labels"].items() >= wanted["spec"]["template"]["metadata"]["labels"].items()
+
+
+def flaws_of(spec: dict[str, Any]) -> list[str]:
+    """Return the fields of a VMI spec that current KubeVirt versions refuse."""
+    volumes = {volume["name"]: volume for volume in spec.get("volumes") or ()}
+    disks = spec["domain"]["devices"]["disks"]
+    flaws = [f"{name} is a registryDisk" for name, volume in volumes.items() if "registryDisk" in volume]
+    flaws += [f"disk {disk['name']} names no volume" for disk in disks if disk["name"] not in volumes]
+    flaws += [f"disk {disk['name']} has a volumeName" for disk in disks if "volumeName" in disk]
+    flaws += [f"disk {disk['name']} has no target" for disk in disks if disk.get("disk", {}) is None]
+    return flaws
+
+
+AUTOSCALERS = [path for path in EXAMPLES if path.stem.startswith("hpa-")]
+SCALED_WITHIN_S = 60.0
+
+
+def conditions(objects: Namespace) -> dict[str, dict[str, str]]:
+    items = objects.kubectl.json("get", "hpa")["items"]
+    return {
+        item["metadata"]["name"]: {
+            each["type"]: each["status"] for each in (item.get("status") or {}).get("conditions") or ()
+        }
+        for item in items
+    }
+
+
+@pytest.mark.parametrize(
+    ("command", "target"),
+    [
+        ("autoscale vmirs vmi-replicaset-cirros --min=3 --max=10", 80),
+        ("autoscale vmpool vm-pool-cirros --min=3 --max=10 --cpu-percent=50", 50),
+    ],
+    ids=["vmirs", "vmpool"],
+)
+def test_kubectl_autoscale_in_the_guides_brings_up_the_minimum_of_replicas(
+    command: str, target: int, launched: PoolNamespace, metrics: MetricsAPI
+) -> None:
+    """The guide's command for sets has no CPU target. Kubernetes then uses 80 %."""
+    _, kind, name, *_ = command.split()
+    owner = launched if kind == "vmpool" else launched.sets
+    owner.make(1, name=name)
+    assert owner.kubectl(*command.split()).stdout.endswith(" autoscaled\n")
+    made = owner.kubectl.json("get", "hpa", name)["spec"]
+    assert (made["minReplicas"], made["maxReplicas"]) == (3, 10)
+    assert [each["resource"]["target"]["averageUtilization"] for each in made["metrics"]] == [target]
+    eventually(
+        lambda: owner.status(name).get("readyReplicas") == 3, within_s=SCALED_WITHIN_S, what="the minimum of replicas"
+    )
+
+
+def test_every_autoscaler_of_the_examples_scales_its_target(launched: PoolNamespace) -> None:
+    """R13: the autoscalers refer to sets and pools by the API versions that the guides use."""
+    targets = {load(path)["metadata"]["name"]: path for path in EXAMPLES if path.stem.startswith(("replica", "pool"))}
+    for path in AUTOSCALERS:
+        target = load(path)["spec"]["scaleTargetRef"]["name"]
+        launched.kubectl("apply", "-f", str(targets[target]), "-f", str(path))
+    names = {load(path)["metadata"]["name"] for path in AUTOSCALERS}
+    works = {"AbleToScale": "True", "ScalingActive": "True"}
+    eventually(
+        lambda: {name for name, said in conditions(launched).items() if said.items() >= works.items()} == names,
+        within_s=SCALED_WITHIN_S,
+        what="all of them can count and scale",
+    )

@@ -1,13 +1,25 @@
-"""P2, P3, P4: members of a pool, VMs that leave the pool, and the names of their replacements."""
+"""P2, P3, P4: VMs that leave their pool, and their replacements.
+
+R15, P6: deletions of sets and pools. R17, P11: ControllerRevisions of sets and pools.
+"""
+
+from collections import Counter
+from pathlib import Path
 
 import pytest
 
 from tests.controlplane.documents import (
+    FINALIZER,
+    HOLD,
+    REVISION,
     finalizers_of,
+    is_observed,
     owner_uid,
+    reference_to,
+    uids,
     vm_template,
 )
-from tests.controlplane.namespace import PoolNamespace, SetNamespace
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
 from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.waits import eventually, reacts
 from tests.faults.proxy.actions import HoldWatch
@@ -62,3 +74,122 @@ def test_no_request_is_sent_for_a_deleted_pool(pools: PoolNamespace, pool_contro
     pools.settle()
     assert [record for record in pools.requests(since=position, resource=POOLS) if record.code >= 400] == []
     assert not pool_controller.lines(level="error", namespace=pools.namespace)
+
+
+HASH = "vmherd.dev/template-hash"
+
+
+def written(owner: Namespace) -> Counter[tuple[str, int]]:
+    """The number of the controller's writes of revisions, by verb and status code."""
+    records = owner.requests("create", "update", "patch", "delete", resource="controllerrevisions")
+    return Counter((each.verb, each.code) for each in records)
+
+
+def test_r17_p11_a_revision_stores_the_template_survives_scaling_and_goes_with_its_owner(owner: Namespace) -> None:
+    made = owner.make(2)
+    owner.wait_ready(2)
+    [(name, revision)] = owner.revisions().items()
+    [vmi, _] = owner.vmis().values()
+    if isinstance(owner, PoolNamespace):
+        assert name == vmi["metadata"]["labels"][REVISION] == f"pool-{made['metadata']['generation']}"
+        assert revision["data"] == made["spec"]
+    else:
+        hashed = vmi["metadata"]["labels"][HASH]
+        assert (name, revision["metadata"]["labels"]) == (f"herd-{hashed}", {HASH: hashed})
+        assert revision["data"] == {"template": made["spec"]["template"]}
+    assert revision["revision"] == made["metadata"]["generation"]
+    assert revision["metadata"]["ownerReferences"] == [reference_to(made, block=True)]
+    assert owner.status()["currentRevision"] in name
+    for replicas in (4, 0, 1):
+        owner.scale(replicas)
+        owner.wait_until_updated(replicas)
+    assert written(owner) == {("create", 201): 1}
+    owner.delete()
+    eventually(lambda: not owner.revisions(), within_s=20, what="the revision goes with its owner")
+    assert written(owner) == {("create", 201): 1}, "it is the garbage collector that deletes"
+
+
+def test_r17_p11_flags_set_the_number_of_revisions_and_switch_the_history_of_sets_off(
+    idle_namespace: SetNamespace, tmp_path: Path
+) -> None:
+    with controller_for(idle_namespace, tmp_path, "--no-replicaset-history", "--revision-history=1"):
+        sets, pools = idle_namespace, idle_namespace.pools
+        sets.make(1)
+        pools.make(1, template=HALTED)
+        for number, memory in enumerate(("65M", "66M", "67M"), 2):
+            sets.change_memory(memory)
+            pools.change_memory(memory)
+            reacts(lambda number=number: f"pool-{number}" in pools.revisions(), what="the template is stored")
+        reacts(lambda: pools.revisions().keys() == {"pool-3", "pool-4"}, what="the earlier revisions are pruned")
+        pools.settle()
+        assert pools.revisions().keys() == {"pool-3", "pool-4"}
+        assert is_observed(sets.read())
+        assert not sets.revisions()
+
+
+KUBEVIRTS = "kubevirt.io/virtualMachineControllerFinalize"
+
+
+def test_r15_p6_a_foreground_deletion_waits_for_the_members(owner: Namespace) -> None:
+    members = owner.all_of(owner.members)
+    owner.make(2)
+    owner.wait_ready(2)
+    name = min(members())
+    members.hold(name)
+    owner.delete(cascade="foreground", wait=False)
+    eventually(lambda: members().keys() == {name}, within_s=20, what="the other member goes")
+    owner.settle()
+    assert owner.exists()
+    assert members().keys() == {name}, "no replacement"
+    assert FINALIZER not in finalizers_of(members.get(name))
+    members.let_go(name)
+    eventually(lambda: not owner.exists(), within_s=20, what="the owner goes")
+
+
+def test_p6_orphans_stay_without_the_pools_finalizer_and_can_be_deleted(pools: PoolNamespace) -> None:
+    # The garbage collector patches the revisions. The server then rewrites their data and compares the bytes.
+    odd = {"z": [2.50, 1e22, 0.1, {}], "a": "<é & \u2028>", "none": {"list": []}}
+    template = vm_template(disks=("root",), alsoUnknown=odd)
+    template["metadata"]["annotations"] = {"note": "<é & \u2028 \u0001\t\f>", "another": ""}
+    selector = {"matchExpressions": [{"key": "app", "operator": "In", "values": ["pool", "farm"]}]}
+    pools.make(3, template=template, selector=selector, scaleInStrategy={"opportunistic": {}})
+    before = pools.wait_for_ordinals(0, 1, 2)
+    pools.vms.hold("pool-2")
+    pools.delete(cascade="orphan")
+    assert not pools.exists()
+    pools.settle()
+    vms = pools.wait_for_ordinals(0, 1, 2)
+    assert uids(vms) == uids(before)
+    assert [vm["metadata"].get("ownerReferences") for vm in vms.values()] == [None] * 3
+    assert {name: finalizers_of(vm) for name, vm in vms.items()} == {
+        "pool-0": [KUBEVIRTS],
+        "pool-1": [KUBEVIRTS],
+        "pool-2": [KUBEVIRTS, HOLD],
+    }
+    owners = {owner_uid(volume) for volume in pools.data_volumes().values()}
+    assert owners == set(uids(vms).values()), "their disks are still their own"
+    assert {each.resource for each in pools.requests("delete")} <= {"controllerrevisions"}
+    assert pools.revisions() == {}, "no revision stays without an owner"
+    pools.kubectl("delete", "vm", "pool-0", "pool-1", "--timeout=60s")
+    pools.vms.let_go("pool-2")
+    pools.wait_for_ordinals(2)
+
+
+def test_p6_vms_of_a_forcibly_removed_pool_are_deleted_and_their_disks_stay(pools: PoolNamespace) -> None:
+    pools.make(2, template=vm_template(disks=("root",)), scaleInStrategy=KEEPS_DISKS)
+    pools.wait_for_ordinals(0, 1)
+    pools.pause()
+    pools.objects.set_finalizers("pool")
+    pools.delete()
+    eventually(lambda: not pools.vms(), within_s=20, what="the garbage collector deletes the VMs")
+    kept = pools.data_volumes()
+    assert kept.keys() == {"root-0", "root-1"}
+    assert not any(disk["metadata"].get("ownerReferences") for disk in kept.values())
+
+
+def test_p6_a_vm_without_a_pool_keeps_our_finalizer_until_the_vm_is_deleted(pools: PoolNamespace) -> None:
+    with pools.at_rest():
+        pools.make_vm("ghost-7", finalizers=[FINALIZER])
+    assert FINALIZER in finalizers_of(pools.vms.get("ghost-7"))
+    pools.kubectl("delete", "vm", "ghost-7", "--timeout=60s")
+    assert not pools.vms()

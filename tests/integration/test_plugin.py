@@ -1,6 +1,10 @@
 """The verbs of `kubectl vmherd` for both kinds on the real control plane."""
 
 import json
+import os
+import subprocess
+import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +13,10 @@ import pytest
 import yaml
 
 from plugin.cli import main
+from sandbox.kubectl import kubectl_path
 from tests.controlplane.documents import uids, vm_template
-from tests.controlplane.namespace import Namespace, PoolNamespace
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
-from tests.integration.test_expose import Shell as Kubectl
 
 pytestmark = pytest.mark.cluster
 
@@ -161,7 +165,7 @@ def test_the_flags_of_kubectl_choose_cluster_user_and_identity(
 
 def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNamespace, tmp_path: Path) -> None:
     pools.make(1, name="web")
-    kubectl = Kubectl(tmp_path, pools.plane.kubeconfig, pools.namespace)
+    kubectl = Shell(tmp_path, pools.plane.kubeconfig, pools.namespace)
     program = kubectl.programs / "kubectl_complete-vmherd"
     text = (kubectl.programs / "kubectl-vmherd").read_text()
     program.write_text(text.replace("from plugin.__main__ import main", "from plugin.completion import main"))
@@ -180,3 +184,87 @@ def test_kubectl_completes_the_commands_and_names_of_the_plugin(pools: PoolNames
 
 def memory_of(spec: dict[str, Any]) -> Any:
     return spec["template"]["spec"]["domain"]["resources"]["requests"]["memory"]
+
+
+ROOT = Path(__file__).resolve().parents[2]
+GUIDE = ("--name", "vmiservice", "--port", "27017", "--target-port", "22")
+EPHEMERAL = {"special": "vmi-ephemeral"}
+
+
+class Shell:
+    """kubectl with the project's plugin on the PATH and a context for the test's namespace."""
+
+    def __init__(self, directory: Path, kubeconfig: Path, namespace: str) -> None:
+        self.kubeconfig = directory / "context.kubeconfig"
+        config = yaml.safe_load(kubeconfig.read_text())
+        for context in config["contexts"]:
+            context["context"]["namespace"] = namespace
+        self.kubeconfig.write_text(yaml.safe_dump(config))
+        self.programs = directory / "bin"
+        self.programs.mkdir(exist_ok=True)
+        self._install()
+
+    def __call__(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        kept = {name: value for name, value in os.environ.items() if not name.startswith(("VMHERD_", "KUBE"))}
+        kept["PATH"] = f"{self.programs}:{kept['PATH']}"
+        return subprocess.run(
+            [kubectl_path(), *arguments],
+            env={**kept, "KUBECONFIG": str(self.kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=100,
+            check=False,
+        )
+
+    def expose(self, *arguments: str) -> str:
+        done = self("vmherd", "expose", *arguments)
+        assert (done.returncode, done.stderr) == (0, "")
+        return done.stdout
+
+    def _install(self) -> None:
+        """Write the script that pip creates for the project's entry point."""
+        scripts = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["scripts"]
+        module, _, function = scripts["kubectl-vmherd"].partition(":")
+        program = self.programs / "kubectl-vmherd"
+        lines = [
+            f"#!{sys.executable}",
+            f"import sys; sys.path.insert(0, {str(ROOT)!r})",
+            f"from {module} import {function}",
+            f"sys.exit({function}())",
+        ]
+        program.write_text("\n".join(lines) + "\n")
+        program.chmod(0o755)
+
+
+@pytest.fixture
+def shell(sets: SetNamespace, tmp_path: Path) -> Shell:
+    return Shell(tmp_path, sets.plane.kubeconfig, sets.namespace)
+
+
+def make_set(sets: SetNamespace, **fields: Any) -> None:
+    """Create the set of the guide. Its template has the label `version`. Its selector does not have this label."""
+    labels = {**EPHEMERAL, "version": "1"}
+    sets.make(
+        2, name="vmi-ephemeral", selector={"matchLabels": EPHEMERAL}, template_metadata={"labels": labels}, **fields
+    )
+    eventually(lambda: len(sets.alive()) == 2, what="the set has its VMIs")
+
+
+def matching(sets: SetNamespace, selector: dict[str, str]) -> set[str]:
+    """The VMIs that the API server selects by these labels."""
+    asked = ",".join(f"{key}={value}" for key, value in selector.items())
+    return {vmi["metadata"]["name"] for vmi in sets.kubectl.json("get", "vmi", "-l", asked)["items"]}
+
+
+def test_the_command_of_the_guide_creates_a_service_for_every_vmi_of_a_set(sets: SetNamespace, shell: Shell) -> None:
+    make_set(sets)
+    sets.make_vmi("stranger", labels={"version": "1"})
+    assert shell.expose("vmirs", "vmi-ephemeral", *GUIDE) == "service/vmiservice exposed\n"
+    service = sets.kubectl.json("get", "service", "vmiservice")
+    [port] = service["spec"]["ports"]
+    assert (port["port"], port["targetPort"], port["protocol"]) == (27017, 22, "TCP")
+    assert (service["spec"]["type"], service["spec"]["selector"]) == ("ClusterIP", EPHEMERAL)
+    assert matching(sets, service["spec"]["selector"]) == set(sets.alive()) - {"stranger"}
+    sets.change({"spec": {"template": {"metadata": {"labels": {"version": "2"}}}}}, name="vmi-ephemeral")
+    sets.kubectl("scale", "vmirs", "vmi-ephemeral", "--replicas=3")
+    eventually(lambda: len(matching(sets, EPHEMERAL)) == 3, what="the VMIs of a newer template are selected, too")

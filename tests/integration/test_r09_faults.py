@@ -1,13 +1,37 @@
-"""R9: lost answers and stale caches cause no duplicate and no surplus."""
+"""R9: lost and broken answers, lost events, broken watches and stale caches cause no duplicate and no surplus.
+
+All broken answers, and all broken watches, happen in turn in one test, which checks that each of them has happened. The
+barrier of the tests, `settled`, waits until a cache is no longer stale.
+"""
 
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
+from tests.barrier import settled
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
-from tests.controlplane.waits import reacts
-from tests.faults.proxy.actions import HoldWatch, LoseAnswer, Refuse
+from tests.controlplane.waits import WORK_S, eventually, reacts
+from tests.faults.proxy.actions import (
+    Action,
+    Coalesce,
+    Corrupt,
+    Corruption,
+    CutAnswer,
+    CutWatch,
+    Delay,
+    Dribble,
+    EndWatch,
+    EnlargeEvent,
+    FailWatch,
+    HoldWatch,
+    LoseAnswer,
+    OmitEvents,
+    Refuse,
+    RepeatEvent,
+    Reset,
+)
 from tests.faults.proxy.rules import Match, Rule
 from tests.faults.proxy.threads import ThreadedProxy
 
@@ -86,3 +110,144 @@ def test_a_leader_whose_pass_is_cut_off_by_the_shutdown_does_not_release_its_lea
         assert program.stop() == 0
         assert program.lines(msg="a running pass did not finish within the shutdown grace")
         assert not program.lines(msg="released the lease")
+
+
+ALL = 1_000_000
+
+
+def test_r9_vmis_whose_added_events_are_lost_are_counted_after_a_new_list(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, tmp_path: Path
+) -> None:
+    with controller_process(idle_namespace.plane, tmp_path, through=proxy.write_kubeconfig) as program:
+        proxy.add(Rule(Match("watch", "virtualmachineinstances", event="ADDED"), OmitEvents(ALL)))
+        idle_namespace.make_vmi("other", labels={"app": "other"})
+        idle_namespace.make(3)
+        eventually(lambda: len(idle_namespace.vmis()) == 4, what="three VMIs of the set")
+        # This event reaches the controller. So the cache claims to show all earlier changes.
+        idle_namespace.vmis.change("other", {"metadata": {"labels": {"app": "another"}}})
+        eventually(lambda: idle_namespace.status().get("replicas") == 3, what="the status counts the VMIs")
+        assert idle_namespace.created().total() == 3
+        assert 'vmherd_lists_total{reason="contradiction",resource="virtualmachineinstances.kubevirt.io"} 1' in (
+            program.metrics()
+        )
+
+
+HELD_S = 2.0
+LABEL = {"metadata": {"labels": {"a": "b"}}}
+
+
+def test_settled_waits_for_writes_that_the_controller_has_not_seen(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    sets, admin = idle_namespace, idle_namespace.admin
+
+    def is_settled(*, within_s: float = 60.0) -> None:
+        settled(proxied.health_url, admin, namespace=sets.namespace, within_s=within_s)
+
+    sets.make(3)
+    is_settled()
+    assert len(sets.vmis()) == 3, "all its work is done"
+    is_settled(within_s=5)  # nothing has changed since, so no event can tell that the caches are up to date
+    stranger = sets.make_vmi("stranger", labels={"app": "other"})
+    is_settled()
+    held = proxy.add(Rule(Match("watch", VMIS), HoldWatch(), times=None))
+    for write in (lambda: sets.vmis.change("stranger", LABEL), lambda: sets.vmis.delete("stranger")):
+        write()
+        with pytest.raises(pytest.fail.Exception, match=f"the cache of {VMIS}.kubevirt.io has not seen the version"):
+            is_settled(within_s=HELD_S)
+    settled(proxied.health_url, admin, after=stranger["metadata"]["resourceVersion"], within_s=5)
+    proxy.remove(held)
+    is_settled()
+
+
+def test_a_write_of_the_controller_or_a_change_that_it_does_not_see_fails_a_check_for_rest(sets: SetNamespace) -> None:
+    sets.make(1)
+    with pytest.raises(AssertionError), sets.at_rest():
+        sets.scale(2)
+    with sets.at_rest():
+        sets.make_vmi("stranger", labels={"app": "other"})
+
+
+BROKEN: tuple[Action, ...] = tuple(Corrupt(how) for how in get_args(Corruption))
+BROKEN_ANSWERS: tuple[Action, ...] = (
+    *BROKEN,
+    CutAnswer(),
+    CutAnswer(15, gzip=True),
+    Dribble(1),
+    Delay(before_s=0.5, answer_s=0.5),
+    Reset(),
+    Refuse(429, retry_after="Thu, 01 Jan 2026 00:00:00 GMT"),
+    Refuse(429, retry_after="soon"),
+    Refuse(503),
+)
+BROKEN_WATCHES: tuple[Action, ...] = (
+    *BROKEN,
+    CutWatch(0),
+    CutWatch(1),
+    CutWatch(),
+    Dribble(1),
+    EnlargeEvent(),
+    RepeatEvent(),
+    Coalesce(0.3),
+    OmitEvents(),
+    EndWatch(),
+    EndWatch(clean=False),
+    FailWatch(410),
+    FailWatch(500),
+    FailWatch(504, cause="ResourceVersionTooLarge", retry_after_seconds=1),
+)
+
+
+def replaced(sets: SetNamespace, victim: str) -> bool:
+    """True if two VMIs exist and neither is the victim. The replacement may have the same name as the victim."""
+    uids = [vmi["metadata"]["uid"] for vmi in sets.alive().values()]
+    return len(uids) == 2 and victim not in uids
+
+
+@pytest.mark.timeout(300)
+def test_r9_each_broken_answer_to_a_create_leads_to_one_vmi(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make(1)
+    alive = idle_namespace.wait_for(1)
+    for replicas, action in enumerate(BROKEN_ANSWERS, 2):
+        rule = proxy.add(Rule(Match("create", VMIS), action))
+        idle_namespace.change({"spec": {"replicas": replicas}})
+        alive = idle_namespace.wait_for(replicas)
+        assert len(proxy.decisions(rule)) == 1, action
+    assert idle_namespace.created() == dict.fromkeys(alive, 1)
+    assert proxied.working
+
+
+@pytest.mark.timeout(300)
+def test_r9_after_each_broken_watch_a_deleted_vmi_is_replaced_once(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    idle_namespace.make(2)
+    for number, action in enumerate(BROKEN_WATCHES, 3):
+        alive = idle_namespace.wait_for(2)
+        gone = next(iter(alive))
+        victim = alive[gone]["metadata"]["uid"]
+        rule = proxy.add(Rule(Match("watch", VMIS), action))
+        idle_namespace.vmis.delete(gone)
+        eventually(lambda: replaced(idle_namespace, victim), what=f"the replacement after {action}")  # noqa: B023
+        eventually(lambda: proxy.decisions(rule), what=f"the fault {action}")  # noqa: B023
+        proxy.remove(rule)
+        assert idle_namespace.created().total() == number, action
+    assert proxied.working
+
+
+def test_after_a_change_of_the_ca_the_controller_goes_on_with_the_new_ca_file(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, tmp_path: Path
+) -> None:
+    with controller_process(idle_namespace.plane, tmp_path, through=proxy.write_kubeconfig) as program:
+        idle_namespace.make(1)
+        idle_namespace.wait_for(1)
+        proxy.call(lambda inner: inner.change_authority())
+        idle_namespace.change({"spec": {"replicas": 2}})
+        eventually(lambda: program.lines(msg="waiting"), within_s=WORK_S, what="the controller trusts no new authority")
+        assert len(idle_namespace.vmis()) == 1
+        proxy.call(lambda inner: inner.write_ca_files())
+        idle_namespace.wait_for(2, within_s=60)
+        assert idle_namespace.created().total() == 2
+        assert program.working

@@ -1,15 +1,111 @@
-"""R10, P4, P17, P18: what the server refuses is in the status and in Events, and is tried again with a delay."""
+"""R3, P7, P20, P22: what must not be deleted now stays, and says why. The others go on.
+
+R10, P4, P17, P18: what the server refuses is in the status and in Events, and is tried again with a delay.
+"""
 
 import pytest
 
-from tests.controlplane.namespace import Namespace
+from tests.controlplane.documents import uids
+from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace
+from tests.controlplane.programs import ControllerProcess
 from tests.controlplane.refusals import MESSAGE, allow, denied
 from tests.controlplane.waits import eventually, reacts
+from tests.faults.proxy.actions import HoldWatch
+from tests.faults.proxy.rules import Match, Rule
+from tests.faults.proxy.threads import ThreadedProxy
+from tests.integration.renewal import FIXED_SIZE, VMS, classes_of, memories, with_disk
 
 pytestmark = pytest.mark.cluster
 
-AGAIN_S = 90.0
-"""The delay before the next try may be as long as the test until then."""
+AGAIN_S = 150.0
+"""The time until the controller tries again after many refusals, and finishes an update."""
+
+BY_THRESHOLD = {"startUpFailureThreshold": 2, "minFailingToStartDuration": "1h"}
+LAST_FIRST = {"proactive": {"selectionPolicy": {"sortPolicy": "DescendingOrder"}}}
+NEW_DISKS = with_disk(storageClassName=FIXED_SIZE)
+
+
+def test_r3_a_vmi_whose_status_cannot_be_decoded_counts_and_does_not_disturb_its_siblings(sets: SetNamespace) -> None:
+    sets.make(3)
+    bad, lost, _ = sets.wait_for(3)
+    sets.play_all()
+    reacts(lambda: sets.status().get("readyReplicas") == 3)
+    sets.vmis.change(bad, {"status": {"phase": 7}, "metadata": {"labels": {"seen": "yes"}}})
+    reacts(lambda: sets.reasons()["UndecodableVirtualMachine"], what="an Event names the VMI")
+    sets.vmis.delete(lost)
+    sets.settle()
+    assert (sets.status()["replicas"], sets.status()["readyReplicas"]) == (3, 1), "the unreadable VMI is not ready"
+    assert sets.created().total() == 4, "the deleted VMI is replaced"
+    assert sets.reasons()["UndecodableVirtualMachine"] <= 6, "one Event each time the age doubles"
+    sets.vmis.change(bad, {"metadata": {"labels": {"app": None}}})
+    eventually(lambda: sets.created().total() == 5, within_s=40, what="its labels still count")
+    assert not sets.requests("delete")
+
+
+def test_p7_a_vm_whose_status_cannot_be_decoded_counts_and_is_not_scaled_in(pools: PoolNamespace) -> None:
+    pools.make(2)
+    pools.wait_ready(2)
+    pools.vms.change_status("pool-1", {"snapshotInProgress": 7})
+    reacts(lambda: pools.reasons()["UndecodableVirtualMachine"], what="an Event names the VM")
+    pools.scale(3)
+    reacts(lambda: pools.status().get("replicas", 0) == 3)
+    pools.scale(0)
+    reacts(lambda: pools.reasons()["ScaleInHeld"], what="an Event has the reason")
+    eventually(lambda: list(pools.vms()) == ["pool-1"], within_s=20, what="the other VMs are gone")
+    pools.settle()
+    assert list(pools.vms()) == ["pool-1"], "the VM with the unreadable status stays"
+    assert pools.created() == {"pool-0": 1, "pool-1": 1, "pool-2": 1}
+
+
+def test_p20_a_quota_that_is_exactly_full_does_not_hold_a_rollout(pools: PoolNamespace) -> None:
+    pools.make(3, template=with_disk(), maxUnavailable=1)
+    pools.wait_ready(3)
+    allow(pools, 3)
+    pools.change_template(NEW_DISKS)
+    pools.wait_ready(3, within_s=AGAIN_S)
+    assert set(classes_of(pools).values()) == {FIXED_SIZE}
+    assert pools.messages("UpdateHeld") == []
+
+
+def test_p20_a_vm_that_is_protected_after_the_plan_is_not_deleted(
+    idle_namespace: SetNamespace, proxy: ThreadedProxy, proxied: ControllerProcess
+) -> None:
+    pools = idle_namespace.pools
+    pools.make(3, template=with_disk(), autohealing=BY_THRESHOLD, maxUnavailable=3, scaleInStrategy=LAST_FIRST)
+    before = uids(pools.wait_for_ordinals(0, 1, 2, ready=False))
+    pools.change({"spec": {"replicas": 2, "paused": True}})
+    pools.change_template(NEW_DISKS)
+    broken = {"printableStatus": "CrashLoopBackOff", "startFailure": {"consecutiveFailCount": 2}}
+    pools.vms.change_status("pool-0", broken)
+    pools.settle()
+    held = proxy.add(Rule(Match("watch", VMS), HoldWatch(), times=None))
+    for name in before:
+        pools.vms.annotate(name, protect="True")
+    pools.resume()
+    conflicts = {(name, 409) for name in before}
+    eventually(
+        lambda: pools.answers("delete").keys() >= conflicts, within_s=30, what="healing, update and scale-in give up"
+    )
+    assert uids(pools.vms()) == before
+    proxy.remove(held)
+    pools.settle()
+    assert uids(pools.vms()) == before
+    assert proxied.working
+
+
+def test_p22_a_vm_whose_update_is_refused_does_not_delay_the_others(pools: PoolNamespace) -> None:
+    pools.make(3, maxUnavailable=1)
+    pools.wait_ready(3)
+    with denied(pools, "UPDATE", VMS, name="pool-0", unless="object.metadata.name != 'pool-0'"):
+        pools.change_memory("128M")
+        eventually(lambda: pools.status().get("updatedReplicas") == 2, within_s=30, what="the others are updated")
+        reacts(lambda: any("pool-0" in each for each in pools.messages("UpdateHeld")), what="an Event")
+        pools.settle()
+        problem = pools.status()["problem"]
+        assert "pool-0" in problem
+        assert MESSAGE in problem
+        assert memories(pools.vms()) == {"pool-0": "64M", "pool-1": "128M", "pool-2": "128M"}
+    pools.wait_ready(3, within_s=AGAIN_S)
 
 
 def test_r10_p4_a_full_quota_causes_no_hot_loop_few_status_writes_and_one_event(owner: Namespace) -> None:

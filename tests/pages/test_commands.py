@@ -12,7 +12,7 @@ from tests.cluster import Kubectl, skip_or_fail
 from tests.controlplane.waits import eventually
 from tests.integration.kubevirt_installation import KubeVirtInstallation, with_kubevirts_status
 from tests.integration.metrics_api import metrics_api
-from tests.integration.test_hyperconverged import DEFINITION, HCO, Managed
+from tests.integration.test_modes import DEFINITION, HCO, Managed
 from tests.pages.commands import Step, steps_of
 from tests.pages.session import PATH, ROOT, Ports, Session, session
 from tools.chart.helm import HelmMissing, find_helm

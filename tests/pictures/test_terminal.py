@@ -1,10 +1,15 @@
-"""Pictures of a terminal."""
+"""Pictures of a terminal, and `python -m tools.pictures` as a command."""
 
+import subprocess
+import sys
 import xml.etree.ElementTree as ET
+from pathlib import Path
 
+import pytest
 from rich.text import Text
 
-from tools.pictures.run import svg, width_of
+from tools.pictures import __main__ as command
+from tools.pictures.run import Shots, svg, width_of
 
 
 def test_a_picture_is_svg_that_loads_nothing_from_the_internet() -> None:
@@ -23,3 +28,28 @@ def test_the_same_text_gives_the_same_picture() -> None:
 def test_the_width_is_that_of_the_longest_line() -> None:
     assert width_of(Text("one\nthree\ntwo")) == len("three") + 1
     assert width_of(Text("")) == 1
+
+
+NAMES = {"demo.svg", "tree.svg", "why.svg"}
+ROOT = Path(__file__).resolve().parent.parent.parent
+
+
+def test_the_command_makes_all_pictures() -> None:
+    made = command.pictures(Shots(demo=Text("demo"), tree=Text("tree"), why=Text("why")))
+    assert {path.name for path in made} == NAMES
+    assert all(text.startswith("<svg") for text in made.values())
+
+
+def test_the_readme_shows_all_pictures() -> None:
+    readme = (ROOT / "README.md").read_text()
+    assert {name for name in NAMES if f"(docs/images/{name})" in readme} == NAMES
+
+
+@pytest.mark.cluster
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("control_plane_binaries")
+def test_the_committed_pictures_are_those_of_a_run() -> None:
+    check = [sys.executable, "-m", "tools.pictures", "--check"]
+    done = subprocess.run(check, cwd=ROOT, capture_output=True, text=True, timeout=250, check=False)
+    assert done.returncode == 0, done.stderr

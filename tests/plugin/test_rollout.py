@@ -1,15 +1,141 @@
-"""`kubectl vmherd rollout history, restart`: the terminal, and the effect of a restart. Golden files have the rest."""
+"""`kubectl vmherd rollout`: status, history, restart and resume. Golden files have the rest."""
 
 import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
 
 from controller.kinds import POOLS
+from controller.kubevirt.annotations import PARTITION, PARTITION_STEP, READY_REVISION, ROLLBACK, ROLLED_BACK
+from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.members.revisions import read_revisions
+from controller.pool.spec.partition import noted_step, step_note
 from controller.pool.spec.template import Template, parse_template
+from controller.replicas.rollback import return_target
+from informers.errors import ServerError, TransportError
+from informers.meta import ObjectKey
 from plugin.views.edits import edited
+from plugin.views.forecast import forecast_of
 from plugin.views.steering import restart_edits
 from tests import pool_builders
 from tests.plugin import herds
-from tests.plugin.cluster import Cluster, Shell
+from tests.plugin.cluster import POOL, Cluster, Shell
+from tests.pool_builders import intent_of
+
+WEB = ObjectKey("default", "web")
+
+
+pytestmark = pytest.mark.timeout(30)
+
+
+@pytest.fixture(autouse=True)
+def no_pause(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plugin.commands.rollout_status.INTERVAL_S", 0.01)
+
+
+def updates(cluster: Cluster, *names: str) -> Callable[[], None]:
+    """A change after which these VMs have the new template and are ready."""
+
+    def change() -> None:
+        label = {"metadata": {"labels": {"kubevirt.io/vm-pool-revision-name": "web-3"}}}
+        ready = {"status": {"conditions": [{"type": "Ready", "status": "True"}]}}
+        for name in names:
+            key = ObjectKey("default", name)
+            cluster.server.change(VMS, key, {**label, "status": {**ready["status"], "printableStatus": "Running"}})
+            cluster.server.change(VMIS, key, {**label, **ready})
+
+    return change
+
+
+def test_a_piped_rollout_prints_one_line_for_each_change(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2"), updates(cluster, "web-3")]
+    assert shell.output("rollout status vmpool/web").splitlines() == [
+        'Waiting for vmpool "web" rollout to finish: 2 out of 4 new VMs have been updated... '
+        "(web-1: ImagePullBackOff, Back-off pulling image)",
+        'Waiting for vmpool "web" rollout to finish: 2 out of 4 new VMs have been updated...',
+        'Waiting for vmpool "web" rollout to finish: 3 out of 4 new VMs have been updated...',
+        'vmpool "web" successfully rolled out',
+    ]
+
+
+def test_a_timeout_names_the_problem_and_ends_the_command_with_code_1(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    code, out, err = shell("rollout status vmpool/web --timeout=500ms")
+    assert (code, out.count("\n")) == (1, 1)
+    problem = "web-1: ImagePullBackOff, Back-off pulling image"
+    assert err == f"error: timed out waiting for the condition: {problem}\n"
+
+
+def test_a_timeout_without_a_controller_says_so(cluster: Cluster, shell: Shell):
+    herds.pool_at_rest(cluster, status={"observedGeneration": 0})
+    code, _, err = shell("rollout status vmpool/web --timeout=500ms")
+    said = "no controller has seen it; see kubectl vmherd why vmpool/web"
+    assert (code, err) == (1, f"error: timed out waiting for the condition: {said}\n")
+
+
+def test_a_terminal_shows_one_live_line(cluster: Cluster, shell: Shell, terminal: None):
+    herds.pool_in_update(cluster)
+    cluster.on_read = [lambda: None, updates(cluster, "web-1", "web-2", "web-3")]
+    code, out, err = shell("rollout status vmpool/web")
+    assert (code, err) == (0, "")
+    assert "web  rev 2->3  ######......  2/4 updated  3 ready  1/1 unavailable  0s" in out
+    assert out.endswith('vmpool "web" successfully rolled out\n')
+    assert "Waiting" not in out
+
+
+def test_a_partition_ends_the_rollout_early(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster, annotations={"vmherd.dev/partition": "4"})
+    updates(cluster, "web-1")()
+    line = "partitioned roll out complete: 2 new VMs have been updated...\n"
+    assert shell.output("rollout status vmpool/web") == line
+
+
+def test_a_short_outage_of_the_server_does_not_end_the_watch(cluster: Cluster, shell: Shell):
+    herds.pool_in_update(cluster)
+    down = TransportError("cannot connect to 10.0.0.1:6443: Connection refused", sent=False)
+    faults = iter([down, ServerError("etcd is down", code=500, reason="InternalError"), down])
+
+    def away() -> None:
+        cluster.server.fault_for = lambda request: next(faults, None) if request.resource is POOL else None
+        updates(cluster, "web-1", "web-2", "web-3")()
+
+    cluster.on_read = [away]
+    code, out, err = shell("rollout status vmpool/web")
+    assert (code, out.splitlines()[-1]) == (0, 'vmpool "web" successfully rolled out')
+    assert err == ("Warning: cannot connect to 10.0.0.1:6443: Connection refused; trying again for 30 seconds\n")
+
+
+def test_a_long_outage_ends_the_watch(cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("plugin.commands.rollout_status.OUTAGE_S", 0.05)
+    herds.pool_in_update(cluster)
+    down = TransportError("cannot connect", sent=False)
+
+    def away() -> None:
+        cluster.server.fault_for = lambda request: down if request.resource is POOL else None
+
+    cluster.on_read = [away]
+    code, _, err = shell("rollout status vmpool/web")
+    assert (code, err.splitlines()[-1]) == (1, "error: cannot connect")
+
+
+REPLACES_NONE = (
+    "KubeVirt's own controller runs this set, and replaces no VMI of an old template (KubeVirt reconciles "
+    "virtualmachineinstancereplicasets.kubevirt.io (Deployment kubevirt/virt-controller has no "
+    "--rs-controller-threads=0))"
+)
+
+
+def test_a_watched_set_fails_when_kubevirts_controller_starts_again(
+    cluster: Cluster, shell: Shell, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr("plugin.commands.rollout_status.CHECK_S", 0.01)
+    herds.replica_set(cluster, outdated=1, updated=1)
+    cluster.on_read = [lambda: None, cluster.install_kubevirt]
+    code, out, err = shell("rollout status vmirs/testreplicaset --timeout=5s")
+    assert (code, out.count("\n")) == (1, 1)
+    assert REPLACES_NONE in err
 
 
 def test_on_a_terminal_long_lines_of_the_history_end_at_the_edge(cluster: Cluster, shell: Shell, terminal: None):
@@ -29,3 +155,98 @@ def test_a_restart_changes_the_digest_that_makes_a_pool_restart_its_vmis():
     assert before.machine != after.machine
     assert before.disks == after.disks
     assert not read_revisions(pool_builders.snapshot(new, revisions=[]), after).current_exists
+
+
+TOLD = "revision web-3 was not ready in time; its VMs return to revision web-2 until the template changes"
+
+
+def rolled_back(cluster: Cluster) -> None:
+    """A pool whose two VMs have returned from web-3 to web-2."""
+    old, spec = pool_builders.pool(generation=2), pool_builders.vm_spec(image="v2")
+    digest = intent_of(pool_builders.pool(spec=spec)).template.digest
+    annotations = {ROLLBACK: "stalled", READY_REVISION: "web-2", ROLLED_BACK: f"{digest} to web-2"}
+    pool = pool_builders.pool(generation=3, replicas=2, spec=spec, annotations=annotations)
+    vms = pool_builders.vms(pool, 0, 1, revision="web-2")
+    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
+    cluster.put_pool(pool, vms, [pool_builders.vmi(each) for each in vms], revisions)
+
+
+def test_each_command_says_that_the_vms_have_returned_and_why(cluster: Cluster, shell: Shell):
+    rolled_back(cluster)
+    assert shell.error("rollout status vmpool/web --watch=false") == f'error: vmpool "web" stalled: {TOLD}'
+    assert f"held     stalled: {TOLD}" in shell.output("why vmpool/web")
+    [row] = shell.output("list").splitlines()[1:]
+    assert row.split()[1:4] == ["RolledBack", "2/2", "0"]
+    rows = shell.output("rollout history vmpool/web").splitlines()
+    assert ["rolled back" in each for each in rows if each[:1].isdigit()] == [False, True]
+
+
+def test_a_restart_changes_the_template_so_it_is_tried_again(cluster: Cluster, shell: Shell):
+    rolled_back(cluster)
+    shell.output("rollout restart vmpool/web")
+    pool = cluster.server.find(POOL, ObjectKey("default", "web"))
+    assert return_target(pool.metadata, intent_of(pool).template.digest) == ""
+
+
+KEY = ObjectKey("default", "web")
+STEP = "step 1 of 2 updates the ordinals from 2 on; the next step begins when they have been ready for 600 s"
+
+
+def pool_in_steps(cluster: Cluster, **notes: str) -> Any:
+    """A pool of three VMs. The VM of the first step has been updated a minute ago."""
+    old = pool_builders.pool(generation=2)
+    spec, status = pool_builders.vm_spec(image="v2"), {"replicas": 3, "readyReplicas": 3, "updatedReplicas": 1}
+    annotations = {PARTITION: "2:10m,0", **notes}
+    pool = pool_builders.pool(
+        generation=3, spec=spec, annotations=annotations, status={**status, "observedGeneration": 3}
+    )
+    late, done = pool_builders.vms(pool, 0, 1, revision="web-2"), pool_builders.vms(pool, 2, revision="web-3")
+    vmis = [*map(pool_builders.vmi, late), *(pool_builders.vmi(each, ready_for_s=60) for each in done)]
+    revisions = [pool_builders.revision(old, "web-2", number=2), pool_builders.revision(pool, "web-3", number=3)]
+    cluster.put_pool(pool, [*late, *done], vmis, revisions)
+    return pool
+
+
+def test_status_and_why_name_the_step_and_when_the_next_one_begins(cluster: Cluster, shell: Shell):
+    pool = pool_in_steps(cluster)
+    since = pool_builders.seconds_ago(60)
+    pool_in_steps(cluster, **{PARTITION_STEP: step_note(pool.metadata, intent_of(pool).template.digest, 1, since)})
+    assert f"1 out of 3 new VMs have been updated; {STEP}" in shell.output("rollout status vmpool/web --watch=false")
+    answer = shell.output("why vmpool/web")
+    assert f"  held     update: {STEP}, or after kubectl vmherd rollout resume" in answer
+    assert "RolloutStep in 9m" in answer
+    rows = shell.output("tree vmpool/web").splitlines()[2:]
+    assert [row.endswith("waits for a later step") for row in rows] == [True, True, False]
+
+
+def test_resume_begins_the_next_step_and_the_last_step_has_no_next_one(cluster: Cluster, shell: Shell):
+    pool = pool_in_steps(cluster)
+    assert shell.output("rollout resume vmpool/web") == "virtualmachinepool.pool.kubevirt.io/web resumed\n"
+    after = cluster.server.find(POOL, KEY)
+    assert noted_step(after.metadata, intent_of(pool).template.digest) == 2
+    last = 'error: virtualmachinepools.pool.kubevirt.io "web" is not paused, and its update is in the last step'
+    assert shell.error("rollout resume vmpool/web") == last
+
+
+def test_resume_ends_a_pause_before_it_begins_a_step(cluster: Cluster, shell: Shell):
+    pool_in_steps(cluster)
+    cluster.server.change(POOL, KEY, {"spec": {"paused": True}})
+    shell.output("rollout resume vmpool/web")
+    document = cluster.document(POOL, "web")
+    assert "paused" not in document["spec"]
+    assert PARTITION_STEP not in document["metadata"]["annotations"]
+
+
+@pytest.mark.parametrize("text", ["2:10m,0", "2"])
+def test_resume_refuses_a_pool_that_has_nothing_to_begin(cluster: Cluster, shell: Shell, text: str):
+    herds.pool_at_rest(cluster, annotations={PARTITION: text})
+    assert "is not paused" in shell.error("rollout resume vmpool/web")
+
+
+def test_the_forecast_says_which_vms_wait_for_a_later_step():
+    owner = pool_builders.pool(generation=2, spec=pool_builders.vm_spec(image="v2"), annotations={PARTITION: "2,0"})
+    vms = pool_builders.vms(owner, 0, 1, 2)
+    revisions = [pool_builders.revision(pool_builders.pool(), "web-1", number=1)]
+    first, *others = forecast_of(pool_builders.snapshot(owner, vms, revisions=revisions)).members
+    assert (first.name, first.turn, first.held) == ("web-2", 1, "")
+    assert {each.held for each in others} == {f"it waits for a later step: {PARTITION} is 2,0"}

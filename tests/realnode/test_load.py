@@ -1,10 +1,19 @@
-"""The chart's default memory limit and CPU request, with as many VMIs as the chart allows for one set."""
+"""The chart's limits on a real node: memory and CPU for the largest set, and what the kernel, the API server and the
+Pods' network allow. A real Prometheus finds the Pods by the release's ServiceMonitor.
+"""
 
 import os
+from pathlib import Path
+from typing import Any
 
 import pytest
 
+from sandbox import crds
+from tests.charts.scraping import Monitoring, definitions, store_certificate
+from tests.charts.test_scraping import AUTHORITY, OFTEN, VERIFIED
 from tests.controlplane.waits import eventually
+from tests.integration.prometheus import prometheus, prometheus_program
+from tests.realnode.image import IMAGE
 from tests.realnode.release import Release, container_of, document
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -37,3 +46,63 @@ def test_the_default_limits_are_enough_for_the_largest_set(idle: Release) -> Non
     assert set(limits) == {1024 * MIB}
     assert max(peaks) < 192 * MIB, "a Pod needs no more than its request"
     assert release.restarts() == {name: int(name == leader) for name in pods}
+
+
+FOREIGN = 1000700000
+LOOK = """
+import errno, json, os, pathlib
+status = dict(line.split(":", 1) for line in pathlib.Path("/proc/1/status").read_text().splitlines())
+def refusal(path):
+    try:
+        pathlib.Path(path, "file").touch()
+    except OSError as error:
+        return errno.errorcode[error.errno]
+names = ("CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb", "NoNewPrivs", "Seccomp", "Uid", "Gid")
+seen = {name: status[name].split()[0] for name in names}
+print(json.dumps({**seen, "writes": [refusal(path) for path in ("/", "/app", "/tmp")]}))
+"""
+
+
+@pytest.mark.parametrize(
+    ("context", "user", "group"),
+    [({}, 65532, 0), ({"runAsUser": FOREIGN, "fsGroup": FOREIGN}, FOREIGN, 0)],
+    ids=["the image's user", "a foreign user"],
+)
+def test_a_pod_works_with_no_rights_on_a_read_only_root(
+    bare: Release, context: dict[str, Any], user: int, group: int
+) -> None:
+    bare.install(podSecurityContext={"runAsNonRoot": True, "seccompProfile": {"type": "RuntimeDefault"}, **context})
+    seen = bare.python(bare.leader(), LOOK)
+    assert (seen.pop("Uid"), seen.pop("Gid")) == (str(user), str(group))
+    assert seen.pop("writes") == ["EROFS"] * 3
+    assert (seen.pop("NoNewPrivs"), seen.pop("Seccomp")) == ("1", "2")
+    assert {int(number, 16) for number in seen.values()} == {0}
+    sets = bare.sets()
+    sets.make(2)
+    sets.wait_ready(2)
+
+
+def test_the_profile_restricted_is_enforced_where_the_pods_run(release: Release) -> None:
+    root = ("run", "other", f"--image={IMAGE}", "--dry-run=server")
+    assert 'violates PodSecurity "restricted' in release.site.kubectl(*root, check=False).stderr
+    assert len(release.pods()) == 2
+
+
+def test_prometheus_scrapes_both_pods_and_sees_which_one_leads(bare: Release, tmp_path: Path) -> None:
+    program, site = prometheus_program(), bare.site
+    crds.install(site.plane.kubeconfig, [definitions(tmp_path / "operator")])
+    eventually(lambda: "servicemonitors.monitoring.coreos.com" in site.served(), what="ServiceMonitors are served")
+    store_certificate(site, "certificate", server=f"vmherd-metrics.{site.namespace}.svc")
+    bare.install(metrics={**VERIFIED, "serviceMonitor": {**OFTEN, "tlsConfig": AUTHORITY}})
+    monitoring = Monitoring.opened(site, tmp_path / "prometheus")
+    monitoring.let_in("vmherd-metrics-reader")
+    with prometheus(program, tmp_path, monitoring.jobs(site)) as server:
+
+        def leaders() -> list[str]:
+            """The Pods whose metrics say that they lead, if Prometheus scrapes exactly the Pods that run."""
+            up = {each["metric"]["pod"] for each in server.ask("up == 1")}
+            found = server.ask("leader_election_master_status == 1")
+            return [each["metric"]["pod"] for each in found] if up == bare.pods().keys() else []
+
+        eventually(lambda: leaders() == [bare.leader()], what="both Pods are scraped")
+        assert {target["labels"]["service"] for target in server.targets()} == {"vmherd-metrics"}

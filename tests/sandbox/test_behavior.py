@@ -4,6 +4,7 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from sandbox.behavior import next_step
 from sandbox.settings import BEHAVIOR, BEHAVIORS, READY_AFTER, SHUTDOWN_AFTER, read_settings
 from sandbox.step import Step
+from sandbox.vmi_status import detail_patch, pod_uid
 from sandbox.vmis import CONTROLLER_FINALIZER, FINALIZER, NODES, VMIState, address_for, node_for
 from tests.sandbox.lives import FINAL, WAY_UP, Life, behaving
 from tests.sandbox.machines import CREATED
@@ -349,3 +351,18 @@ def test_after_any_changes_a_vmi_has_booted_at_most_once_and_can_be_deleted(
     life.delete().live(7200)
     assert life.finalizers == (["example.org/other"] if foreign else [])
     assert (life.gone_at is None) == foreign
+
+
+def test_only_a_vmi_without_a_pod_gets_an_active_pod_with_a_derived_uid() -> None:
+    derived, simulated = Life().live(10), Life(has_pod=True).live(10)
+    assert derived.document["status"]["activePods"] == {pod_uid(derived.vmi): node_for(derived.vmi)}
+    assert "activePods" not in simulated.document["status"]
+    assert simulated.seen == derived.seen
+    assert simulated.seen[-1][1] == VMIState("Running")
+
+
+def test_the_detail_full_writes_no_derived_uid_for_a_vmi_with_a_pod() -> None:
+    scheduling = Life({READY_AFTER: "4s"}, has_pod=True).live(1.5)
+    assert scheduling.seen[-1][1].phase == "Scheduling"
+    assert detail_patch(scheduling.vmi) is None
+    assert detail_patch(msgspec.structs.replace(scheduling.vmi, has_pod=False)) is not None

@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 from msgspec import Raw
 from msgspec.structs import replace
 
-from controller.apimachinery.conditions import Condition
 from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import (
     DELETION_COST,
@@ -35,7 +34,6 @@ from controller.pool.triggers import pools_of_revision, pools_of_vm, pools_of_vm
 from controller.replicas.triggers import wakes_of_owner
 from controller.runtime.triggers import COUNT_DELAY_S
 from informers.store import Added, Removed, Store, Updated
-from tests.builders import seconds_ago
 from tests.pool_builders import ANOTHER_CONTROLLER, LABELS, POOLS, pool, revision, snapshot, vm, vm_spec, vmi
 
 OWNER = pool()
@@ -388,9 +386,3 @@ def test_p19_a_change_of_a_pool_without_a_trigger_alters_no_decision(pair):
         return lambda: decision_without_failure(owner, machines, [vmi(machines[0])])
 
     assert_same_decision(by_name(wakes_of_owner(Updated(before, after))), decide(before), decide(after))
-
-
-def test_p19_a_change_of_the_failure_alone_triggers_nothing():
-    failing = replace(OWNER.status or pool(status={}).status, conditions=(Condition(**FAILURE, reason="A"),))
-    again = replace(failing, conditions=(replace(failing.conditions[0], last_transition_time=seconds_ago(1)),))
-    assert list(wakes_of_owner(Updated(replace(OWNER, status=failing), replace(OWNER, status=again)))) == []

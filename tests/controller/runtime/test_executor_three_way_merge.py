@@ -3,18 +3,26 @@ reads and patches again (P12).
 """
 
 from collections.abc import Callable
+from typing import Any
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
-from controller.kubevirt.resources import VMIS
-from controller.runtime.actions import Done, Missing, Rejected, RemoveOwnerReference, ThreeWayMerge
+from controller.apimachinery.finalizers import removal_patch
+from controller.kubevirt.resources import DATA_VOLUMES, PVCS, VMIS
+from controller.runtime.actions import Done, Missing, Patch, Rejected, RemoveOwnerReference, Stage, ThreeWayMerge
 from controller.runtime.execute.read_and_patch import ATTEMPTS
 from informers.errors import Conflict
+from informers.meta import OwnerReference
+from informers.objects import PatchType
 from tests.controller.runtime.executor_changes import (
+    FINALIZER,
+    OTHERS,
     OWN,
     disown,
     meddle,
+    owners_of,
     put_disk,
     put_vm,
     reference,
@@ -22,9 +30,9 @@ from tests.controller.runtime.executor_changes import (
     three_way_merge,
     when,
 )
-from tests.controller.runtime.executor_setup import OWNER_UID, key, kinds
-from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, UNREACHABLE
-from tests.fakes.requests import Fault, Garbled, Lost
+from tests.controller.runtime.executor_setup import OWNER_UID, ExecutorSetup, key, kinds
+from tests.controller.runtime.refusals import BUSY, IN_DOUBT, INVALID, MODIFIED, UNREACHABLE
+from tests.fakes.requests import Fault, Garbled, Lost, Request
 
 pytestmark = pytest.mark.looptime
 
@@ -180,3 +188,164 @@ async def test_changes_are_counted_by_their_outcome(setup):
         ("remove_owner_reference", "missing"): 1,
         ("three_way_merge", "done"): 1,
     }
+
+
+@pytest.mark.parametrize("place", range(len(OTHERS) + 1))
+async def test_p10_one_reference_is_removed_and_the_others_are_unchanged(setup, place: int):
+    put_disk(setup, *OTHERS[:place], OWN, *OTHERS[place:])
+    outcome = await setup.outcome_of(disown())
+    assert outcome == Done(disown(), str(setup.server.version))
+    assert owners_of(setup) == OTHERS
+
+
+async def test_p10_a_disk_without_remaining_owners_has_an_empty_list(setup):
+    put_disk(setup, OWN)
+    await setup.outcome_of(disown())
+    assert owners_of(setup) == []
+
+
+@pytest.mark.parametrize("owners", [[], OTHERS])
+async def test_p10_a_disk_of_another_owner_is_not_changed(setup, owners: list[dict[str, object]]):
+    put_disk(setup, *owners)
+    assert await setup.outcome_of(disown()) == Done(disown())
+    assert setup.sent == ["get disk"]
+
+
+async def test_p10_a_disk_that_does_not_exist_is_missing():
+    """The API server answers 404 for a missing disk. If the cluster has no kind DataVolume, the answer is 404 too."""
+    assert await ExecutorSetup().outcome_of(disown()) == Missing(disown())
+
+
+async def test_p10_a_disk_that_is_deleted_before_the_patch_is_missing(setup):
+    put_disk(setup, OWN)
+    setup.server.fault_for = when("patch", lambda: setup.server.remove(DATA_VOLUMES, key("disk")))
+    assert await setup.outcome_of(disown()) == Missing(disown())
+
+
+@pytest.mark.parametrize("times", range(1, ATTEMPTS))
+async def test_p10_after_a_conflict_the_disk_is_read_again(setup, times: int):
+    put_disk(setup, OWN, *OTHERS)
+    setup.server.fault_for = when("patch", meddle(setup, DATA_VOLUMES, "disk"), times=times)
+    assert kinds([await setup.outcome_of(disown())]) == ["Done"]
+    assert owners_of(setup) == OTHERS
+    assert setup.sent == ["get disk", "patch disk"] * (times + 1)
+
+
+async def test_p10_another_disk_of_the_same_name_keeps_its_owners(setup):
+    put_disk(setup, OWN)
+
+    def replace() -> None:
+        setup.server.remove(DATA_VOLUMES, key("disk"))
+        put_disk(setup, *OTHERS)
+
+    setup.server.fault_for = when("patch", replace)
+    assert await setup.outcome_of(disown()) == Done(disown())
+    assert owners_of(setup) == OTHERS
+
+
+@pytest.mark.parametrize("fault", IN_DOUBT)
+async def test_p10_a_removal_whose_answer_is_lost_is_unknown_and_can_be_repeated(setup, fault: Fault):
+    put_disk(setup, OWN)
+    setup.fail(fault, verb="patch")
+    assert kinds([await setup.outcome_of(disown())]) == ["Unknown"]
+    assert setup.unresolved == ()
+    assert setup.settled, "it does no harm twice, and no cache would tell"
+    setup.heal()
+    assert kinds([await setup.outcome_of(disown())]) == ["Done"]
+    assert owners_of(setup) == []
+
+
+# Patches after a removal
+
+
+def removal(setup: ExecutorSetup, name: str, *, owner_uid: str) -> Patch:
+    """A patch that removes the pool finalizer from a VM after the VM's disks were released."""
+    vm = setup.server.find(VMIS, key(name))
+    assert vm is not None
+    body = removal_patch(vm.metadata, FINALIZER)
+    return Patch(resource=VMIS, key=key(name), body=body, type=PatchType.JSON, why="it leaves", after_owner=owner_uid)
+
+
+def leaving(setup: ExecutorSetup, *names: str) -> tuple[Stage, Stage]:
+    """Terminating VMs, each with a DataVolume and a PersistentVolumeClaim, and the plan for these VMs."""
+    disowns, removals = [], []
+    for name in names:
+        uid = setup.add(name, finalizers=["example.org/theirs", FINALIZER])
+        setup.server.remove(VMIS, key(name))
+        for resource in (DATA_VOLUMES, PVCS):
+            put_disk(setup, reference(uid, controller=True), name=f"disk-{name}", resource=resource)
+            disowns.append(disown(f"disk-{name}", uid, resource))
+        removals.append(removal(setup, name, owner_uid=uid))
+    return Stage(tuple(disowns), essential=False), Stage(tuple(removals), essential=False)
+
+
+def held(setup: ExecutorSetup) -> list[str]:
+    return [vmi.metadata.name for vmi in setup.server.objects(VMIS) if FINALIZER in vmi.metadata.finalizers]
+
+
+async def test_p10_the_finalizer_of_a_vm_is_removed_after_its_disks_are_released(setup):
+    outcomes = await setup.carry_out(*leaving(setup, "a", "b"))
+    assert kinds(outcomes) == ["Done"] * 6
+    assert held(setup) == []
+    assert {request.verb for request in setup.server.requests[-2:]} == {"patch"}
+    for resource in (DATA_VOLUMES, PVCS):
+        assert [owners_of(setup, f"disk-{name}", resource) for name in "ab"] == [[], []]
+    assert [list(vmi.metadata.finalizers) for vmi in setup.server.objects(VMIS)] == [["example.org/theirs"]] * 2
+
+
+@pytest.mark.parametrize("fault", [INVALID, BUSY, MODIFIED, *IN_DOUBT])
+@pytest.mark.parametrize("resource", [DATA_VOLUMES, PVCS])
+async def test_p10_a_vm_whose_disk_cannot_be_released_keeps_its_finalizer_and_the_others_do_not(
+    setup, fault: Fault, resource: Any
+):
+    stages = leaving(setup, "a", "b", "c")
+
+    def fault_for(request: Request) -> Fault | None:
+        is_meant = request.resource is resource and request.key.name == "disk-b"
+        return fault if is_meant and request.verb == "patch" else None
+
+    setup.server.fault_for = fault_for
+    outcomes = await setup.carry_out(*stages)
+    assert kinds(outcomes)[-3:] == ["Done", "Skipped", "Done"]
+    assert held(setup) == ["b"]
+
+
+async def test_p10_a_disk_that_was_not_tried_blocks_its_vm_as_well(setup):
+    stages = leaving(setup, "a", "b")
+    setup.fail(INVALID, name="first")
+    first = Stage((disown("first"),))
+    setup.server.put(DATA_VOLUMES, {"metadata": {"name": "first", "namespace": "default", "ownerReferences": [OWN]}})
+    outcomes = await setup.carry_out(first, *stages)
+    assert kinds(outcomes) == ["Rejected"] + ["Skipped"] * 6
+    assert held(setup) == ["a", "b"]
+
+
+async def test_p10_disks_that_do_not_exist_block_no_vm(setup):
+    stages = leaving(setup, "a")
+    for resource in (DATA_VOLUMES, PVCS):
+        setup.server.remove(resource, key("disk-a"))
+    assert kinds(await setup.carry_out(*stages)) == ["Missing", "Missing", "Done"]
+    assert held(setup) == []
+
+
+async def test_p10_a_disk_that_cannot_be_released_blocks_no_patch_without_after_owner(setup):
+    uid = setup.add("a", finalizers=[FINALIZER])
+    put_disk(setup, reference(uid))
+    setup.fail(INVALID, name="disk")
+    stages = (Stage((disown(owner_uid=uid),), essential=False), Stage((removal(setup, "a", owner_uid=""),)))
+    assert kinds(await setup.carry_out(*stages)) == ["Rejected", "Done"]
+
+
+async def test_p6_a_finalizer_is_not_removed_by_its_index_alone(setup):
+    setup.add("a", finalizers=["example.org/one", FINALIZER, "example.org/two"])
+    patch = removal(setup, "a", owner_uid="")
+    setup.server.change(VMIS, key("a"), {"metadata": {"finalizers": [FINALIZER, "example.org/two"]}})
+    assert kinds([await setup.outcome_of(patch)]) == ["Rejected"]
+    assert setup.server.objects(VMIS)[0].metadata.finalizers == (FINALIZER, "example.org/two")
+
+
+def test_the_owner_reference_of_a_disk_has_all_fields_of_the_api():
+    """The patch replaces the list of owner references. A field of the API that the class `OwnerReference` lacks would
+    be lost with each patch.
+    """
+    assert set(OWN) == set(msgspec.to_builtins(msgspec.convert(OWN, OwnerReference)))
