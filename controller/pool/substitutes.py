@@ -7,7 +7,6 @@ annotation marks them. If too many VMs exist when a lost VM is back, the substit
 
 from typing import Final
 
-import msgspec
 from msgspec.structs import replace
 
 from controller.kubevirt import vmis
@@ -23,9 +22,9 @@ from controller.pool.members.unready_periods import STEADY
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.replicas.conditions import machines_wait
 from controller.replicas.draining import time_text
+from controller.replicas.notes import plan_note
 from controller.replicas.progress import wake_at
-from controller.runtime.actions import Notice, Patch, Plan, Stage
-from informers.objects import PatchType
+from controller.runtime.actions import Notice, Plan, join
 
 SUBSTITUTES_HELD: Final = "SubstitutesHeld"
 NODE_LOST: Final = "NodeLost"
@@ -72,11 +71,7 @@ def plan_marks(situation: Situation) -> Plan:
     marked = situation.staying.where(is_substitute)
     if not marked or situation.lost or len(situation.members) > situation.intent.wanted:
         return Plan()
-    patches = []
-    for meta in (each.metadata for each in marked):
-        body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {SUBSTITUTE: None}}})
-        patches.append(Patch(resource=VMS, key=meta.key, body=body, type=PatchType.MERGE, why="it stays for good"))
-    return Plan(stages=(Stage(tuple(patches), essential=False),))
+    return join(plan_note(VMS, each.metadata, {SUBSTITUTE: None}, "it stays for good") for each in marked)
 
 
 def choose_leavers(situation: Situation) -> tuple[Machines, int, Plan]:

@@ -10,11 +10,10 @@ the first step back, and counts until the template changes. So a template is tri
 waits for a user.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any, TypeVar
 
-import msgspec
 from msgspec import Struct
 from msgspec.structs import replace
 
@@ -25,11 +24,11 @@ from controller.kubevirt.vm_types import ControllerRevision
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import has_terminating_pod, is_out_of_reach
 from controller.replicas.kstatus import Health, Stall, Word, is_overdue
+from controller.replicas.notes import plan_note
 from controller.replicas.settings import parse_deadline
 from controller.replicas.wrong_annotations import setting
-from controller.runtime.actions import Notice, Patch, Plan, Stage
+from controller.runtime.actions import Notice, Plan
 from informers.meta import ObjectMeta, annotations_of
-from informers.objects import PatchType
 from informers.resource import Resource
 
 T = TypeVar("T", bound=Any)
@@ -121,7 +120,8 @@ def plan_notes(rollout: Rollout) -> Plan:
     changes: dict[str, str | None] = {name: None for name in stale if name in noted}
     if rollout.ready not in ("", noted.get(READY_REVISION)):
         changes[READY_REVISION] = rollout.ready
-    return _note(rollout, changes, "notes the revision that was wholly ready") if changes else Plan()
+    why = "notes the revision that was wholly ready"
+    return plan_note(rollout.resource, owner, changes, why, essential=True) if changes else Plan()
 
 
 def plan_return(rollout: Rollout, now: datetime) -> Plan:
@@ -140,7 +140,7 @@ def plan_return(rollout: Rollout, now: datetime) -> Plan:
     if isinstance(found, str):
         return hold_return(f"{text}, and no VM returns by itself: {found}")
     text = f"{text}; its VMs return to revision {target} until the template changes"
-    note = _note(rollout, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text, essential=False)
+    note = plan_note(rollout.resource, rollout.owner, {ROLLED_BACK: f"{rollout.digest} to {target}"}, text)
     notice = Notice(reason="RolledBack", message=text, once=f"rolled back {rollout.digest} {target}")
     return replace(note, held=text, notices=(notice,))
 
@@ -159,10 +159,3 @@ def with_return(health: Health, intent: Any, revision: str, target: str) -> Heal
     text = f"revision {revision} was not ready in time; its VMs return to revision {target} until the template changes"
     problem = intent.stranded or (f"{text}; {health.problem}" if health.problem else text)
     return Health(Word.ROLLED_BACK, problem, Stall(Word.ROLLED_BACK, problem))
-
-
-def _note(rollout: Rollout, changes: Mapping[str, str | None], why: str, *, essential: bool = True) -> Plan:
-    owner = rollout.owner
-    body = msgspec.json.encode({"metadata": {"uid": owner.uid, "annotations": changes}})
-    patch = Patch(resource=rollout.resource, key=owner.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
-    return Plan(stages=(Stage((patch,), essential=essential),))

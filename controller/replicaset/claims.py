@@ -1,12 +1,12 @@
 """The rules for the adoption and the release of VMIs by a replica set (R2)."""
 
-import msgspec
 from msgspec import Struct
 
 from controller.apimachinery.owner_references import adoption_patch, controller_reference, release_patch
 from controller.kubevirt.annotations import ADOPTED_TEMPLATE
 from controller.kubevirt.vmi_types import VirtualMachineInstance
 from controller.kubevirt.vmis import is_deleting
+from controller.replicas.notes import plan_note
 from controller.replicas.release_delay import plan_held, split_by_age
 from controller.replicaset.intent import Intent
 from controller.replicaset.snapshot import Snapshot
@@ -83,10 +83,8 @@ def plan_adopted_template(snapshot: Snapshot, intent: Intent, kept: VMIs) -> Pla
         lambda vmi: not is_deleting(vmi) and not has_hash(vmi)
     ):
         return Plan()
-    body = msgspec.json.encode({"metadata": {"uid": meta.uid, "annotations": {ADOPTED_TEMPLATE: intent.template.hash}}})
     why = "notes the template of the VMIs that have no hash"
-    note = Patch(resource=snapshot.replicasets, key=meta.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
-    return Plan(stages=(Stage((note,), essential=False),))
+    return plan_note(snapshot.replicasets, meta, {ADOPTED_TEMPLATE: intent.template.hash}, why)
 
 
 def _patch(snapshot: Snapshot, child: ObjectMeta, body: bytes, why: str) -> Patch:

@@ -111,8 +111,7 @@ class Patch(Struct, frozen=True, kw_only=True):
     `after_owner` is the UID of an owner, or empty. If an earlier stage failed to remove an ownerReference with this
     UID, the patch is skipped. Patches for other owners are not skipped (P10).
 
-    `is_note` is true if the patch only stores data on the set or pool for later reconciliations. A dry run does not
-    report such a patch.
+    `is_note` is true if the patch only stores data for later reconciliations. A dry run does not report such a patch.
 
     If `judged` is true, the judge of the kind must find no obstacle in the objects that the server has now.
 

@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from controller.kubevirt.annotations import UNREADY
 from controller.kubevirt.vms import is_deleting
-from controller.pool.members.notes import MAX_ENTRIES, encode_note, plan_note
+from controller.pool.members.notes import MAX_ENTRIES, encode_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import (
@@ -32,6 +32,7 @@ from controller.pool.members.unready_periods import (
 )
 from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.policies import Strategy
+from controller.replicas.notes import plan_note
 from controller.replicas.progress import wake_at
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
@@ -54,7 +55,7 @@ def plan_unready_note(situation: Situation) -> Plan:
     is_stale = has_note and 2 * sum(each.is_noted for each in entries) <= len(notes)
     if is_short or is_stale:
         text = encode_note({each.ordinal: each.note for each in listed})
-        return plan_note(snapshot.pools, pool, UNREADY, text, "notes since when VMs are not ready")
+        return plan_note(snapshot.pools, pool, {UNREADY: text}, "notes since when VMs are not ready")
     return wake_at((time for each in entries if (time := each.changes_at) is not None and time > now), now)
 
 

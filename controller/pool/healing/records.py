@@ -17,10 +17,11 @@ from controller.kubevirt.annotations import HEALED
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import is_deleting
 from controller.pool.members.machine import Machine
-from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, note_patch, read_note
+from controller.pool.members.notes import MAX_ENTRIES, VALID_NUMBERS, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
+from controller.replicas.notes import note_patch
 from controller.runtime.actions import Patch
 
 FIRST_PAUSE: Final = timedelta(seconds=10)
@@ -154,7 +155,7 @@ def record_patch(snapshot: Snapshot, records: Mapping[int, Record], announced: M
     newest = sorted(updated, key=lambda ordinal: (updated[ordinal].at, ordinal))[-MAX_ENTRIES:]
     entries = {ordinal: updated[ordinal] for ordinal in newest}
     why = "records the ordinals that are healed"
-    return note_patch(snapshot.pools, snapshot.owner.metadata, HEALED, encode_note(entries), why)
+    return note_patch(snapshot.pools, snapshot.owner.metadata, {HEALED: encode_note(entries)}, why)
 
 
 def announcement_time(now: datetime) -> datetime:

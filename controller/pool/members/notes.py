@@ -11,11 +11,7 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec import Struct
 
-from controller.kubevirt.pool_types import Pool
-from controller.runtime.actions import Patch, Plan, Stage
 from informers.meta import ObjectMeta, annotations_of
-from informers.objects import PatchType
-from informers.resource import Resource
 
 MAX_ENTRIES: Final = 1000
 """The maximum number of entries in one annotation. This number of entries needs a third of the maximum size of
@@ -53,14 +49,3 @@ def read_note(pool: ObjectMeta, annotation: str, entry: type[Entry]) -> Mapping[
 def encode_note(entries: Mapping[int, Struct]) -> str | None:
     """Return the value of an annotation with these entries. Without entries, the annotation is not needed."""
     return msgspec.json.encode({ordinal: entries[ordinal] for ordinal in sorted(entries)}).decode() if entries else None
-
-
-def note_patch(pools: Resource[Pool], pool: ObjectMeta, annotation: str, text: str | None, why: str) -> Patch:
-    """Return a patch that writes the annotation to the pool, or removes the annotation."""
-    body = msgspec.json.encode({"metadata": {"uid": pool.uid, "annotations": {annotation: text}}})
-    return Patch(resource=pools, key=pool.key, body=body, type=PatchType.MERGE, why=why, is_note=True)
-
-
-def plan_note(pools: Resource[Pool], pool: ObjectMeta, annotation: str, text: str | None, why: str) -> Plan:
-    """Return a plan that writes or removes the annotation. A failure stops no other write."""
-    return Plan(stages=(Stage((note_patch(pools, pool, annotation, text, why),), essential=False),))

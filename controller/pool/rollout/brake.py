@@ -15,18 +15,18 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-import msgspec
+from msgspec.structs import replace
 
 from controller.kubevirt.annotations import TAKEOVER, TAKEOVER_HELD
 from controller.kubevirt.vms import revision_of
-from controller.pool.members.notes import note_patch
 from controller.pool.members.revisions import Revisions
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.effects import Effect, effect_between
 from controller.pool.rollout.steps import PendingStep, Step, vmi_revision_of
 from controller.pool.spec.template import Template, describe_difference
-from controller.runtime.actions import Notice, Plan, Stage
+from controller.replicas.notes import plan_note
+from controller.runtime.actions import Notice, Plan, join
 from informers.meta import annotations_of
 
 PROCEED: Final = "proceed"
@@ -69,19 +69,19 @@ def plan_takeover(situation: Situation, update: Plan, pending: Iterable[PendingS
     if is_taken_over(snapshot, revisions.template):
         if _mark_of(snapshot) in (PROCEED, DONE):
             return update
-        return _with_first_stage(update, _note(snapshot, DONE, "its template was changed"))
+        return join((_note(snapshot, DONE, "its template was changed"), update))
     changes = [each for each in pending if each.step is not Step.RELABEL]
     if not changes and not update.held:
-        return _with_first_stage(update, _note(snapshot, DONE, "its virtual machines are on its template"))
+        return join((_note(snapshot, DONE, "its virtual machines are on its template"), update))
     message = _consequences(changes, revisions, live=snapshot.live is not None)
     mark = _blocked_mark(revisions.template)
-    stages = (_note(snapshot, mark, "its update waits"),) if _mark_of(snapshot) != mark else ()
+    note = _note(snapshot, mark, "its update waits") if _mark_of(snapshot) != mark else Plan()
     notice = Notice(
         reason="TakeoverHeld",
         message=f"{message}. Annotate the pool with {TAKEOVER}={PROCEED} to allow the update, or change the template",
         once=mark,
     )
-    return Plan(stages=stages, notices=(notice,), held=f"takeover: {message}")
+    return replace(note, notices=(notice,), held=f"takeover: {message}")
 
 
 def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
@@ -91,7 +91,7 @@ def plan_first_mark(snapshot: Snapshot, template: Template) -> Plan:
     """
     if snapshot.members or is_taken_over(snapshot, template):
         return Plan()
-    return Plan(stages=(_note(snapshot, DONE, "it has no virtual machines"),))
+    return _note(snapshot, DONE, "it has no virtual machines")
 
 
 def _consequences(changes: list[PendingStep], revisions: Revisions, *, live: bool) -> str:
@@ -131,10 +131,5 @@ def _blocked_mark(template: Template) -> str:
     return f"{TAKEOVER_HELD} {_DIGEST_VERSION} {template.digest}"
 
 
-def _note(snapshot: Snapshot, mark: str, why: str) -> Stage:
-    note = note_patch(snapshot.pools, snapshot.owner.metadata, TAKEOVER, mark, f"takeover: {why}")
-    return Stage((note,), essential=False)
-
-
-def _with_first_stage(plan: Plan, stage: Stage) -> Plan:
-    return msgspec.structs.replace(plan, stages=(stage, *plan.stages))
+def _note(snapshot: Snapshot, mark: str, why: str) -> Plan:
+    return plan_note(snapshot.pools, snapshot.owner.metadata, {TAKEOVER: mark}, f"takeover: {why}")

@@ -20,12 +20,12 @@ from controller.kubevirt.annotations import MIN_READY, PARTITION, PARTITION_REVI
 from controller.kubevirt.pool_types import Pool, UpdateStrategy
 from controller.kubevirt.vms import is_deleting, is_meant_to_run, is_stop_requested, revision_of
 from controller.pool.members.machine import Machine
-from controller.pool.members.notes import plan_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.members.unready_periods import STEADY, down_of, has_ended
 from controller.pool.spec.partition import ALL_ORDINALS
 from controller.pool.spec.template import Template
+from controller.replicas.notes import plan_note
 from controller.replicas.wrong_annotations import setting
 from controller.runtime.actions import Plan
 from informers.meta import annotations_of
@@ -86,7 +86,7 @@ def plan_partition_note(situation: Situation) -> Plan:
     if name in ("", annotations_of(meta).get(PARTITION_REVISION)):
         return Plan()
     why = "notes the revision of the VMs below the partition"
-    return plan_note(situation.snapshot.pools, meta, PARTITION_REVISION, name, why)
+    return plan_note(situation.snapshot.pools, meta, {PARTITION_REVISION: name}, why)
 
 
 def _revision_below(situation: Situation) -> str:

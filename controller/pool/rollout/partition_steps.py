@@ -12,11 +12,11 @@ from msgspec.structs import replace
 
 from controller.kubevirt.annotations import PARTITION_STEP
 from controller.pool.members.machine import Machine
-from controller.pool.members.notes import plan_note
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import is_updated
 from controller.pool.spec.partition import pause_began, step_note
+from controller.replicas.notes import plan_note
 from controller.runtime.actions import Notice, Plan
 
 
@@ -33,7 +33,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     since = pause_began(situation.pool, digest, intent.step) if pause else situation.now
     if since is None:
         note = step_note(situation.pool, digest, intent.step, situation.now)
-        begins = plan_note(snapshot.pools, situation.pool, PARTITION_STEP, note, "the pause of the step begins")
+        begins = plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, "the pause of the step begins")
         return replace(begins, held=waits.held)
     above = [each for each in situation.members if situation.is_above_partition(each)]
     availability = count_unavailable(snapshot, above, max(int(pause.total_seconds()), min_ready_of(snapshot)))
@@ -44,7 +44,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     message = f"step {step} of {len(intent.steps)} of the update begins"
     note = step_note(situation.pool, digest, step)
     notice = Notice(reason="RolloutStep", message=message, warning=False, once=note)
-    return replace(plan_note(snapshot.pools, situation.pool, PARTITION_STEP, note, message), notices=(notice,))
+    return replace(plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, message), notices=(notice,))
 
 
 def waiting_step(situation: Situation) -> str:

@@ -13,12 +13,13 @@ from controller.apimachinery.owner_references import controller_reference
 from controller.kubevirt.annotations import HEALED, POOL_FINALIZER, RECREATED, SUBSTITUTE, is_marked
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.pool.members.machine import Machine
-from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, note_patch, read_note
+from controller.pool.members.notes import MAX_ENTRIES, Record, encode_note, read_note
 from controller.pool.members.situation import Situation
 from controller.pool.members.snapshot import Snapshot
 from controller.pool.rollout.limits import template_below
 from controller.pool.spec.indexing import encode_vm
 from controller.pool.spec.template import Template
+from controller.replicas.notes import plan_note
 from controller.runtime.actions import Stage
 
 
@@ -52,8 +53,8 @@ def note_recreations(snapshot: Snapshot, machines: Iterable[Machine]) -> tuple[S
     newest = {ordinal: entries[ordinal] for ordinal in list(entries)[-MAX_ENTRIES:]}
     if newest == noted:
         return ()
-    why = "notes the VMs that it recreates"
-    return (Stage((note_patch(snapshot.pools, meta, RECREATED, encode_note(newest), why),)),)
+    changes, why = {RECREATED: encode_note(newest)}, "notes the VMs that it recreates"
+    return plan_note(snapshot.pools, meta, changes, why, essential=True).stages
 
 
 def body_of(
