@@ -199,20 +199,16 @@ def _result_lines(change: Change, settings: Settings) -> list[str]:
     if change.patch is None and settings.undo:
         return [f"{subject} has no patch of ours: nothing to undo"]
     done = f"{subject} has the patch already" if change.patch is None else f"patched {subject}"
-    # virt-operator changes the Deployment some seconds after the patch, and then reports the generation.
-    rollout = f"kubectl --namespace {namespace} " + (
-        f"wait kubevirt {name} --for=jsonpath='{{.status.observedGeneration}}'={change.generation} --timeout=10m"
-        if change.generation
-        else f"rollout status deployment {VIRT_CONTROLLER}"
-    )
+    # virt-operator changes the Deployment some seconds after the patch. Then it reports the generation.
+    observed = f"wait kubevirt {name} --for=jsonpath='{{.status.observedGeneration}}'={change.generation} --timeout=10m"
+    waits = [*([observed] if change.generation else []), f"rollout status deployment {VIRT_CONTROLLER}"]
+    commands = [f"kubectl --namespace {namespace} {wait}" for wait in waits]
+    next_steps = [f"{label:13} {step}" for label, step in zip(("wait for it:", "and:"), commands, strict=False)]
     if settings.undo:
-        return [
-            f"{done}: {VIRT_CONTROLLER} restarts with its loops for replica sets and pools",
-            f"wait for it: {rollout}",
-        ]
+        return [f"{done}: {VIRT_CONTROLLER} restarts with its loops for replica sets and pools", *next_steps]
     return [
         f"{done}: {VIRT_CONTROLLER} restarts without its loops for replica sets and pools",
-        f"wait for it:  {rollout}",
+        *next_steps,
         "then:         vmherd run --mode takeover",
     ]
 
