@@ -1,7 +1,5 @@
 """Functions that assemble the parts of a kind: caches, queue, event handlers, expectations, reconciler and workers."""
 
-from __future__ import annotations
-
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from datetime import datetime

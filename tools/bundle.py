@@ -4,8 +4,6 @@ The bundle is the chart in mode alongside, on OpenShift, for all namespaces. Dep
 description of the version (ClusterServiceVersion). Each other object has a file.
 """
 
-from __future__ import annotations
-
 import json
 import re
 import subprocess

@@ -3,8 +3,6 @@
 `catalogue` has the valid values of each annotation.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from typing import Final, TypeVar
 

@@ -12,8 +12,6 @@ not such moments:
   `status.migratedVolumes` show this. KubeVirt clears this condition and this field at the end of the migration.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from datetime import datetime
 from typing import Final

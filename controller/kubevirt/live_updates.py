@@ -9,8 +9,6 @@ difference, so it counts where it exists. It is the only condition whose `observ
 renew.
 """
 
-from __future__ import annotations
-
 from enum import Enum, auto
 from typing import Final
 

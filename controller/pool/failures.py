@@ -5,8 +5,6 @@ If KubeVirt cannot create the VMI of a VM, the VM gets the condition `Failure`. 
 instancetype. The `printableStatus` of such a VM is only Stopped, so the pool's condition shows the reason.
 """
 
-from __future__ import annotations
-
 from typing import Final
 
 from controller.apimachinery.conditions import Condition, find_true

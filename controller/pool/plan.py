@@ -21,8 +21,6 @@ delete VMs. If the pool is paused, the plan also corrects the finalizers of memb
 earlier writes for this pool, the plan contains no writes.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from functools import partial
 

@@ -4,8 +4,6 @@ A VM triggers the pool that controls the VM. A VM with the pool finalizer also t
 VMI triggers the pools of the VM with the same name.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 
 from controller.apimachinery.conditions import find_true

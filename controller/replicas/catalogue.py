@@ -3,8 +3,6 @@
 The controller, the admission policy of the chart and the reference page use the same entries.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final

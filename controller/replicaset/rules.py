@@ -1,7 +1,5 @@
 """The rules of VirtualMachineInstanceReplicaSets, with the interface that the reconciler calls."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from datetime import datetime
 

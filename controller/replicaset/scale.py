@@ -3,8 +3,6 @@
 A VMI is spent if it has finished or if its state is unknown.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from itertools import islice

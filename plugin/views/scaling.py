@@ -3,8 +3,6 @@
 The controller's own functions choose these VMs. Their input is a snapshot with the new number of replicas.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 

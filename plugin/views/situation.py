@@ -4,8 +4,6 @@ The values come from the controller's own functions, so they are the controller'
 `situations` has one function for each kind.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from itertools import chain

@@ -4,8 +4,6 @@ SOURCE is a checkout of KubeVirt. The command finds KUBECONFIG in its environmen
 up until Ctrl-C. Needs root, a gigabyte of memory for each VM, and Debian's packages.
 """
 
-from __future__ import annotations
-
 import argparse
 import os
 import signal

@@ -1,7 +1,5 @@
 """Builds KubeVirt's image from a checkout of its source, and container disks with a guest that boots in a second."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 from pathlib import Path

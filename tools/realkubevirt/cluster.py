@@ -1,7 +1,5 @@
 """A cluster with a real node on which KubeVirt's own operator installs KubeVirt."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Records what KubeVirt does with the VM and VMI named `vm` of a namespace, as in `tests/recordings`."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import threading

@@ -1,7 +1,5 @@
 """The facts about a valid pool that the stages of a plan share. The status is computed from the same facts."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from datetime import datetime
 from itertools import count, islice

@@ -4,8 +4,6 @@ A snapshot is a value that does not change. A plan depends only on its snapshot.
 so no reconciliation reads all objects of a namespace.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import Final, NamedTuple

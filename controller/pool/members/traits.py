@@ -8,8 +8,6 @@ VMs that start or fail in the same second are in one group. Two kinds of VMs are
 being deleted, and VMs with an annotation of vmherd.
 """
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 
 from msgspec.structs import replace

@@ -9,8 +9,6 @@ condition `RestartRequired` again and again with a new time, and its clock may d
 when the condition is true. After a restart of the controller, these times start again.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
 from typing import Final

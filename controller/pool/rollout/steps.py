@@ -9,8 +9,6 @@ A step is *costly* if it puts a ready VM at risk. A costly step makes the VM una
 so that the VM must restart. Costly steps are limited (P14).
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from datetime import datetime
 from enum import Enum, auto

@@ -7,8 +7,6 @@ Templates with the same meaning have the same digests, even if the templates are
 dataVolumeTemplate without its size. The sizes are in `disk_sizes`.
 """
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from enum import Enum, auto
 from fractions import Fraction

@@ -6,8 +6,6 @@ executor reads it from the server. The executor deletes the new version only if 
 the judge of the kind finds no obstacle.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
