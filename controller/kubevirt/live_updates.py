@@ -17,7 +17,7 @@ import msgspec
 from controller.apimachinery.conditions import Condition, find_condition, find_true
 from controller.kubevirt import vmis
 from controller.kubevirt.delicate import delicate_reason_of_vmi
-from controller.kubevirt.normal_form import VMI_SPEC, Fields, GoType, Json, encoded, normal_form
+from controller.kubevirt.normal_form import VMI_SPEC, GoType, Json, Path, encoded, normal_form, value_at, without
 from controller.kubevirt.vm_types import FAILURE, IN_SYNC, RESTART_REQUIRED, VirtualMachine
 from controller.kubevirt.vmi_types import CPU_CHANGE, LIVE_MIGRATABLE, MEMORY_CHANGE, VirtualMachineInstance
 
@@ -98,7 +98,7 @@ def why_unfinished(vm: VirtualMachine, vmi: VirtualMachineInstance) -> str:
 def without_live_fields(spec: Json) -> Json:
     """Return the spec of a VMI template without the fields that KubeVirt can change in a running VMI."""
     for path in LIVE_FIELDS:
-        spec = _without(spec, path)
+        spec = without(spec, path)
     return spec
 
 
@@ -107,13 +107,13 @@ def unapplied(vm: bytes, vmi: bytes) -> str:
 
     Only live fields are compared. An instance type may add values, so the VMI may have more than the template says.
     """
-    template = _at(_decoded(vm), ("spec", "template", "spec"))
+    template = value_at(_decoded(vm), ("spec", "template", "spec"))
     found = _decoded(vmi)
-    spec, status = _at(found, ("spec",)), _at(found, ("status",))
+    spec, status = value_at(found, ("spec",)), value_at(found, ("status",))
     for path in LIVE_FIELDS:
         type_ = _type_of(path)
-        wanted, has = _at(template, path), _at(spec, path)
-        shown = _at(status, _STATUS_OF[path]) if path in _STATUS_OF else None
+        wanted, has = value_at(template, path), value_at(spec, path)
+        shown = value_at(status, _STATUS_OF[path]) if path in _STATUS_OF else None
         guest = has if shown is None else shown
         if wanted is not None and not (_has(has, wanted, type_) and _has(guest, wanted, type_)):
             return f"the running instance does not have {'.'.join(path)} of its template yet"
@@ -135,7 +135,7 @@ def _has(value: Json, wanted: Json, type_: GoType) -> bool:
     return encoded(value) == encoded(wanted)
 
 
-def _type_of(path: tuple[str, ...]) -> GoType:
+def _type_of(path: Path) -> GoType:
     type_ = VMI_SPEC
     for name in path:
         type_ = type_.field(name)
@@ -144,17 +144,3 @@ def _type_of(path: tuple[str, ...]) -> GoType:
 
 def _decoded(document: bytes) -> Json:
     return msgspec.json.decode(document)
-
-
-def _at(value: Json, path: tuple[str, ...]) -> Json:
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value
-
-
-def _without(value: Json, path: tuple[str, ...]) -> Json:
-    if not isinstance(value, dict) or path[0] not in value:
-        return value
-    first, *rest = path
-    others: Fields = {name: inner for name, inner in value.items() if name != first}
-    return {**others, first: _without(value[first], tuple(rest))} if rest else others

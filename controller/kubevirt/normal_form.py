@@ -33,6 +33,7 @@ Json: TypeAlias = object
 """A decoded JSON value, or None if the field is absent."""
 
 Fields: TypeAlias = dict[str, Json]
+Path: TypeAlias = tuple[str, ...]
 
 TEMPLATE_LIMIT: Final = 128 * 1024
 """The largest template in bytes. Real templates are much smaller, because KubeVirt limits inline user data to 2 KiB.
@@ -128,6 +129,22 @@ def is_same(one: Json, other: Json, type_: GoType) -> bool:
 def encoded(value: Json) -> bytes:
     """Return the value as canonical JSON. Callers compare values as JSON because Python treats 1 and True as equal."""
     return msgspec.json.encode(value, order="deterministic")
+
+
+def value_at(value: Json, path: Path) -> Json:
+    """Return the value at the path, or None."""
+    for name in path:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def without(value: Json, path: Path) -> Json:
+    """Return the value without the field at the path."""
+    if not isinstance(value, dict) or path[0] not in value:
+        return value
+    first, *rest = path
+    others: Fields = {name: inner for name, inner in value.items() if name != first}
+    return {**others, first: without(value[first], tuple(rest))} if rest else others
 
 
 def strategy_of(vm_spec: Mapping[str, Json]) -> Json:

@@ -22,9 +22,10 @@ from controller.apimachinery.raw_json import (
     value_at,
 )
 from controller.kubevirt.annotations import REVISION_NAME
+from controller.kubevirt.normal_form import Path
 from controller.kubevirt.resources import VMS
 from controller.pool.spec.naming import name_of
-from controller.pool.spec.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS, Path
+from controller.pool.spec.references import CONFIG_MAPS, DISKS, SECRETS, SYSPREP_CONFIG_MAPS, SYSPREP_SECRETS
 from controller.pool.spec.template import Template
 from informers.meta import ObjectMeta
 

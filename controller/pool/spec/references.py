@@ -1,9 +1,9 @@
 """The paths at which a volume of a VMI template refers to a disk, a ConfigMap or a Secret (P5)."""
 
 from collections.abc import Iterable
-from typing import Final, TypeAlias
+from typing import Final
 
-Path: TypeAlias = tuple[str, ...]
+from controller.kubevirt.normal_form import Path, value_at
 
 DISKS: Final[tuple[Path, ...]] = (("dataVolume", "name"), ("persistentVolumeClaim", "claimName"))
 CONFIG_MAPS: Final[tuple[Path, ...]] = (("configMap", "name"),)
@@ -23,10 +23,3 @@ def refer(volumes: object, paths: Iterable[Path]) -> bool:
     """Return True if one of the volumes has a reference at one of the paths. `volumes` is decoded JSON."""
     paths = tuple(paths)
     return isinstance(volumes, list) and any(value_at(volume, path) for volume in volumes for path in paths)
-
-
-def value_at(value: object, path: Path) -> object:
-    """Return the value at the path in decoded JSON, or None."""
-    for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value

@@ -33,6 +33,8 @@ from controller.kubevirt.normal_form import (
     encoded,
     normal_form,
     too_large,
+    value_at,
+    without,
 )
 from controller.kubevirt.pool_types import NameGeneration, PoolSpec
 from controller.kubevirt.vmi_types import TemplateMeta
@@ -42,9 +44,7 @@ from controller.pool.spec.references import (
     SECRETS,
     SYSPREP_CONFIG_MAPS,
     SYSPREP_SECRETS,
-    Path,
     refer,
-    value_at,
 )
 
 REMEMBERED: Final = 512
@@ -225,16 +225,8 @@ def _split_size(disk: Json) -> tuple[Json, str]:
         path = ("spec", source, "resources", "requests", "storage")
         size = value_at(disk, path)
         if isinstance(size, str) and _name_of(disk) and parse_quantity(size) is not None:
-            return _without(disk, path), size
+            return without(disk, path), size
     return disk, ""
-
-
-def _without(value: Json, path: Path) -> Json:
-    if not isinstance(value, dict):
-        return value
-    first, *rest = path
-    others = {name: inner for name, inner in value.items() if name != first}
-    return {**others, first: _without(value[first], tuple(rest))} if rest else others
 
 
 def _name_of(disk: Json) -> str:
