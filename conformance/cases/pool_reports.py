@@ -1,7 +1,6 @@
 """Cases about the status, conditions, Events, rejections and columns of pools."""
 
 from conformance.case import Cases, Kind
-from conformance.cases.shared_reports import forbidden
 from conformance.pools import Pools
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
@@ -29,13 +28,6 @@ async def events(pools: Pools) -> None:
     await pools.until_told("SuccessfulUpdate")
     await pools.scale(1)
     await pools.until_told("SuccessfulDelete")
-
-
-@cases.add("P17 P18")
-async def failure_event(pools: Pools) -> None:
-    """One Event has the reason of ReplicaFailure."""
-    await forbidden(pools)
-    await pools.until_told("FailedScaleOut")
 
 
 @cases.add("P7")

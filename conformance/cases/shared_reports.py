@@ -69,14 +69,14 @@ async def forbidden(space: CaseNamespace) -> None:
     await space.scale(2)
 
 
-@cases.add("R10", "P17")
+@cases.add("R10", "P17 P18")
 async def failure(space: CaseNamespace) -> None:
-    """If {member}s cannot be created, the condition ReplicaFailure tells the reason."""
+    """If {member}s cannot be created, the condition ReplicaFailure and Events tell the reason."""
     await forbidden(space)
     found, reason = await space.until_condition("ReplicaFailure"), WORDS[space.member].failed
     require(f"reason {reason}", found.get("reason") == reason, found)
     require("a message about the quota", "quota" in found.get("message", ""), found)
-    await space.until_told("FailedCreate")
+    await space.until_told("FailedCreate", reason)
 
 
 @cases.add("R10", "P17")
