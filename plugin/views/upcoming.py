@@ -12,7 +12,6 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from controller.apimachinery.conditions import find_true, with_timezone
-from controller.apimachinery.field_error import FieldError
 from controller.kubevirt.vm_types import VirtualMachine
 from controller.kubevirt.vms import BROKEN_STATES, is_deleting, is_ready, printable_status_of, start_failures_of
 from controller.pool.healing.failing import FailingVM, failing_vms
@@ -23,6 +22,7 @@ from controller.pool.leaving.claims import choose_claims
 from controller.pool.members.situation import situation_of
 from controller.pool.members.snapshot import Snapshot as PoolSnapshot
 from controller.pool.plan import plan as plan_pool
+from controller.pool.spec.intent import Intent as PoolIntent
 from controller.pool.spec.intent import parse_intent as parse_pool
 from controller.pool.spec.policies import Healing
 from controller.pool.status import next_status as pool_status
@@ -30,6 +30,7 @@ from controller.replicas.conditions import REPLICA_FAILURE, STALLED
 from controller.replicas.kstatus import plan_deadline
 from controller.replicas.settings import parse_deadline
 from controller.replicaset.health import plan_progress as set_progress
+from controller.replicaset.intent import Intent as SetIntent
 from controller.replicaset.intent import parse_intent as parse_set
 from controller.replicaset.plan import plan as plan_set
 from controller.replicaset.situation import situation_of as set_situation
@@ -65,11 +66,13 @@ def upcoming_of(snapshot: Any) -> tuple[Upcoming, ...]:
     if snapshot.owner.spec.paused or snapshot.owner.metadata.deletion_timestamp is not None:
         return ()
     match snapshot:
-        case PoolSnapshot() if not isinstance(parse_pool(snapshot.owner), FieldError):
-            found = _later(snapshot, plan_pool, pool_status, _pool_progress(snapshot))
-            found += _unblocked(snapshot, found, _healings(snapshot))
-        case SetSnapshot() if not isinstance(parse_set(snapshot.owner), FieldError):
-            found = _later(snapshot, plan_set, set_status, _set_progress(snapshot))
+        case PoolSnapshot() if isinstance(intent := parse_pool(snapshot.owner), PoolIntent):
+            progress = pool_progress(situation_of(snapshot, intent, snapshot.members))
+            found = _later(snapshot, plan_pool, pool_status, progress)
+            found += _unblocked(snapshot, found, _healings(snapshot, intent))
+        case SetSnapshot() if isinstance(wanted := parse_set(snapshot.owner), SetIntent):
+            progress = set_progress(set_situation(snapshot, wanted, snapshot.members))
+            found = _later(snapshot, plan_set, set_status, progress)
         case _:
             return ()
     found += _repeated_writes(snapshot.owner.status)
@@ -136,20 +139,6 @@ def _is_stalled(status: Any) -> bool:
     return find_true(status.conditions, STALLED) is not None
 
 
-def _pool_progress(snapshot: PoolSnapshot) -> Plan:
-    intent = parse_pool(snapshot.owner)
-    if isinstance(intent, FieldError):
-        return Plan()
-    return pool_progress(situation_of(snapshot, intent, snapshot.members))
-
-
-def _set_progress(snapshot: SetSnapshot) -> Plan:
-    intent = parse_set(snapshot.owner)
-    if isinstance(intent, FieldError):
-        return Plan()
-    return set_progress(set_situation(snapshot, intent, snapshot.members))
-
-
 def _failure_deadline(snapshot: Any) -> Plan:
     """Return a plan that asks for a reconciliation when a failed write makes the object stalled."""
     status, meta = snapshot.owner.status, snapshot.owner.metadata
@@ -164,10 +153,9 @@ def _repeated_writes(status: Any) -> Iterator[Upcoming]:
         yield Upcoming(seconds=None, text=f"the failed write is repeated, after a growing pause of at most {pause}")
 
 
-def _healings(snapshot: PoolSnapshot) -> list[Upcoming]:
+def _healings(snapshot: PoolSnapshot, intent: PoolIntent) -> list[Upcoming]:
     """Return when the VMs of a pool will be healed: after more failed starts, or at a time."""
-    intent = parse_pool(snapshot.owner)
-    if isinstance(intent, FieldError) or not intent.heals:
+    if not intent.heals:
         return []
     members = choose_claims(snapshot, intent).kept
     situation = situation_of(snapshot, intent, members)
