@@ -209,11 +209,7 @@ def _listing(state: Listing, event: Input[T], *, cached: str) -> Step[T]:
         case PageRead(version=""):
             return Waiting(Listing(), why="the list has no resourceVersion"), (Discard(),)
         case PageRead(version=version):
-            if is_older(version, cached):
-                if state.older < OLD_LISTS:
-                    return _wait_for_newer(Listing(older=state.older + 1))
-                return Watching(version), (*_collected(event), Commit(version, rewound=True))
-            return Watching(version), (*_collected(event), Commit(version))
+            return _completed(state, version, cached, _collected(event))
         case Failed(error=error) if state.token and is_transient(error):
             # The pages that were already read are still valid. Try to read the failed page again with the same token.
             return _pause(state, error), ()
@@ -234,11 +230,7 @@ def _streaming(state: Streaming, event: Input[T], *, cached: str) -> Step[T]:
         case Undecodable():
             return state, _skipped(event)
         case Bookmark(version=version, initial_end=True) if version:
-            if is_older(version, cached):
-                if state.older < OLD_LISTS:
-                    return _wait_for_newer(Streaming(older=state.older + 1))
-                return Watching(version), (Commit(version, rewound=True),)
-            return Watching(version), (Commit(version),)
+            return _completed(state, version, cached)
         case Bookmark():
             # A server that supports streaming lists sends no other bookmark before the end of the list. So this server
             # ignored the parameter `sendInitialEvents`.
@@ -357,10 +349,14 @@ def _retry_after(error: ApiError) -> float:
     return min(wait_s or 0.0, LONGEST_PAUSE_S)
 
 
-def _wait_for_newer(then: Listing | Streaming) -> Step[T]:
-    why = "the list is older than the cache"
-    waiting = Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False)
-    return waiting, (Discard(),)
+def _completed(state: Listing | Streaming, version: str, cached: str, collected: tuple[Effect[T], ...] = ()) -> Step[T]:
+    """Return the next state and the effects after a list was read completely."""
+    is_old = is_older(version, cached)
+    if is_old and state.older < OLD_LISTS:
+        then = type(state)(older=state.older + 1)
+        why = "the list is older than the cache"
+        return Waiting(then, why=why, at_least_s=OLD_LIST_PAUSE_S, backoff=False), (Discard(),)
+    return Watching(version), (*collected, Commit(version, rewound=is_old))
 
 
 def _collected(page: PageRead[T]) -> tuple[Effect[T], ...]:
