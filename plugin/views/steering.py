@@ -74,7 +74,7 @@ def resume_edits(target: Any, document: Document, plural: str) -> tuple[Edit, ..
     is_done = status is None or (status.updated_replicas or 0) >= (status.replicas or 0)
     if is_paused(document) or not isinstance(template, Template) or is_done:
         return pause_edits(document, plural, paused=False)
-    step, steps = noted_step(target.metadata, template.digest) + 1, len(parse_partition(target.metadata))
+    step, steps = noted_step(target.metadata, template.digest)[0] + 1, len(parse_partition(target.metadata))
     if step > steps:
         if steps > 1:
             raise Refused(f'{plural} "{target.metadata.name}" is not paused, and its update is in the last step')

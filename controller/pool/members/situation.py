@@ -115,7 +115,7 @@ def _at_step(snapshot: Snapshot, intent: Intent, revisions: Revisions) -> Intent
     free = (ordinal for ordinal in count() if ordinal not in machines)
     ordinals = sorted((*machines, *islice(free, max(intent.wanted - len(machines), 0))))
     partitions = [each.partition_of(ordinals) for each in intent.steps]
-    step = noted_step(snapshot.owner.metadata, intent.template.digest)
+    step, _ = noted_step(snapshot.owner.metadata, intent.template.digest)
     lowest = machines.get(min(ordinals, default=0))
     if lowest is not None and revisions.is_current(revision_of(lowest.vm)):
         step = len(partitions)

@@ -15,7 +15,7 @@ from controller.pool.members.machine import Machine
 from controller.pool.members.situation import Situation
 from controller.pool.rollout.limits import count_unavailable, min_ready_of
 from controller.pool.rollout.steps import is_updated
-from controller.pool.spec.partition import pause_began, step_note
+from controller.pool.spec.partition import noted_step, step_note
 from controller.replicas.notes import plan_note
 from controller.runtime.actions import Notice, Plan
 
@@ -30,7 +30,7 @@ def plan_partition_step(situation: Situation) -> Plan:
     if len(situation.members) < intent.wanted or any(map(situation.is_above_partition, _outdated(situation))):
         return waits
     pause, digest = intent.steps[intent.step - 1].pause, situation.revisions.template.digest
-    since = pause_began(situation.pool, digest, intent.step) if pause else situation.now
+    since = noted_step(situation.pool, digest)[1] if pause else situation.now
     if since is None:
         note = step_note(situation.pool, digest, intent.step, situation.now)
         begins = plan_note(snapshot.pools, situation.pool, {PARTITION_STEP: note}, "the pause of the step begins")

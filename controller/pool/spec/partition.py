@@ -69,20 +69,13 @@ def step_note(pool: ObjectMeta, digest: str, step: int, since: datetime | None =
     return note if since is None else f"{note} since {since.isoformat()}"
 
 
-def noted_step(pool: ObjectMeta, digest: str) -> int:
-    """Return the step that has begun, from 1. A note about another template or other steps does not count."""
-    text = _noted(pool)[0]
+def noted_step(pool: ObjectMeta, digest: str) -> tuple[int, datetime | None]:
+    """Return the step that has begun, from 1, and the beginning of the pause after it, or None. A note about another
+    template or other steps does not count.
+    """
+    text, _, since = annotations_of(pool).get(PARTITION_STEP, "").partition(" since ")
     found = re.fullmatch(r"\w+ ([1-9][0-9]?) .*", text, re.ASCII | re.DOTALL)
     step = int(found[1]) if found is not None else 1
-    return min(step, len(parse_partition(pool))) if text == step_note(pool, digest, step) else 1
-
-
-def pause_began(pool: ObjectMeta, digest: str, step: int) -> datetime | None:
-    """Return the noted beginning of the pause after this step, or None."""
-    text, since = _noted(pool)
-    return time_of(since) if text == step_note(pool, digest, step) else None
-
-
-def _noted(pool: ObjectMeta) -> tuple[str, str]:
-    text, _, since = annotations_of(pool).get(PARTITION_STEP, "").partition(" since ")
-    return text, since
+    if text != step_note(pool, digest, step):
+        return 1, None
+    return min(step, len(parse_partition(pool))), time_of(since)
