@@ -2,6 +2,7 @@
 
 import asyncio
 import io
+import math
 from contextlib import suppress
 from typing import Any
 
@@ -58,6 +59,11 @@ class Herd:
         self._stop = asyncio.Event()
         self._task = asyncio.create_task(serve(config, self._stop), name=f"controller-{self._namespace}")
         self._task.add_done_callback(self._note_end)
+
+    def works_since(self) -> float:
+        """The time of the first watch of the present controller, or infinity. Without caches, it is not at rest."""
+        watches = (each.time for each in self.proxy.log if each.request.watch)
+        return min(watches, default=math.inf) if len(self._proxies) > self.crashes else math.inf
 
     def arm(self, *rules: Rule) -> tuple[int, ...]:
         """Let the faults begin. Writes are counted from now on."""

@@ -301,6 +301,8 @@ class Run:
             return self._wave.ended + RECOVERED_S if self._wave.ended else float("inf")
         fault = self._fault
         fired = max((each.time for each in self._herd.decisions() if each.rule), default=0.0)
+        if self._herd.crashes:
+            fired = max(fired, self._herd.works_since())
         return fired + (fault.recovers_s if fault else 0.0)
 
     async def _release(self, rules: tuple[int, ...]) -> None:
