@@ -354,7 +354,8 @@ class CaseNamespace(ABC):
         quota = f"{self.core}/resourcequotas"
         await self.api.create(quota, body)
         # The quota is in force only after its status is set. Without a quota controller, the status stays empty.
-        await self.api.merge(f"{quota}/none/status", {"status": {"hard": {counted: "0"}, "used": {counted: "0"}}})
+        used = str(len(await self.all_members()))
+        await self.api.merge(f"{quota}/none/status", {"status": {"hard": {counted: "0"}, "used": {counted: used}}})
 
         async def refusal() -> str:
             try:

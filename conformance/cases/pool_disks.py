@@ -1,18 +1,13 @@
 """Cases about the disks that a pool makes, changed disk templates, and VMs that must not be deleted."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from conformance.api import owners_of, uids_by_name
-from conformance.case import Cases, Document, Kind, Origin, Requirement, Skip
+from conformance.case import Cases, Document, Kind, Origin, Requirement
 from conformance.cases.pool_healing import until_failing
 from conformance.cases.pool_scaling import proactive
 from conformance.expectations import require
 from conformance.namespace import BOOT_S
-from conformance.namespaces import LABEL
 from conformance.pools import Pools
 from conformance.templates import FAILING, FAILING_DISK, data_volume_template
-from informers.errors import Forbidden, NotFound, StatusError
 
 cases: Cases[Pools] = Cases(Kind.POOLS)
 NEEDS = (Requirement.CDI,)
@@ -204,9 +199,10 @@ async def disk_kept(pools: Pools) -> None:
 async def disk_refused(pools: Pools) -> None:
     """While the server refuses new VMs, new dataVolumeTemplates delete neither a VM nor a disk."""
     before = await made_with_disk(pools)
-    async with new_vms_refused(pools):
-        await change_disk(pools, "fresh")
-        await until_held(pools, before)
+    await pools.forbid()
+    await change_disk(pools, "fresh")
+    await until_held(pools, before)
+    await pools.allow()
     await until_changed(pools, "fresh")
 
 
@@ -261,43 +257,3 @@ def requested(claim: Document) -> int:
     """Return the size in bytes that the claim requests."""
     text = str(claim["spec"]["resources"]["requests"]["storage"])
     return int(text.removesuffix(text[-2:])) * UNITS[text[-2:]] if text[-2:] in UNITS else int(text)
-
-
-GROUP = "admissionregistration.k8s.io/v1"
-MESSAGE = "the conformance suite refuses new VMs"
-
-
-@asynccontextmanager
-async def new_vms_refused(pools: Pools) -> AsyncIterator[None]:
-    """Refuse all new VMs until the context ends. Raise Skip if the user may not create the policy."""
-    name = pools.namespace
-    rule = {"apiGroups": ["kubevirt.io"], "apiVersions": ["*"], "operations": ["CREATE"]}
-    policy: Document = {
-        "matchConstraints": {
-            "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": name}},
-            "resourceRules": [{**rule, "resources": ["virtualmachines"]}],
-        },
-        "validations": [{"expression": "false", "message": MESSAGE}],
-    }
-    binding: Document = {"policyName": name, "validationActions": ["Deny"]}
-    made = {"validatingadmissionpolicies": policy, "validatingadmissionpolicybindings": binding}
-    metadata = {"name": name, "labels": {LABEL: name}}
-    try:
-        try:
-            for plural, spec in made.items():
-                await pools.api.create(f"/apis/{GROUP}/{plural}", {"metadata": metadata, "spec": spec})
-        except (Forbidden, NotFound) as error:
-            raise Skip(f"an admission policy cannot be created: {error}") from error
-        await pools.until("a policy in force", lambda: _is_refused(pools), bool)
-        yield
-    finally:
-        for plural in made:
-            await pools.api.delete(f"/apis/{GROUP}/{plural}/{name}")
-
-
-async def _is_refused(pools: Pools) -> bool:
-    try:
-        await pools.api.create(pools.vm_path, pools.new_member("new"), dryRun="All")
-    except StatusError as error:
-        return MESSAGE in str(error)
-    return False
