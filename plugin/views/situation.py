@@ -19,6 +19,7 @@ from controller.kubevirt.resources import VMIS, VMS
 from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
+from controller.replicas.kstatus import PROGRESS_DEADLINE_EXCEEDED
 from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import KubeObject, ObjectMeta
 from plugin.views.tables import printable, short
@@ -203,7 +204,8 @@ def situation_in_plan(
         found=printable(status.problem or ""),
         # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
         failures=failures_of(*(each.conditions for each in (status, before) if each and not fields["invalid"])),
-        stalled=stall_of(status.conditions, fields["members"], since, snapshot.now),
+        stalled=stall_of(status.conditions, fields["members"], since, snapshot.now)
+        or _known_stall(snapshot.owner, since),
         wrong=tuple(each.text for each in snapshot.wrong_annotations),
         **fields,
     )
@@ -267,6 +269,21 @@ def stall_message(conditions: Iterable[Condition] | None) -> str:
     """Return the message of the condition `Stalled`, or "" if the condition is absent."""
     stalled = find_true(conditions, STALLED)
     return printable(stalled.message or stalled.reason or STALLED) if stalled is not None else ""
+
+
+def _known_stall(owner: Any, unready: Iterable[str]) -> str:
+    """Return what the controller has written about the progress deadline of a member, or "" if that is outdated.
+
+    The controller remembers for longer than the objects tell how long a member of a crash loop has not been ready.
+    """
+    status = owner.status
+    found = find_true(status.conditions, STALLED) if status is not None else None
+    if found is None or found.reason != PROGRESS_DEADLINE_EXCEEDED:
+        return ""
+    if not is_observed(owner.metadata, status.observed_generation):
+        return ""
+    message = stall_message(status.conditions)
+    return f"stalled: {message}" if message.partition(": ")[0] in unready else ""
 
 
 def stall_of(

@@ -68,6 +68,23 @@ def test_a_timeout_names_the_problem_and_ends_the_command_with_code_1(cluster: C
     assert err == f"error: timed out waiting for the condition: {problem}\n"
 
 
+@pytest.mark.parametrize(("observed", "name", "code"), [(3, "web-1", 1), (2, "web-1", 0), (3, "web-0", 0)])
+def test_a_stall_that_only_the_controller_knows_ends_a_rollout(
+    cluster: Cluster, shell: Shell, observed: int, name: str, code: int
+):
+    # Each start of a crash loop is a new VMI, so only the controller remembers when the first one was not ready.
+    stalled = {
+        "type": "Stalled",
+        "status": "True",
+        "reason": "ProgressDeadlineExceeded",
+        "message": f"{name}: Starting",
+    }
+    herds.pool_in_update(cluster, status={"observedGeneration": observed, "conditions": [stalled]})
+    assert shell("rollout status vmpool/web --watch=false")[0] == code
+    says = "stalled: web-1: Starting" in shell.output("why vmpool/web")
+    assert says == bool(code)
+
+
 def test_a_timeout_without_a_controller_says_so(cluster: Cluster, shell: Shell):
     herds.pool_at_rest(cluster, status={"observedGeneration": 0})
     code, _, err = shell("rollout status vmpool/web --timeout=500ms")
