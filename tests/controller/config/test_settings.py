@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from msgspec import structs
 
 from controller.commands.run import command
-from controller.config.options import Switch, describe
+from controller.config.options import Switch, describe, unknown_variables
 from controller.config.settings import OPTIONS, Config
 from controller.config.types import Address
 from tests.command_line import parse
@@ -288,3 +288,28 @@ def test_help_has_every_flag_with_its_variable_and_default_under_a_heading():
         assert (option.unset or option.default).replace(" ", "") in plain
         assert not isinstance(option, Switch) or f"{option.flag} / --no-{option.flag[2:]}" in text
     assert re.findall(r"^(\S.*):$", text, re.MULTILINE) == [*command.groups, "Other"]
+
+
+def test_an_unknown_variable_with_our_prefix_is_reported():
+    assert unknown_variables(OPTIONS.values(), {"VMHERD_WORKER": "3", "VMHERD_X": "", "PATH": "/bin"}) == (
+        "VMHERD_WORKER: no such variable, ignored; did you mean VMHERD_WORKERS?",
+        "VMHERD_X: no such variable, ignored",
+    )
+
+
+def test_known_variables_and_those_of_a_service_named_vmherd_are_not_reported():
+    env = dict.fromkeys(
+        [
+            *(option.variable for option in OPTIONS.values()),
+            "VMHERD_REVISION",
+            "VMHERD_SERVICE_HOST",
+            "VMHERD_SERVICE_PORT",
+            "VMHERD_SERVICE_PORT_METRICS",
+            "VMHERD_PORT",
+            "VMHERD_PORT_8080_TCP",
+            "VMHERD_PORT_8080_TCP_ADDR",
+            "VMHERD_METRICS_SERVICE_HOST",
+        ],
+        "",
+    )
+    assert unknown_variables(OPTIONS.values(), env) == ()
