@@ -234,8 +234,7 @@ def _disks(vm: Object) -> Any:
 
 
 def _vmi_form(vmi: Object) -> Any:
-    spec = {key: value for key, value in vmi["spec"].items() if key != "domain"}
-    return _form({"metadata": {**vmi["metadata"], "ownerReferences": []}, "spec": {**spec, **vmi["spec"]}})
+    return _form({"metadata": {**vmi["metadata"], "ownerReferences": []}, "spec": vmi["spec"]})
 
 
 def _form(item: Object) -> Any:
