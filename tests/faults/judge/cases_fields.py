@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from tests.faults.judge.cases_objects import vm_with
 from tests.faults.judge.made_history import Made, pool, replica_set, vm, vmi
-from tests.faults.judge.states import POOL, REVISION, REVISION_LABEL, SET, VM, VMI
+from tests.faults.judge.states import POOL, REVISION, REVISION_LABEL, ROLLED_BACK, SET, VM, VMI
 from tests.faults.judge.steps import (
     DETACHED,
     KEPT,
@@ -17,8 +17,10 @@ from tests.faults.judge.steps import (
     case,
     deleted_vm,
     revision,
+    set_revision,
     steps,
     user,
+    wait,
     we,
 )
 
@@ -121,6 +123,19 @@ S11: Cases = {
         user.create(replica_set(2)),
         we.create(lambda made: {**vmi("herd-a", made.owner), "spec": {"domain": {"unknown": [1, 2.5]}}}),
         broken("differs from its template"),
+    ),
+    "a VMI of a set that has returned has the noted template": case(
+        a_set(1),
+        we.create(set_revision("old")),
+        user.patch(SET, "herd", {"spec": {"template": {"spec": {"domain": {"memory": 2}}}}}),
+        wait(60),
+        we.patch(SET, "herd", {"metadata": {"annotations": {ROLLED_BACK: "new to herd-old"}}}),
+        we.member("herd-b"),
+        KEPT,
+        we.patch(SET, "herd", {"metadata": {"annotations": {ROLLED_BACK: None}}}),
+        wait(60),
+        we.member("herd-c"),
+        broken("herd-c differs from its template"),
     ),
     "a VM has the template with its ordinal in names": case(
         user.create(pool_with_disk()),

@@ -19,7 +19,7 @@ from tests.faults.judge import states
 from tests.faults.judge.history import Change, History, shown
 from tests.faults.judge.invariants_objects import without_nulls
 from tests.faults.judge.judge import Finding, Run, found, invariant
-from tests.faults.judge.reasons import revision_of
+from tests.faults.judge.reasons import revision_of, templates_of
 from tests.faults.judge.states import BUDGET, DATA_VOLUME, POOL, PVC, REVISION, SET, VM, VMI, Object
 from tests.faults.judge.timelines import Step, our_creates
 
@@ -101,7 +101,7 @@ def _wrong_content(history: History, run: Run, step: Step) -> str:
     author, timeline = step.change.author, step.timeline
     # The body of the request, because webhooks may add fields to the stored object.
     item = author.body if author is not None and isinstance(author.body, dict) else step.change.object
-    templates = [states.template_of(owner) for owner in timeline.owners(run, step.index)]
+    templates = templates_of(history, timeline, run, step.index)
     if timeline.kind == POOL:
         own = revision_of(history, item, states.controller_uid(item))
         if own is None:

@@ -20,7 +20,7 @@ from tests.faults.judge.history import History
 from tests.faults.judge.judge import Run
 from tests.faults.judge.restarts import states_before
 from tests.faults.judge.states import POOL, REVISION, Object
-from tests.faults.judge.timelines import Step, fewest_wanted
+from tests.faults.judge.timelines import Step, Timeline, fewest_wanted
 
 
 def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
@@ -32,7 +32,7 @@ def reason_of(history: History, step: Step, run: Run) -> tuple[str, str]:
     if step.timeline.kind == POOL:
         reason = _pool_reason(history, step, owners, versions)
     else:
-        reason = _set_reason(step, run, owners, versions)
+        reason = _set_reason(history, step, run, owners, versions)
     return reason, _problem(step, run, reason, owners)
 
 
@@ -41,7 +41,7 @@ def replaces_members(owner: Object) -> bool:
     return _heals(owner) or states.ROLLING_UPDATE in states.annotations_of(owner)
 
 
-def _set_reason(step: Step, run: Run, owners: list[Object], versions: tuple[Object, ...]) -> str:
+def _set_reason(history: History, step: Step, run: Run, owners: list[Object], versions: tuple[Object, ...]) -> str:
     if any(map(states.is_spent, versions)):
         return "spent"
     if any(states.REPLACE_UNREADY in states.annotations_of(owner) for owner in owners) and not all(
@@ -49,10 +49,10 @@ def _set_reason(step: Step, run: Run, owners: list[Object], versions: tuple[Obje
     ):
         return "unready"
     rolls_out = any(states.ROLLING_UPDATE in states.annotations_of(owner) for owner in owners)
-    return "outdated" if rolls_out and _is_outdated_vmi(step, run, owners) else "surplus"
+    return "outdated" if rolls_out and _is_outdated_vmi(history, step, run) else "surplus"
 
 
-def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
+def _is_outdated_vmi(history: History, step: Step, run: Run) -> bool:
     """Return True if a newer template differs from the VMI's template, or if the VMI was adopted."""
     points = step.timeline.points
     created = next(
@@ -64,8 +64,19 @@ def _is_outdated_vmi(step: Step, run: Run, owners: list[Object]) -> bool:
         or states.HASH_LABEL not in states.labels_of(step.change.object)
     ):
         return True
-    templates = [states.template_of(owner) for owner in step.timeline.owners(run, created)]
-    return any(states.template_of(owner) != template for owner in owners for template in templates)
+    before, now = (templates_of(history, step.timeline, run, index) for index in (created, step.index))
+    return any(old != new for old in before for new in now)
+
+
+def templates_of(history: History, timeline: Timeline, run: Run, index: int) -> list[Object]:
+    """Return the templates that the owner has in the window, and the noted one to which the VMIs of a set return (P29).
+
+    The VMs of a pool name their revision.
+    """
+    owners, revisions = timeline.owners(run, index), history.derive(_revisions)
+    targets = (states.annotations_of(owner).get(states.ROLLED_BACK, "").partition(" to ")[2] for owner in owners)
+    returned = (revisions.get((timeline.uid, name), {}).get("template") for name in targets)
+    return [*map(states.template_of, owners), *filter(None, returned)]
 
 
 def _pool_reason(history: History, step: Step, owners: list[Object], versions: tuple[Object, ...]) -> str:

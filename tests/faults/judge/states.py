@@ -30,6 +30,7 @@ HASH_LABEL: Final = "vmherd.dev/template-hash"
 POOL_UID_LABEL: Final = "vmherd.dev/pool-uid"
 PREFIX: Final = "vmherd.dev/"
 RETURN_NOTES: Final = ("ready-revision", "rolled-back")
+ROLLED_BACK: Final = "vmherd.dev/rolled-back"
 ROLLING_UPDATE: Final = "vmherd.dev/rolling-update"
 REPLACE_FINISHED: Final = "vmherd.dev/replace-finished"
 REPLACE_UNREADY: Final = "vmherd.dev/replace-unready-after-seconds"
