@@ -149,7 +149,7 @@ def _flags_for(settings: SimulationSettings | None) -> list[str]:
 
 def _is_ready(home: Home, pid: int) -> bool:
     state = home.state()
-    return state is not None and state.ready and state.runner.pid == pid
+    return state is not None and state.ready and state.pid == pid
 
 
 def _simulate(settings: SimulationSettings) -> Simulate:

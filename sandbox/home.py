@@ -1,7 +1,7 @@
 """This module manages the directory of a sandbox: the lock, the state file, the logs and the other files.
 
     sandbox.lock    the lock file; the main process of the sandbox locks it while the sandbox runs
-    state.json      the pid and start time of the main process; the time reveals a reused pid
+    state.json      the pid of the main process; it counts only while the lock is held
     kubeconfig      the credentials of the cluster's administrator; the file exists only while the sandbox runs
     logs/           the log of each component, the audit log, and the terminal output of a detached sandbox
     etcd/, pki/ ... the cluster's data and keys; they are removed when the sandbox ends and before each start
@@ -19,7 +19,7 @@ from pathlib import Path
 import msgspec
 from msgspec import Struct
 
-from sandbox.processes import ProcessRef, stop_process
+from sandbox.processes import stop_process
 
 _LOCK, _STATE, _LOGS = "sandbox.lock", "state.json", "logs"
 _REMOVED_AT_END = ("kubeconfig", _STATE, "kube-controller-manager.kubeconfig", "audit-policy.yaml", "etcd", "pki")
@@ -35,12 +35,12 @@ class Occupied(HomeError):
 
 
 class State(Struct, frozen=True, kw_only=True):
-    """The content of the state file: the process that runs the sandbox, and whether all components have started.
+    """The content of the state file: the pid of the main process, and whether all components have started.
 
     If this process ends, the kernel kills the components.
     """
 
-    runner: ProcessRef
+    pid: int
     ready: bool = False
 
 
@@ -85,7 +85,7 @@ class Home:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 state = self.state()
-                who = f" (process {state.runner.pid})" if state else ""
+                who = f" (process {state.pid})" if state else ""
                 raise Occupied(f"a sandbox already runs in {self.directory}{who}") from None
             yield
 
@@ -127,13 +127,15 @@ class Home:
         if not self.exists():
             raise HomeError(f"there is no sandbox in {self.directory}")
         state = self._expected_state()
+        running = state if self.is_occupied() else None
         try:
-            stopped = state is not None and stop_process(state.runner)
+            if running is not None:
+                stop_process(running.pid)
         except PermissionError as error:
             raise HomeError(f"the sandbox in {self.directory} belongs to another user") from error
         if not self.is_occupied():
             self.tidy()
-        return state if stopped else None
+        return running
 
     def tidy(self) -> None:
         """Remove all files of the sandbox except the logs and the lock file."""

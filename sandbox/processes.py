@@ -1,4 +1,4 @@
-"""This module starts child processes that end with their parent, and detects reused pids.
+"""This module starts child processes that end with their parent, and stops processes.
 
 The module works only on Linux.
 """
@@ -15,46 +15,12 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from pathlib import Path
 
-from msgspec import Struct
-
 LAUNCHER = Path(__file__).with_name("launch.py")
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT, _HIGHEST_PORT = 20000, 32767
 _ENOUGH_PORTS = 1000
 _POLL_S = 0.02
-
-
-class ProcessRef(Struct, frozen=True):
-    """The identity of a process: its pid and `started`, which contains the boot ID and the start time.
-
-    A pid alone does not identify a process, because a pid can be reused. The field `started` is empty if the process
-    did not exist.
-    """
-
-    pid: int
-    started: str
-
-    @property
-    def alive(self) -> bool:
-        return bool(self.started) and _start_of(self.pid) == self.started
-
-
-def reference(pid: int) -> ProcessRef:
-    return ProcessRef(pid, _start_of(pid))
-
-
-def _start_of(pid: int) -> str:
-    """Return the boot ID and the start time (in clock ticks since boot) of a process.
-
-    Return "" if the process does not exist or is a zombie.
-    """
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    except OSError:
-        return ""
-    return "" if fields[0] in "ZX" else f"{_BOOT_ID.read_text().strip()}/{fields[19]}"
 
 
 def with_death_signal(command: Sequence[str]) -> list[str]:
@@ -138,29 +104,27 @@ class Spawner:
         return child
 
 
-def stop_process(ref: ProcessRef, *, grace_s: float = 20.0) -> bool:
-    """Stop a process. Return False if the process had already ended.
+def stop_process(pid: int, *, grace_s: float = 20.0) -> None:
+    """Stop a process, which need not be a child of the caller, and wait until it has ended.
 
-    The process need not be a child of the caller. Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises
-    PermissionError if the process belongs to another user.
+    Send SIGTERM, and send SIGKILL after `grace_s` seconds. Raises PermissionError if the process belongs to another
+    user.
     """
-    if not ref.alive:
-        return False
     for number in (signal.SIGTERM, signal.SIGKILL):
-        with suppress(ProcessLookupError):
-            os.kill(ref.pid, number)
-        if _has_ended(ref, grace_s):
-            break
-    return True
+        give_up = time.monotonic() + grace_s
+        if is_running(pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, number)
+        while is_running(pid) and time.monotonic() < give_up:
+            time.sleep(_POLL_S)
 
 
-def _has_ended(ref: ProcessRef, within_s: float) -> bool:
-    give_up = time.monotonic() + within_s
-    while ref.alive:
-        if time.monotonic() > give_up:
-            return False
-        time.sleep(_POLL_S)
-    return True
+def is_running(pid: int) -> bool:
+    """Return False if the process does not exist or is a zombie."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
 
 
 def free_ports(count: int) -> list[int]:

@@ -19,7 +19,7 @@ from typing import Any, TypeAlias
 from sandbox.binaries import find_binaries
 from sandbox.controlplane import ControlPlane
 from sandbox.home import Home, State
-from sandbox.processes import free_ports, reference
+from sandbox.processes import free_ports
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _HANDLED = (*SIGNALS, signal.SIGALRM)
@@ -71,13 +71,12 @@ def run_sandbox(
     plane: ControlPlane | None = None
     try:
         home.clear()
-        me = reference(os.getpid())
-        home.write_state(State(runner=me))
+        home.write_state(State(pid=os.getpid()))
         plane = ControlPlane(home.directory, find_binaries())
         plane.start()
 
         def ready() -> None:
-            home.write_state(State(runner=me, ready=True))
+            home.write_state(State(pid=os.getpid(), ready=True))
             on_ready()
 
         interrupter.check()

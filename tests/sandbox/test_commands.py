@@ -16,6 +16,7 @@ from controller import logs
 from sandbox import commands, simulator
 from sandbox.binaries import PROGRAMS, Binaries
 from sandbox.home import Home
+from sandbox.processes import is_running
 from sandbox.running import Simulate
 from sandbox.settings import SimulationSettings
 from tests.cluster import Kubectl
@@ -127,7 +128,7 @@ def test_a_second_up_in_the_same_directory_does_not_disturb_the_first(detached: 
     assert re.fullmatch(r"vmherd: a sandbox already runs in \S+ \(process \d+\)\n", done.stderr.splitlines(True)[-1])
     assert Home(detached).state() == state
     assert state is not None
-    assert state.runner.alive
+    assert is_running(state.pid)
     assert all(any(program in each for each in processes_about(detached)) for program in PROGRAMS)
 
 
@@ -139,7 +140,7 @@ def test_down_stops_what_up_started_and_nothing_else(detached: Path) -> None:
         done = run("down", "--dir", str(detached))
         assert (done.returncode, done.stderr) == (0, "")
         assert all(program in done.stdout for program in PROGRAMS)
-        assert not state.runner.alive
+        assert not is_running(state.pid)
         assert len(processes_about(detached)) == 1
         assert stranger.poll() is None
         stranger.kill()

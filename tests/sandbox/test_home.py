@@ -8,9 +8,6 @@ from pathlib import Path
 import pytest
 
 from sandbox.home import Home, HomeError, Occupied, State
-from sandbox.processes import ProcessRef, reference
-
-GONE = ProcessRef(pid=1, started="another-boot/1")
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def test_a_directory_that_cannot_be_created_is_an_error_of_one_line(tmp_path: Pa
 
 def test_two_sandboxes_cannot_use_a_directory_at_the_same_time(home: Home) -> None:
     with home.occupied():
-        home.write_state(State(runner=ProcessRef(4711, "now")))
+        home.write_state(State(pid=4711))
         with pytest.raises(Occupied, match=r"already runs in \S+ \(process 4711\)$"), home.occupied():
             pass
     with home.occupied():
@@ -59,12 +56,12 @@ def test_two_sandboxes_cannot_use_a_directory_at_the_same_time(home: Home) -> No
 
 
 def test_a_state_that_was_written_is_read_again(home: Home) -> None:
-    state = State(runner=GONE, ready=True)
+    state = State(pid=4711, ready=True)
     home.write_state(state)
     assert home.state() == state
 
 
-@pytest.mark.parametrize("content", ["", "{", "[]", '{"runner": {"pid": "x"}}'])
+@pytest.mark.parametrize("content", ["", "{", "[]", '{"pid": "x"}'])
 def test_a_state_that_cannot_be_read_counts_as_none(home: Home, content: str) -> None:
     (home.directory / "state.json").write_text(content)
     assert home.state() is None
@@ -76,19 +73,24 @@ def test_a_directory_without_a_sandbox_has_no_process_to_stop(tmp_path: Path) ->
         Home(tmp_path).evict()
 
 
-def test_only_the_recorded_process_is_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
-    home.write_state(State(runner=ProcessRef(sleeper.pid, "another-boot/1")))
+def test_another_process_that_has_the_pid_of_an_ended_sandbox_is_not_stopped(
+    home: Home, sleeper: subprocess.Popen[bytes]
+) -> None:
+    home.write_state(State(pid=sleeper.pid))
     assert home.evict() is None
     assert sleeper.poll() is None
 
-    state = State(runner=reference(sleeper.pid))
-    home.write_state(state)
-    assert home.evict() == state
+
+def test_the_process_that_runs_the_sandbox_is_stopped(home: Home, sleeper: subprocess.Popen[bytes]) -> None:
+    state = State(pid=sleeper.pid)
+    with home.occupied():
+        home.write_state(state)
+        assert home.evict() == state
     assert sleeper.wait() == -signal.SIGTERM
 
 
 def test_the_files_of_a_killed_sandbox_are_removed_except_its_logs(home: Home) -> None:
-    home.write_state(State(runner=GONE))
+    home.write_state(State(pid=4711))
     home.kubeconfig.write_text("old")
     (home.directory / "pki").mkdir()
     (home.directory / "pki" / "admin.key").write_text("old")

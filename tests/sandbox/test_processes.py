@@ -1,4 +1,4 @@
-"""Child processes and references to processes. The tests use real processes that only sleep."""
+"""Child processes, and the end of other processes. The tests use real processes that only sleep."""
 
 import asyncio
 import os
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.processes import ProcessRef, Spawner, free_ports, reference, stop_process
+from sandbox.processes import Spawner, free_ports, is_running, stop_process
 from tests.sandbox.patience import wait_for
 
 SLEEP = ["/bin/sleep", "600"]
@@ -43,11 +43,11 @@ def test_a_child_dies_with_a_parent_that_is_killed(tmp_path: Path, moment: str) 
         "print(child.pid, flush=True); time.sleep(600)"
     )
     with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True) as parent:
-        child = reference(int(parent.stdout.readline() if parent.stdout else 0))
+        child = int(parent.stdout.readline() if parent.stdout else 0)
         if moment == "its program runs":
-            wait_for(lambda: runs_its_program(child.pid))
+            wait_for(lambda: runs_its_program(child))
         parent.kill()
-    wait_for(lambda: not child.alive)
+    wait_for(lambda: not is_running(child))
 
 
 async def test_a_child_that_was_started_from_a_worker_thread_outlives_that_thread(
@@ -65,10 +65,10 @@ def runs_its_program(pid: int) -> bool:
 
 
 def ends_within(pid: int, seconds: float) -> bool:
-    process, give_up = reference(pid), time.monotonic() + seconds
-    while process.alive and time.monotonic() < give_up:
+    give_up = time.monotonic() + seconds
+    while is_running(pid) and time.monotonic() < give_up:
         time.sleep(0.01)
-    return not process.alive
+    return not is_running(pid)
 
 
 def test_closing_kills_the_children_that_were_not_stopped(tmp_path: Path) -> None:
@@ -97,38 +97,25 @@ def test_a_signal_to_the_parents_group_does_not_reach_the_child(spawner: Spawner
     child.stop()
 
 
-def test_the_referenced_process_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
-    ref = reference(sleeper.pid)
-    assert stop_process(ref)
-    assert not ref.alive
+def test_a_process_that_is_not_a_child_of_the_sandbox_is_stopped(sleeper: subprocess.Popen[bytes]) -> None:
+    assert is_running(sleeper.pid)
+    stop_process(sleeper.pid)
+    assert not is_running(sleeper.pid)
     assert sleeper.wait() == -signal.SIGTERM
 
 
-def test_a_referenced_process_that_ignores_sigterm_is_killed() -> None:
+def test_a_process_that_is_not_a_child_of_the_sandbox_and_ignores_sigterm_is_killed() -> None:
     with subprocess.Popen(DEAF, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         process.stdout.readline()
-        assert stop_process(reference(process.pid), grace_s=0.05)
+        stop_process(process.pid, grace_s=0.05)
         assert process.wait() == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("started", ["", "another-boot/1", "0"])
-def test_another_process_that_has_the_same_pid_is_not_stopped(sleeper: subprocess.Popen[bytes], started: str) -> None:
-    assert not stop_process(ProcessRef(sleeper.pid, started))
-    assert sleeper.poll() is None
-
-
-def test_the_same_pid_after_a_reboot_is_another_process(sleeper: subprocess.Popen[bytes]) -> None:
-    _, _, ticks = reference(sleeper.pid).started.partition("/")
-    assert not ProcessRef(sleeper.pid, f"another-boot/{ticks}").alive
-
-
-def test_a_zombie_process_is_not_alive() -> None:
+def test_a_zombie_process_does_not_run() -> None:
     with subprocess.Popen(["/bin/true"]) as process:
-        ref = reference(process.pid)
         os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
-        assert not ref.alive
-        assert not stop_process(ref)
+        assert not is_running(process.pid)
 
 
 def test_ports_are_free_different_and_never_given_to_outgoing_connections() -> None:
