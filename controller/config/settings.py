@@ -34,7 +34,10 @@ ALL_NAMESPACES = ("",)
 """A tuple with only the empty namespace. In a request to the API server the empty namespace means all namespaces."""
 
 RETRY_JITTER = 1.2
-"""The largest random factor for the pause between two attempts to renew the lease, as in client-go."""
+"""The largest random factor for the pause between two attempts to renew the lease, as in client-go.
+
+Without this factor, processes that start at the same time would always send their requests at the same time.
+"""
 
 
 class Connection(Struct, frozen=True, kw_only=True):

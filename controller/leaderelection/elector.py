@@ -33,6 +33,7 @@ from random import random  # noqa: TID251 - used for jitter; tests pass another 
 import msgspec
 import structlog
 
+from controller.config.settings import RETRY_JITTER
 from controller.leaderelection.lease import (
     LEASES,
     Create,
@@ -56,12 +57,6 @@ from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateC
 from informers.objects import PatchType
 
 log = structlog.get_logger()
-
-JITTER = 1.2
-"""Each pause before a renewal is multiplied by a random factor from 1 to this value.
-
-Without this factor, processes that start at the same time would always send their requests at the same time.
-"""
 
 MIN_PAUSE_S = 0.05
 """The shortest pause, in seconds, between two requests for the lease. The pause prevents a busy loop when the lease
@@ -139,8 +134,8 @@ class LeaderElector:
         depends on them. `report` is called at the creation and at each change, with True if this process holds the
         lease. `chance` returns a random number from 0 to 1. This number varies the pauses between requests.
         """
-        if not lease_duration_s > renew_deadline_s > retry_period_s * JITTER > 0:
-            raise ValueError(f"required: lease_duration_s > renew_deadline_s > {JITTER} * retry_period_s > 0")
+        if not lease_duration_s > renew_deadline_s > retry_period_s * RETRY_JITTER > 0:
+            raise ValueError(f"required: lease_duration_s > renew_deadline_s > {RETRY_JITTER} * retry_period_s > 0")
         self._client = client
         self._namespace = namespace
         self._name = name
@@ -276,7 +271,7 @@ class LeaderElector:
         loop = asyncio.get_running_loop()
         failed_s = 0.0
         while True:
-            pause_s = self._retry_period_s * (1 + (JITTER - 1) * self._chance())
+            pause_s = self._retry_period_s * (1 + (RETRY_JITTER - 1) * self._chance())
             await asyncio.sleep(max(pause_s - failed_s, MIN_PAUSE_S))
             started, failed_s = loop.time(), 0.0
             try:

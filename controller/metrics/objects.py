@@ -101,10 +101,6 @@ def _lacking(figures: SetFigures) -> int | None:
     return figures.desired - figures.ready if figures.desired > figures.ready else None
 
 
-def _limit(figures: SetFigures) -> int | None:
-    return figures.max_unavailable if figures.desired > figures.ready else None
-
-
 def _only_if(number: Number) -> Number:
     """Return a function without a value instead of the value 0."""
     return lambda figures: number(figures) or None
@@ -129,7 +125,7 @@ COMMON_GAUGES: Mapping[str, tuple[str, Number]] = {
     ),
     "replicas_max_unavailable": (
         "Replicas that may be unavailable at the same time; no series if all replicas are ready.",
-        _limit,
+        attrgetter("max_unavailable"),
     ),
 }
 """The gauges with a label for the kind. Their names begin with `vmherd_`."""

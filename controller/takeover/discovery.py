@@ -43,7 +43,7 @@ Installation: TypeAlias = Absent | Hidden | Found
 
 
 class Write(Struct, frozen=True):
-    """The last time at which one field manager wrote the status of an object."""
+    """The last time at which virt-controller wrote the status of an object."""
 
     key: ObjectKey
     at: datetime
@@ -137,8 +137,8 @@ async def get_virt_controller(client: Requests, kubevirt: ObjectMeta) -> Deploym
     return DEPLOYMENTS.decode(await client.request("GET", path, timeout_s=REQUEST_TIMEOUT_S))
 
 
-async def latest_write(client: Requests, path: str, *, manager: str) -> Write | None:
-    """Return the last status write by the field manager `manager`, or None.
+async def latest_write(client: Requests, path: str) -> Write | None:
+    """Return the last status write by virt-controller, or None.
 
     `path` is the URL path of a collection. The function reads all objects of the collection.
     """
@@ -146,7 +146,7 @@ async def latest_write(client: Requests, path: str, *, manager: str) -> Write | 
     async for raw in raw_items(client, path):
         meta = _decode_written(raw).metadata
         for fields in meta.managed_fields or ():
-            if fields.manager != manager or fields.subresource != "status" or fields.time is None:
+            if fields.manager != VIRT_CONTROLLER or fields.subresource != "status" or fields.time is None:
                 continue
             if latest is None or fields.time > latest.at:
                 latest = Write(ObjectKey(meta.namespace, meta.name), fields.time)

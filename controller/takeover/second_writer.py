@@ -94,11 +94,14 @@ class StatusWrites(NamedTuple):
 
     async def find_recent(self) -> SecondWriter | None:
         """Return a SecondWriter if virt-controller recently wrote a status in the watched namespaces. Otherwise return
-        None.
+        None. A kind that may not be listed has no writes here: another check reports it.
         """
         for resource in map(self.config.resource_of, self.kinds):
             for namespace in self.config.namespaces:
-                write = await _latest_write(self.client, resource.path(namespace))
+                try:
+                    write = await latest_write(self.client, resource.path(namespace))
+                except Forbidden:
+                    continue
                 now = self.now()
                 if write is not None and now - write.at < RECENT:
                     return SecondWriter(_describe(write, resource.name, now))
@@ -171,17 +174,6 @@ async def _check_kubevirt(writes: StatusWrites, kubevirt: KubeVirt, deadline: fl
             evidence = f"KubeVirt may still reconcile {kinds} (Deployment {name} is rolling out)"
             return SecondWriter(evidence, is_certain=False)
         await asyncio.sleep(PAUSE_S)
-
-
-async def _latest_write(client: Requests, path: str) -> Write | None:
-    """Return the last status that virt-controller wrote in a collection, or None if there is no such status.
-
-    Return None also if the kind is not served or may not be listed. Other checks report these problems.
-    """
-    try:
-        return await latest_write(client, path, manager=VIRT_CONTROLLER)
-    except Forbidden:
-        return None
 
 
 def _describe(write: Write, kind: str, now: datetime) -> str:
@@ -277,11 +269,10 @@ class SecondWriterWatch:
             log.error("stopped writing, because another controller works on the same objects", evidence=reason)
             message = f"vmherd has stopped writing: {'; '.join(map(str, found))}"
             await announce(Notice(reason=FOUND, message=message))
-        elif self.reason and not reason:
-            log.info("writing again, because the other controller has stopped")
-        was_found = bool(self.reason)
+        before = self.reason
         self._set(reason)
-        if was_found and not reason:
+        if before and not reason:
+            log.info("writing again, because the other controller has stopped")
             message = "vmherd writes again: the other controller has stopped"
             await announce(Notice(reason=GONE, message=message, warning=False))
 
