@@ -8,15 +8,13 @@ disappear, and the VMIs fail.
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime
-from typing import Final
+from typing import Any, Final
 from zlib import crc32
 
-import msgspec
-
 from informers.meta import ObjectMeta
-from sandbox.launchers.objects import NODES, PODS, Node, Pod, is_responsive, is_schedulable
+from sandbox.launchers.objects import PODS, Node, Pod, is_responsive, is_schedulable
 from sandbox.launchers.pods import end_of
-from sandbox.step import Create, Delete, Step, creation
+from sandbox.step import Delete, Step
 from sandbox.vmi_status import state_patch
 from sandbox.vmis import Reason, SimulatedVMI, VMIState
 
@@ -75,14 +73,9 @@ def node_for(vmi: ObjectMeta, nodes: Mapping[str, Node]) -> str:
     return names[crc32(vmi.uid.encode()) % len(names)] if names else ""
 
 
-def new_node(name: str) -> Create:
-    """Return the creation of a Node without a status, because the API server ignores the status in this request."""
+def new_node(name: str, now: datetime) -> dict[str, Any]:
+    """Return a Node with the status that a kubelet writes."""
     labels = {"kubernetes.io/hostname": name, "kubernetes.io/os": "linux", "kubevirt.io/schedulable": "true"}
-    return creation(NODES, {"name": name, "labels": labels})
-
-
-def status(name: str, now: datetime) -> bytes:
-    """Return the merge patch with the status that a kubelet writes."""
     condition = {
         "type": "Ready",
         "status": "True",
@@ -93,4 +86,4 @@ def status(name: str, now: datetime) -> bytes:
     }
     addresses = [{"type": "Hostname", "address": name}]
     status = {"conditions": [condition], "capacity": CAPACITY, "allocatable": CAPACITY, "addresses": addresses}
-    return msgspec.json.encode({"status": status})
+    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}, "status": status}

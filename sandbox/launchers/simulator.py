@@ -2,29 +2,22 @@
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-import structlog
-
-from informers.errors import AlreadyExists, ApiError
 from informers.http.client import ApiClient
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey, ObjectMeta
-from informers.objects import PatchType
 from informers.resource import Resource
 from informers.store import Change
 from sandbox.kind_simulator import KindSimulator, subject_of
 from sandbox.launchers import migrations, nodes, pods
 from sandbox.launchers.objects import MIGRATIONS, NODES, PODS, Migration, Node, Pod, uid_of_vmi
 from sandbox.step import Step
+from sandbox.virt_api.account import apply
 from sandbox.vmis import NODES as NODE_NAMES
 from sandbox.vmis import VMIS, SimulatedVMI
 
-log = structlog.get_logger()
-
-RETRY_S = 1.0
 POLL_S = 0.05
 _BY_VMI = "vmi"
 _BY_NAME = "name"
@@ -71,23 +64,12 @@ class LauncherSimulator:
         if self._nodes.store.values():
             return
         for name in NODE_NAMES:
-            await self._create_node(name)
+            node, path = nodes.new_node(name, datetime.now(UTC)), NODES.path("", name)
+            # The API server ignores the status in the first request.
+            await apply(self._client, path, node)
+            await apply(self._client, f"{path}/status", node)
         while not set(NODE_NAMES) <= self._nodes_by_name().keys():  # noqa: ASYNC110
             await asyncio.sleep(POLL_S)
-
-    async def _create_node(self, name: str) -> None:
-        """Create a Node, and repeat the requests until the API server accepts them."""
-        while True:
-            try:
-                with suppress(AlreadyExists):
-                    await self._client.create(NODES, "", nodes.new_node(name).body)
-                body, key = nodes.status(name, datetime.now(UTC)), ObjectKey("", name)
-                await self._client.patch(NODES, key, body, content_type=PatchType.MERGE, subresource="status")
-            except ApiError as error:
-                log.warning("a simulated node is not accepted", node=name, why=str(error))
-                await asyncio.sleep(RETRY_S)
-            else:
-                return
 
     def node_for(self, vmi: ObjectMeta) -> str:
         """Return the node of the VMI's Pod, or a schedulable node, or "" if no node is schedulable."""

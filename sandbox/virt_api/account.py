@@ -4,6 +4,7 @@ import asyncio
 import json
 from typing import Any, Final
 
+import msgspec
 import structlog
 
 from informers.errors import ApiError
@@ -22,10 +23,10 @@ async def apply(client: ApiClient, path: str, document: dict[str, Any]) -> None:
     parameters = {"fieldManager": "vmherd-sandbox", "force": "true"}
     while True:
         try:
-            body = json.dumps(document).encode()
+            body = msgspec.json.encode(document)
             await client.request("PATCH", path, params=parameters, body=body, content_type=APPLY)
         except ApiError as error:
-            log.warning("an object of virt-api is not accepted", path=path, why=str(error))
+            log.warning("an object of the simulator is not accepted", path=path, why=str(error))
             await asyncio.sleep(RETRY_S)
         else:
             return
