@@ -15,6 +15,7 @@ import os
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -31,13 +32,8 @@ class BinariesUnavailable(Exception):
     """Raised if a program is not available on this machine. `str()` returns instructions to get the program."""
 
 
-class Binaries(Struct, frozen=True):
-    """The paths of the three programs of the control plane, by the name of the program."""
-
-    paths: Mapping[str, Path]
-
-    def path(self, program: str) -> Path:
-        return self.paths[program]
+Binaries: TypeAlias = Mapping[str, Path]
+"""The paths of the three programs of the control plane, by the name of the program."""
 
 
 def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
@@ -61,7 +57,7 @@ def find_binaries(environment: Mapping[str, str] = os.environ, *, releases: Rele
     if missing := _missing(found):
         found |= _fetch_or_build(store, missing, releases, environment)
     print_line(f"control plane: {_sources(found)}{note}")
-    return Binaries({name: found[name].path for name in PROGRAMS})
+    return {name: found[name].path for name in PROGRAMS}
 
 
 class _Found(Struct, frozen=True):

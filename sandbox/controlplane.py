@@ -151,17 +151,13 @@ class ControlPlane:
         command = [sys.executable, "-m", module, *options, f"--kubeconfig={self.kubeconfig}"]
         self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
-    def stop_apiserver(self) -> None:
-        """Stop the API server only. The other components keep running."""
-        self.stop_component(APISERVER)
-
     def start_apiserver(self) -> None:
         """Start the API server again on its previous port. Return when the API server is ready."""
         self.start_component(APISERVER)
         self._wait_for(APISERVER, "/readyz")
 
     def restart_apiserver(self) -> None:
-        self.stop_apiserver()
+        self.stop_component(APISERVER)
         self.start_apiserver()
 
     def failed(self) -> str:
@@ -226,7 +222,7 @@ class ControlPlane:
         self._wait_for(MANAGER, DEFAULT_ACCOUNT)
 
     def _run(self, name: str, arguments: list[str]) -> None:
-        command = [str(self._binaries.path(name)), *arguments]
+        command = [str(self._binaries[name]), *arguments]
         self._children[name] = self._spawner.start(name, command, self.logs / f"{name}.log")
 
     def _wait_for(self, name: str, path: str) -> None:

@@ -11,7 +11,6 @@ import tarfile
 import tempfile
 import threading
 import urllib.request
-from collections.abc import Iterable
 from http.client import HTTPException, HTTPResponse
 from pathlib import Path
 from urllib.error import HTTPError
@@ -55,7 +54,7 @@ class Releases(Struct, frozen=True):
                 self._fetch_etcd(arch, target)
             else:
                 url = f"{self.kubernetes}/bin/linux/{arch}/{program}"
-                _save(url, target, _first_word(_read(f"{url}.sha256")))
+                _save(url, target, _checksum_of(program, _read(f"{url}.sha256")))
         except (OSError, HTTPException, tarfile.TarError, ValueError, LookupError) as error:
             if isinstance(error, HTTPError):
                 error.close()  # the error has the open answer
@@ -64,7 +63,7 @@ class Releases(Struct, frozen=True):
     def _fetch_etcd(self, arch: str, target: Path) -> None:
         """Download the archive of etcd and extract the program from it."""
         name = f"etcd-v{ETCD}-linux-{arch}"
-        expected = _checksum_of(f"{name}.tar.gz", _read(f"{self.etcd}/SHA256SUMS").splitlines())
+        expected = _checksum_of(f"{name}.tar.gz", _read(f"{self.etcd}/SHA256SUMS"))
         with tempfile.TemporaryDirectory(dir=target.parent) as scratch:
             archive = Path(scratch) / "etcd.tar.gz"
             _save(f"{self.etcd}/{name}.tar.gz", archive, expected)
@@ -130,19 +129,13 @@ def _save(url: str, target: Path, expected: str) -> None:
         raise ValueError(f"{url} has the checksum {digest.hexdigest()}, but its release lists {expected}")
 
 
-def _checksum_of(name: str, lines: Iterable[str]) -> str:
-    for line in lines:
-        checksum, _, file = line.partition(" ")
-        if file.strip(" *") == name:
+def _checksum_of(name: str, text: str) -> str:
+    """Return the checksum of a file from a list of checksums and file names. A list of one file may lack the name."""
+    for line in text.splitlines():
+        checksum, _, file = line.strip().partition(" ")
+        if checksum and file.strip(" *") in (name, ""):
             return checksum
     raise LookupError(f"the release lists no checksum for {name}")
-
-
-def _first_word(text: str) -> str:
-    words = text.split()
-    if not words:
-        raise LookupError("the release lists no checksum")
-    return words[0]
 
 
 def _reason(error: Exception) -> str:

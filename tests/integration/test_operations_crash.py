@@ -57,7 +57,7 @@ def test_an_outage_costs_a_scale_down_only_a_few_seconds_more(idle_namespace: Se
 def unplugged(plane: ControlPlane) -> Iterator[None]:
     """Kill the API server. After the block, start the API server if it does not run."""
     os.kill(plane.pids()[APISERVER], signal.SIGKILL)
-    plane.stop_apiserver()
+    plane.stop_component(APISERVER)
     try:
         yield
     finally:

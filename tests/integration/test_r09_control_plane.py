@@ -105,7 +105,7 @@ def test_after_a_restore_of_etcd_a_set_has_the_number_of_its_restored_spec(
         # A young VMI is released late, so this status may come before or after the release.
         eventually(lambda: sets.status().get("replicas") == 6, what="six VMIs")
         # A real restore takes longer than the delay before the next watch.
-        restored_plane.stop_apiserver()
+        restored_plane.stop_component(APISERVER)
         time.sleep(DOWN_S)
         restored_plane.start_component(APISERVER)  # `restore` stops the server before the server answers
         since = restored_plane.audit_position()

@@ -71,7 +71,7 @@ class Machine:
         self.environment["PATH"] = f"{self.root / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
 
     def find(self) -> dict[str, Path]:
-        return dict(find_binaries(self.environment, releases=self.releases).paths)
+        return dict(find_binaries(self.environment, releases=self.releases))
 
     def contents(self) -> dict[str, str]:
         return {name: path.read_text() for name, path in self.find().items()}

@@ -154,7 +154,7 @@ def endless_start(control_plane_binaries: Binaries, tmp_path: Path) -> dict[str,
     assets = tmp_path / "assets"
     assets.mkdir()
     for program in PROGRAMS:
-        (assets / program).symlink_to(control_plane_binaries.path(program))
+        (assets / program).symlink_to(control_plane_binaries[program])
     manager = assets / "kube-controller-manager"
     manager.unlink()
     manager.write_text(f'#!/bin/sh\nexec {sys.executable} -c "import time; time.sleep(600)" "$@"\n')

@@ -90,7 +90,7 @@ def test_after_a_stop_no_process_is_left_even_if_a_port_was_taken_at_first(
 def test_a_part_that_cannot_start_is_named_with_its_last_output(
     control_plane_binaries: Binaries, tmp_path: Path
 ) -> None:
-    broken = Binaries({**control_plane_binaries.paths, "kube-apiserver": Path("/bin/false")})
+    broken = {**control_plane_binaries, "kube-apiserver": Path("/bin/false")}
     with pytest.raises(ControlPlaneError, match=r"^kube-apiserver ended:"):
         ControlPlane(tmp_path, broken).start()
     assert processes_about(tmp_path) == []

@@ -11,7 +11,6 @@ import pytest
 
 from sandbox import controlplane, running
 from sandbox.admin import Rejected
-from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, DEFAULT_ACCOUNT, ETCD, MANAGER, ControlPlane
 from sandbox.home import Home
 from sandbox.running import SIGNALS, interruptible, run_sandbox
@@ -93,7 +92,7 @@ def test_crds_are_installed_while_the_api_server_creates_its_roles(
     monkeypatch.setattr(controlplane, "time", SimpleNamespace(monotonic=lambda: next(ticks), sleep=lambda _: None))
     monkeypatch.setattr(ControlPlane, "start_component", lambda _, name: server.steps.append(name))
     monkeypatch.setattr(ControlPlane, "failed", lambda _: "")
-    plane = ControlPlane(tmp_path, Binaries({}), ports=lambda count: list(range(1, count + 1)))
+    plane = ControlPlane(tmp_path, {}, ports=lambda count: list(range(1, count + 1)))
     plane.start()
     plane.stop()
     assert server.steps == [ETCD, APISERVER, CRDS, CLASSES, MANAGER]

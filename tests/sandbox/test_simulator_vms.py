@@ -22,7 +22,7 @@ from informers.resource import Resource
 from sandbox import crds, simulator
 from sandbox.binaries import Binaries
 from sandbox.claims import CLAIMS
-from sandbox.controlplane import ControlPlane
+from sandbox.controlplane import APISERVER, ControlPlane
 from sandbox.datavolumes import DATA_VOLUMES
 from sandbox.settings import BEHAVIOR, DEFAULT, READY_AFTER, SHUTDOWN_AFTER, TIME_SCALE, SimulationSettings
 from sandbox.vmis import VMIS, VMIState
@@ -148,7 +148,7 @@ async def test_the_simulator_survives_an_outage_of_the_api_server(control_plane:
     async with playing(control_plane, namespace) as scene:
         await scene.create(VMIS, vmi_document("booting", **{READY_AFTER: "3s"}))
         await scene.until(lambda: scene.phase(VMIS, "booting"))
-        await asyncio.to_thread(control_plane.stop_apiserver)
+        await asyncio.to_thread(control_plane.stop_component, APISERVER)
         await asyncio.to_thread(control_plane.start_apiserver)
         await scene.until(lambda: is_ready(scene, "booting"))
         await scene.create(VMIS, vmi_document("new"))

@@ -25,7 +25,7 @@ def assets(version: str) -> Path:
     store.mkdir(parents=True, exist_ok=True)
     for program in ("kube-apiserver", "kube-controller-manager"):
         provide(store / program, partial(_build, program, pinned, module))
-    etcd = find_binaries().path("etcd")
+    etcd = find_binaries()["etcd"]
     if not (store / "etcd").exists():
         (store / "etcd").symlink_to(etcd)
     return store
