@@ -102,7 +102,7 @@ class Admin:
         body: bytes | None = None,
         content_type: str = "",
         *,
-        accept: str = "application/json",
+        accept: str = "*/*",
         timeout_s: float = TIMEOUT_S,
     ) -> Answer:
         """Send one request and return the response. Raises Unanswered or Rejected."""

@@ -34,14 +34,19 @@ os.environ.setdefault("GOGC", "400")
 os.environ.setdefault("GOMEMLIMIT", "2GiB")
 
 
+_CACHES = tempfile.TemporaryDirectory(prefix="vmherd-kubectl-")
+"""kubectl remembers for each address what the server serves. A later server can have the same address. So each control
+plane has a cache of its own.
+"""
+
+
 class Kubectl:
     """The real kubectl, as a user: `kubectl("get", "vmirs")`."""
 
     def __init__(self, kubeconfig: Path, namespace: str = "") -> None:
         self.kubeconfig = kubeconfig
         self.namespace = namespace
-        # In its own directory, kubectl keeps what a server serves by address. A later server can have the same address.
-        self._cache = kubeconfig.parent / "kubectl-cache"
+        self._cache = Path(_CACHES.name, *kubeconfig.parts[1:-1])
 
     @cached_property
     def admin(self) -> Admin:
