@@ -36,26 +36,26 @@ Binaries: TypeAlias = Mapping[str, Path]
 """The paths of the three programs of the control plane, by the name of the program."""
 
 
-def cache_directory(environment: Mapping[str, str] = os.environ) -> Path:
+def cache_directory() -> Path:
     """Return the directory for downloads and builds.
 
     The default is `vmherd` in the user's cache directory. The variable VMHERD_CACHE can name another directory.
     """
-    if chosen := environment.get("VMHERD_CACHE"):
+    if chosen := os.environ.get("VMHERD_CACHE"):
         return Path(chosen).expanduser()
-    base = environment.get("XDG_CACHE_HOME") or "~/.cache"
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
     return Path(base).expanduser() / "vmherd"
 
 
-def find_binaries(environment: Mapping[str, str] = os.environ, *, releases: Releases = OFFICIAL) -> Binaries:
+def find_binaries(*, releases: Releases = OFFICIAL) -> Binaries:
     """Find each program, and print the source of each program. Raises BinariesUnavailable."""
-    assets = environment.get(ASSETS)
-    store = cache_directory(environment) / "control-plane" / f"v{KUBERNETES}"
+    assets = os.environ.get(ASSETS)
+    store = cache_directory() / "control-plane" / f"v{KUBERNETES}"
     found = _found_in(Path(assets), f"{ASSETS} ({assets})", PROGRAMS) if assets else {}
     note = f"; {ASSETS} ({assets}) has none of these programs" if assets and not found else ""
     found |= _found_in(store, f"the cache ({store})", _missing(found))
     if missing := _missing(found):
-        found |= _fetch_or_build(store, missing, releases, environment)
+        found |= _fetch_or_build(store, missing, releases)
     print_line(f"control plane: {_sources(found)}{note}")
     return {name: found[name].path for name in PROGRAMS}
 
@@ -73,9 +73,7 @@ def _missing(found: Mapping[str, _Found]) -> tuple[str, ...]:
     return tuple(name for name in PROGRAMS if name not in found)
 
 
-def _fetch_or_build(
-    store: Path, missing: tuple[str, ...], releases: Releases, environment: Mapping[str, str]
-) -> dict[str, _Found]:
+def _fetch_or_build(store: Path, missing: tuple[str, ...], releases: Releases) -> dict[str, _Found]:
     """Download each missing program into the cache, or build it if the download fails. Raises BinariesUnavailable."""
     sources = dict.fromkeys(missing, f"the cache ({store})")  # another process may add a program in the meantime
 
@@ -86,10 +84,10 @@ def _fetch_or_build(
         except DownloadError as failure:
             print_line(f"{name} cannot be downloaded: {failure}")
             try:
-                go = gobuild.find_go(environment)
+                go = gobuild.find_go()
             except BuildError as error:
                 raise BuildError(f"the download failed: {failure}; {error}") from error
-            gobuild.build_kubernetes(go, name, target, version=KUBERNETES, environment=environment)
+            gobuild.build_kubernetes(go, name, target, version=KUBERNETES)
             sources[name] = "a build"
 
     try:

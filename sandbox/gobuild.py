@@ -10,7 +10,7 @@ import shutil
 import signal
 import subprocess
 from collections import deque
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -45,15 +45,15 @@ class BuildError(Exception):
     """Raised if no suitable Go is found or if Go fails. `str()` returns the reason."""
 
 
-def find_go(environment: Mapping[str, str] = os.environ) -> str:
+def find_go() -> str:
     """Return the path of the program `go`.
 
     Raises BuildError if `go` is missing, does not run, or is another release than `GO`.
     """
-    go = shutil.which("go", path=environment.get("PATH"))
+    go = shutil.which("go")
     if go is None:
         raise BuildError("Go is not installed")
-    command, environment = [go, "version"], _go_environment(environment)
+    command, environment = [go, "version"], _go_environment()
     result = subprocess.run(command, env=environment, cwd=MODULE, capture_output=True, text=True, check=False)
     version = re.search(r"go(\d+)\.(\d+)\S*", result.stdout)
     if version is None:
@@ -63,30 +63,14 @@ def find_go(environment: Mapping[str, str] = os.environ) -> str:
     return go
 
 
-def build_kubernetes(
-    go: str,
-    program: str,
-    target: Path,
-    *,
-    version: str,
-    module: Path = MODULE,
-    environment: Mapping[str, str] = os.environ,
-) -> None:
+def build_kubernetes(go: str, program: str, target: Path, *, version: str, module: Path = MODULE) -> None:
     """Build a program of Kubernetes or etcd, and write the executable to `target`. Raises BuildError.
 
     The executable reports `version` as its version.
     """
     title = f"building {program} (about {MINUTES.get(program, 1)} min on two cores, the first time)"
     with progress_display(title, total=0, unit="modules and packages") as advance:
-        build(
-            go,
-            PACKAGES[program],
-            target,
-            module,
-            linker_flags=_version_flags(version),
-            environment=environment,
-            advance=advance,
-        )
+        build(go, PACKAGES[program], target, module, linker_flags=_version_flags(version), advance=advance)
 
 
 def build(
@@ -96,7 +80,6 @@ def build(
     module: Path,
     *,
     linker_flags: str = "",
-    environment: Mapping[str, str] = os.environ,
     advance: Callable[[int], None] = lambda _: None,
 ) -> None:
     """Build a program of a Go module that pins it, without debug symbols. Raises BuildError.
@@ -105,12 +88,12 @@ def build(
     """
     flags = ["-mod=readonly", "-buildvcs=false", "-trimpath", "-ldflags", f"-s -w {linker_flags}"]
     command = [go, "build", "-v", *flags, "-o", str(target), package]
-    with closing(_run_go(command, module, environment)) as lines:
+    with closing(_run_go(command, module)) as lines:
         for number, _ in enumerate(lines, start=1):
             advance(number)
 
 
-def _run_go(command: Sequence[str], module: Path, environment: Mapping[str, str]) -> Generator[str, None, None]:
+def _run_go(command: Sequence[str], module: Path) -> Generator[str, None, None]:
     """Run Go in the directory of the Go module and yield each line of Go's output.
 
     Raises BuildError with the last lines of the output if Go fails.
@@ -119,7 +102,7 @@ def _run_go(command: Sequence[str], module: Path, environment: Mapping[str, str]
     with subprocess.Popen(
         with_death_signal(command),
         cwd=module,
-        env=_go_environment(environment),
+        env=_go_environment(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -140,9 +123,9 @@ def _run_go(command: Sequence[str], module: Path, environment: Mapping[str, str]
         raise BuildError(f"go {command[1]} failed: {' | '.join(last_lines)}")
 
 
-def _go_environment(environment: Mapping[str, str]) -> dict[str, str]:
+def _go_environment() -> dict[str, str]:
     """Return the environment for Go: Go builds for this machine, without C code and without a Go workspace."""
-    kept = {name: value for name, value in environment.items() if name not in ("GOOS", "GOARCH")}
+    kept = {name: value for name, value in os.environ.items() if name not in ("GOOS", "GOARCH")}
     return {**kept, "CGO_ENABLED": "0", "GOWORK": "off"}
 
 

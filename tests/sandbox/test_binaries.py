@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from functools import partial
 from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -71,7 +72,8 @@ class Machine:
         self.environment["PATH"] = f"{self.root / 'bin'}{os.pathsep}/usr/bin{os.pathsep}/bin"
 
     def find(self) -> dict[str, Path]:
-        return dict(find_binaries(self.environment, releases=self.releases))
+        with mock.patch.dict(os.environ, self.environment, clear=True):
+            return dict(find_binaries(releases=self.releases))
 
     def contents(self) -> dict[str, str]:
         return {name: path.read_text() for name, path in self.find().items()}
