@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from string import Template
 from typing import Final
@@ -24,7 +24,7 @@ from msgspec import Struct, structs
 
 from sandbox import audit, crds
 from sandbox.admin import Admin, Rejected, Unanswered
-from sandbox.audit import AuditLevel, AuditRecord
+from sandbox.audit import AuditLevel
 from sandbox.binaries import Binaries
 from sandbox.pki import ADMIN_GROUP, Identity, Pki, kubeconfig
 from sandbox.processes import Child, Spawner, free_ports
@@ -178,18 +178,8 @@ class ControlPlane:
         return self._write_kubeconfig(path, token or self._pki.client(user, group), user)
 
     def audit_position(self) -> int:
-        """Return the current size of the audit log in bytes.
-
-        Pass the size to `audit_records` to read only records that are written later.
-        """
+        """Return the current size of the audit log in bytes. `audit.read_records` reads from this position."""
         return self.audit_log.stat().st_size
-
-    def audit_records(self, since: int = 0) -> Iterator[AuditRecord]:
-        """Yield a record for each answered request.
-
-        Reading begins at the position `since` of the audit log, in bytes.
-        """
-        return audit.read_records(self.audit_log, since)
 
     def _make_keys(self) -> None:
         self._pki = Pki(self.directory / "pki")

@@ -23,7 +23,7 @@ from controller.access import Permission
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from sandbox.admin import Admin, Rejected
-from sandbox.audit import AuditRecord
+from sandbox.audit import AuditRecord, read_records
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.command_line import parse
@@ -65,7 +65,7 @@ class Pod(Struct, frozen=True):
 
     def requests(self, since: int = 0) -> Iterator[AuditRecord]:
         credential = self.credential
-        return (record for record in self.plane.audit_records(since) if record.credential == credential)
+        return (record for record in read_records(self.plane.audit_log, since) if record.credential == credential)
 
     def lacks(self, since: int = 0) -> set[tuple[str, str, str]]:
         """The verb, resource and subresource of each request after `since` that was refused because no role allows it.

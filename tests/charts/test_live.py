@@ -16,6 +16,7 @@ from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
 from informers.http.client import open_client
 from informers.http.configuration import load_credentials
+from sandbox.audit import read_records
 from tests.charts.releases import Site
 from tests.command_line import parse
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
@@ -54,7 +55,7 @@ def released(site: Site, directory: Path, *flags: str) -> Iterator[ControllerPro
 def refusals(site: Site, since: int, account: str = "vmherd") -> set[tuple[str, str, str, int]]:
     """The requests of one of the release's accounts that the API server refused."""
     user = f"system:serviceaccount:{site.namespace}:{account}"
-    records = [record for record in site.plane.audit_records(since) if record.username == user]
+    records = [record for record in read_records(site.plane.audit_log, since) if record.username == user]
     assert records, "it asked nothing at all"
     return {(r.verb, r.resource, r.subresource, r.code) for r in records if r.code in (401, 403)}
 

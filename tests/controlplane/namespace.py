@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from sandbox.admin import Admin, Rejected, Unanswered
-from sandbox.audit import AuditRecord
+from sandbox.audit import AuditRecord, read_records
 from sandbox.controlplane import ControlPlane
 from tests.barrier import TIMER_S
 from tests.cluster import Kubectl, new_namespace
@@ -255,7 +255,7 @@ class Namespace(ABC):
         position = self.since if since is None else since
         return [
             record
-            for record in self.plane.audit_records(position)
+            for record in read_records(self.plane.audit_log, position)
             if record.user_agent.startswith("vmherd/")
             and record.namespace == self.namespace
             and (record.resource == resource if resource else record.resource not in self.uncounted)
@@ -271,7 +271,10 @@ class Namespace(ABC):
         except Unanswered:
             return  # a stopped server has written all
         except Rejected:
-            eventually(lambda: any(each.name == marker for each in self.plane.audit_records(position)), what="the log")
+            eventually(
+                lambda: any(each.name == marker for each in read_records(self.plane.audit_log, position)),
+                what="the log",
+            )
 
     def answers(self, verb: str, since: int | None = None) -> Counter[tuple[str, int]]:
         """The number of the controller's requests for members with this verb, by member and status code."""

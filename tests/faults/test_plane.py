@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from sandbox.admin import Admin, Rejected, Unanswered
+from sandbox.audit import read_records
 from sandbox.binaries import Binaries
 from sandbox.controlplane import APISERVER, ETCD, ControlPlane
 from tests.cluster import running_plane
@@ -65,7 +66,7 @@ def soon(look: Callable[[], Any], within_s: float = 60.0) -> Any:
 def test_the_audit_log_of_a_fault_plane_contains_the_body_of_a_write(plane: ControlPlane, admin: Admin) -> None:
     since = plane.audit_position()
     create(admin, "written")
-    [written] = [r for r in plane.audit_records(since) if (r.verb, r.resource) == ("create", "configmaps")]
+    [written] = [r for r in read_records(plane.audit_log, since) if (r.verb, r.resource) == ("create", "configmaps")]
     assert json.loads(bytes(written.request_object))["metadata"]["name"] == "written"
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from sandbox.audit import read_records
 from tests.controlplane.documents import vm_template
 from tests.controlplane.namespace import PoolNamespace
 from tests.controlplane.waits import eventually
@@ -74,5 +75,7 @@ def test_a_fleet_comes_up_is_updated_scaled_in_and_out_with_its_disks_and_delete
     pools.kubectl("delete", "vmpool", "pool", "--wait=false")
     eventually(lambda: not pools.exists() and not pools.vms(), within_s=PATIENCE_S, what="all VMs are gone")
     assert uids(pools.data_volumes()) == disks, "state that was to be kept outlives the pool, too"
-    deletes = [r for r in plane.audit_records(pools.since) if r.namespace == pools.namespace and r.verb == "delete"]
+    deletes = [
+        r for r in read_records(plane.audit_log, pools.since) if r.namespace == pools.namespace and r.verb == "delete"
+    ]
     assert [record.name for record in deletes if record.resource in ("datavolumes", "persistentvolumeclaims")] == []

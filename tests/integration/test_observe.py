@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from sandbox.audit import read_records
 from tests.cluster import Kubectl
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
@@ -48,7 +49,7 @@ def test_observe_mode_logs_the_planned_actions_and_writes_nothing(idle_namespace
         assert program.stop() == 0
     written = [
         (record.verb, record.resource)
-        for record in idle_namespace.plane.audit_records(since)
+        for record in read_records(idle_namespace.plane.audit_log, since)
         if record.credential == program.credential
         and record.verb in WRITES
         and not record.resource.startswith("selfsubject")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sandbox.audit import AuditRecord
+from sandbox.audit import AuditRecord, read_records
 from tests.controlplane.namespace import SetNamespace
 from tests.controlplane.programs import ControllerProcess, controller_process
 from tests.controlplane.waits import eventually
@@ -42,7 +42,7 @@ def writers(sets: SetNamespace) -> set[str]:
 def writes(sets: SetNamespace) -> list[AuditRecord]:
     return [
         record
-        for record in sets.plane.audit_records(sets.since)
+        for record in read_records(sets.plane.audit_log, sets.since)
         if record.user_agent.startswith("vmherd/")
         and record.namespace == sets.namespace
         and record.verb not in ("get", "list", "watch")

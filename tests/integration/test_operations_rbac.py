@@ -10,6 +10,7 @@ import pytest
 
 from controller.config.settings import Config
 from controller.preflight.permissions import permissions_needed
+from sandbox.audit import read_records
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.documents import REVISION, SET_LABELS, owned_by, reference_to, vm_template
@@ -31,7 +32,11 @@ def test_with_exactly_the_listed_permissions_no_request_is_refused(
         live_through_a_pool(idle_namespace.pools)
         eventually(lambda: idle_namespace.reasons()["SuccessfulResumed"], what="the Events arrive")
         assert program.stop() == 0
-    asked = [r for r in idle_namespace.plane.audit_records(idle_namespace.since) if r.credential == program.credential]
+    asked = [
+        r
+        for r in read_records(idle_namespace.plane.audit_log, idle_namespace.since)
+        if r.credential == program.credential
+    ]
     assert {record.username for record in asked} == {f"system:serviceaccount:{NAMESPACE}:vmherd"}
     refused = {(r.verb, r.resource, r.subresource, r.code) for r in asked if r.code in (401, 403)}
     assert refused == set()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from controller.runtime.triggers import COUNT_DELAY_S
+from sandbox.audit import read_records
 from tests.controlplane.documents import BEHAVIOR, vm_template
 from tests.controlplane.namespace import Namespace, PoolNamespace, SetNamespace, controller_for
 from tests.controlplane.waits import eventually, reacts
@@ -52,7 +53,7 @@ def test_p19_a_vm_that_its_user_deletes_loses_its_finalizer_with_one_patch(pools
 
 def patched_after_deletion(pools: PoolNamespace, since: int) -> list[str]:
     """The names of the VMs that the controller patched after their deletion, once for each such patch."""
-    records = sorted(pools.plane.audit_records(since), key=lambda each: each.request_received_timestamp)
+    records = sorted(read_records(pools.plane.audit_log, since), key=lambda each: each.request_received_timestamp)
     ours = [r for r in records if r.namespace == pools.namespace and r.resource == pools.members and r.code == 200]
     deleted: set[str] = set()
     found = []
@@ -97,7 +98,7 @@ def test_r16_at_rest_there_are_no_requests_but_watches_and_the_lease(
         # The audit log has a watch when the watch ends. The watches of this test have not ended.
         asked = Counter(
             (record.verb, record.resource)
-            for record in sets.plane.audit_records(at_rest)
+            for record in read_records(sets.plane.audit_log, at_rest)
             if record.user_agent.startswith("vmherd/")
         )
         renewals = (time.monotonic() - rests_from) / RENEWED_EACH_S

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from sandbox.audit import AuditRecord
+from sandbox.audit import AuditRecord, read_records
 from tests.charts.releases import Site
 from tests.controlplane.namespace import PoolNamespace, SetNamespace
 from tests.controlplane.waits import eventually
@@ -77,7 +77,7 @@ class Release(Struct, frozen=True):
     def requests(self, since: int) -> list[AuditRecord]:
         """The requests of the release's accounts."""
         account = f"system:serviceaccount:{self.site.namespace}:"
-        records = self.site.plane.audit_records(since)
+        records = read_records(self.site.plane.audit_log, since)
         return [record for record in records if record.username.startswith(account)]
 
     def writers(self, since: int, namespace: str) -> list[str]:

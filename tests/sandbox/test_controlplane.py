@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from sandbox.admin import Admin, Rejected
+from sandbox.audit import read_records
 from sandbox.binaries import PROGRAMS, Binaries
 from sandbox.controlplane import ControlPlane, ControlPlaneError
 from sandbox.crds import CrdError
@@ -54,7 +55,7 @@ def test_the_audit_log_has_each_request_with_its_user_its_answer_and_its_times(
     def requests() -> Counter[tuple[str, str, str, int]]:
         return Counter(
             (record.verb, record.resource, record.name, record.code)
-            for record in control_plane.audit_records(position)
+            for record in read_records(control_plane.audit_log, position)
             if (record.namespace, record.resource) == (namespace, "configmaps")
             and record.username == "vmherd-sandbox-admin"
             and record.user_agent.startswith("kubectl/")
@@ -67,7 +68,7 @@ def test_the_audit_log_has_each_request_with_its_user_its_answer_and_its_times(
     }
     wait_for(lambda: sum(requests().values()) >= len(expected))
     assert requests() == expected
-    for record in control_plane.audit_records(position):
+    for record in read_records(control_plane.audit_log, position):
         if record.namespace != namespace or not record.user_agent.startswith("kubectl/"):
             continue  # a request that began earlier
         assert before <= record.request_received_timestamp <= record.stage_timestamp <= datetime.now(UTC)

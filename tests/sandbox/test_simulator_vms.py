@@ -20,6 +20,7 @@ from informers.meta import ObjectKey
 from informers.objects import PatchType
 from informers.resource import Resource
 from sandbox import crds, simulator
+from sandbox.audit import read_records
 from sandbox.binaries import Binaries
 from sandbox.claims import CLAIMS
 from sandbox.controlplane import APISERVER, ControlPlane
@@ -172,7 +173,7 @@ def writes_in(plane: ControlPlane, namespace: str, since: int) -> Counter[tuple[
     """The writes of the simulator in this namespace, from the API server's audit log."""
     return Counter(
         (record.verb, record.resource, record.subresource, record.code)
-        for record in plane.audit_records(since)
+        for record in read_records(plane.audit_log, since)
         if record.user_agent.startswith(simulator.USER_AGENT)
         and record.namespace == namespace
         and record.verb not in ("list", "watch")

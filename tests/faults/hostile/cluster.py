@@ -18,7 +18,7 @@ import yaml
 
 from informers.nesting import cut_deep_values
 from sandbox.admin import Admin
-from sandbox.audit import AuditRecord
+from sandbox.audit import AuditRecord, read_records
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.controlplane.programs import ControllerProcess, controller_process
@@ -119,7 +119,7 @@ class Tenant:
 
     def requests(self, since: int | None = None) -> list[AuditRecord]:
         """The requests of the controller in this namespace, including the requests for Events."""
-        records = self.plane.audit_records(self.since if since is None else since)
+        records = read_records(self.plane.audit_log, self.since if since is None else since)
         return [each for each in records if each.user_agent.startswith("vmherd/") and each.namespace == self.name]
 
     def path(self, kind: str, name: str = "") -> str:

@@ -17,6 +17,7 @@ from informers.http.client import ApiClient, load_credentials, open_client
 from informers.informer import SharedInformer
 from informers.resource import Resource
 from informers.watch.watch_state import Listing
+from sandbox.audit import read_records
 from sandbox.controlplane import ControlPlane
 from tests.cluster import Kubectl
 from tests.informers.scripted import following
@@ -112,7 +113,7 @@ async def are_listed_and_watched(control_plane: ControlPlane, namespace: str, *,
         await client.delete(CONFIGMAPS, key("one-more", namespace))
 
     def lists() -> int:
-        records = control_plane.audit_records(position)
+        records = read_records(control_plane.audit_log, position)
         return sum(1 for r in records if r.user_agent == agent and r.verb == "list" and r.resource == "configmaps")
 
     await eventually(lambda: lists() == (0 if streaming else 3))
