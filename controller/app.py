@@ -31,7 +31,7 @@ from controller.metrics.registry import Metrics
 from controller.preflight import checks
 from controller.preflight.checks import StartupError
 from controller.preflight.rollout_strategy import RolloutStrategy
-from controller.running import ServiceEnded, leaf_errors, running, stopped_by_signals
+from controller.running import ServiceEnded, is_set_within, leaf_errors, running, stopped_by_signals
 from controller.runtime.dry_run import forbid_writes
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.workers.controller import Controller
@@ -294,12 +294,8 @@ async def _all_synced(program: _Program) -> None:
     """Wait until each informer has its first list. Do not wait for optional kinds that the cluster does not serve."""
     for informer in program.informers:
         while not (informer in program.optional and informer.missing):
-            try:
-                async with asyncio.timeout(SYNC_POLL_S):
-                    await informer.synced.wait()
+            if await is_set_within(informer.synced, SYNC_POLL_S):
                 break
-            except TimeoutError:
-                continue
 
 
 async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:

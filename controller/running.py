@@ -18,7 +18,7 @@ import asyncio
 import os
 import signal
 from collections.abc import AsyncIterator, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Any
 
 import structlog
@@ -67,6 +67,14 @@ def leaf_errors(error: BaseException) -> tuple[BaseException, ...]:
     if isinstance(error, BaseExceptionGroup):
         return tuple(leaf for inner in error.exceptions for leaf in leaf_errors(inner))
     return (error,)
+
+
+async def is_set_within(event: asyncio.Event, seconds: float) -> bool:
+    """Wait until the event is set, but at most this time. Return False if the event is not set."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    return event.is_set()
 
 
 @contextmanager

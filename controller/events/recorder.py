@@ -30,6 +30,7 @@ import structlog
 from controller.config.settings import Config
 from controller.events.correlator import Correlator, ObjectRef, Occasions, Series, SpamFilter
 from controller.events.event import EVENTS, body_of, namespace_of, patch_of
+from controller.running import is_set_within
 from controller.runtime.actions import AnyResource, Notice
 from informers.errors import (
     AlreadyExists,
@@ -158,10 +159,7 @@ class EventRecorder:
 
         `run` must be running.
         """
-        with suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s):
-                await self._idle.wait()
-        return self._idle.is_set()
+        return await is_set_within(self._idle, timeout_s)
 
     async def flush(self, timeout_s: float) -> None:
         """Wait until all Events are sent.

@@ -51,7 +51,7 @@ from controller.leaderelection.lease import (
     observe,
     release,
 )
-from controller.running import running
+from controller.running import is_set_within, running
 from controller.runtime.execute.requests import Requests
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, GateClosed, Invalid, NotFound
 from informers.objects import PatchType
@@ -219,7 +219,7 @@ class LeaderElector:
                     return True
                 self._leading_until = NEVER
                 await self._release()
-            elif await _is_set_within(stop, self._standby_pause_s()):
+            elif await is_set_within(stop, self._standby_pause_s()):
                 break
         return False
 
@@ -372,11 +372,3 @@ class LeaderElector:
         emit = log.debug if self._failing else log.warning
         emit(event, lease=self._name, error=str(error) or type(error).__name__)
         self._failing = True
-
-
-async def _is_set_within(event: asyncio.Event, seconds: float) -> bool:
-    try:
-        async with asyncio.timeout(seconds):
-            return await event.wait()
-    except TimeoutError:
-        return False

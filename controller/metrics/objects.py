@@ -282,17 +282,13 @@ def _escaped(text: str) -> str:
     return text.replace("\\", r"\\").replace("\n", r"\n").replace('"', r"\"")
 
 
-def _no_limit(_: Any) -> None:
-    return None
-
-
 def figures_of(
     kind: str,
     group: str,
     owners: Iterable[Any],
     *,
     rolls_out: Callable[[Any], bool],
-    max_unavailable: Callable[[Any], int | None] = _no_limit,
+    max_unavailable: Callable[[Any], int | None],
 ) -> Iterable[SetFigures]:
     """Yield the values that the metrics page shows for each replica set or pool.
 

@@ -10,12 +10,13 @@ import os
 import secrets
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Final
 
 from aiohttp import web
 
+from controller.running import is_set_within
 from plugin.connection import Failed, Session
 from plugin.ui.html import path
 from plugin.ui.look import Look, look
@@ -102,9 +103,7 @@ class Page:
             if shown.main != sent:
                 await answer.write(f"data: {shown.main}\n\n".encode())
                 sent = shown.main
-            with suppress(TimeoutError):
-                async with asyncio.timeout(RETRY_S if shown.is_error else SLOWEST_S):
-                    await change.wait()
+            await is_set_within(change, RETRY_S if shown.is_error else SLOWEST_S)
             await asyncio.sleep(QUIET_S)
 
     async def _look(self, request: web.Request) -> Look:

@@ -25,6 +25,10 @@ SET = "VirtualMachineInstanceReplicaSet"
 OPENMETRICS = "application/openmetrics-text; version=1.0.0"
 
 
+def no_limit(_: object) -> None:
+    return None
+
+
 def make(kind: str = POOL, **fields: Any) -> SetFigures:
     usual = {"namespace": "shop", "name": "web", "desired": 5, "current": 4, "ready": 3, "updated": 2}
     return SetFigures(**{"kind": kind, **usual, **fields})
@@ -190,7 +194,7 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
     )
     meta = ObjectMeta(name="web", namespace="shop", uid="u1", generation=7, creation_timestamp=NOW)
     owner = type(pool())(metadata=meta, spec=PoolSpec(replicas=5, paused=True), status=status)
-    [figures] = figures_of(POOL, "example.org", [owner], rolls_out=pool_rolls_out)
+    [figures] = figures_of(POOL, "example.org", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
     assert figures == make(
         uid="u1",
         group="example.org",
@@ -205,13 +209,13 @@ def test_the_figures_of_a_pool_are_those_of_its_spec_and_status():
 
 
 def test_the_figures_of_a_set_without_a_status():
-    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool)
+    [figures] = figures_of(SET, "kubevirt.io", [replicaset()], rolls_out=bool, max_unavailable=no_limit)
     assert (figures.current, figures.ready, figures.updated, figures.observed_generation) == (0, 0, None, None)
 
 
 def test_a_status_without_updated_replicas_gives_no_such_gauge():
     owner = type(replicaset())(metadata=ObjectMeta(name="a"), status=ReplicaSetStatus(replicas=3))
-    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out)
+    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
     assert (figures.desired, figures.current, figures.updated) == (1, 3, None)
 
 
@@ -245,7 +249,7 @@ def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
 ):
     meta = ObjectMeta(name="web", namespace="shop", annotations=annotations)
     owner = type(pool())(metadata=meta, spec=PoolSpec(update_strategy=strategy))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out)
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
     assert figures.rolls_out == rolls
     assert shown(figures)[f"vmherd_rolls_out{{kind={POOL},name=web,namespace=shop}}"] == rolls
 
@@ -253,7 +257,7 @@ def test_a_pool_rolls_out_unless_its_update_strategy_keeps_outdated_vms(
 @pytest.mark.parametrize(("annotations", "rolls"), [(None, False), ({ROLLING_UPDATE: "maxUnavailable=1"}, True)])
 def test_a_set_rolls_out_if_its_annotation_says_so(annotations: dict[str, str] | None, rolls: bool):
     owner = type(replicaset())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out)
+    [figures] = figures_of(SET, "kubevirt.io", [owner], rolls_out=set_rolls_out, max_unavailable=no_limit)
     assert figures.rolls_out == rolls
 
 
@@ -261,7 +265,7 @@ def test_a_set_rolls_out_if_its_annotation_says_so(annotations: dict[str, str] |
 def test_a_pool_whose_takeover_is_held_has_a_series(mark: str | None, held: bool):
     annotations = {TAKEOVER: mark} if mark is not None else None
     owner = type(pool())(metadata=ObjectMeta(name="web", namespace="shop", annotations=annotations))
-    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out)
+    [figures] = figures_of(POOL, "pool.kubevirt.io", [owner], rolls_out=pool_rolls_out, max_unavailable=no_limit)
     series = {name: value for name, value in shown(figures).items() if name.startswith("vmherd_takeover_held")}
     assert series == ({"vmherd_takeover_held{name=web,namespace=shop}": 1} if held else {})
 
