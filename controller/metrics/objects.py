@@ -161,16 +161,6 @@ TALLIED_NOUNS: Mapping[str, str] = {VMS.kind: "vms", VMIS.kind: "vmis"}
 """The word in the names of counters, by the kind of the counted objects."""
 
 
-class _Row(NamedTuple):
-    """The metric values of one set or pool. `labels` is a text with the labels for the name and the namespace of the
-    object, and `all_labels` has the label for the kind, too.
-    """
-
-    labels: str
-    all_labels: str
-    figures: SetFigures
-
-
 def render(families: Iterable[Family], *, openmetrics: bool) -> str:
     """Return the metrics as text, in the OpenMetrics format or in Prometheus' text format. Leave out metrics without
     lines.
@@ -189,23 +179,23 @@ def families_of(
     sources: Iterable[Iterable[SetFigures]], tallies: Tallies, held: Held = MappingProxyType({})
 ) -> Iterator[Family]:
     """Yield the metrics of all replica sets and pools. Each source yields the figures of some sets or pools."""
-    by_kind: dict[str, list[_Row]] = {}
+    by_kind: dict[str, list[Labelled]] = {}
     for source in sources:
         for figures in source:
             labels = f'name="{_escaped(figures.name)}",namespace="{_escaped(figures.namespace)}"'
-            row = _Row(labels, f'kind="{_escaped(figures.kind)}",{labels}', figures)
-            by_kind.setdefault(figures.kind, []).append(row)
+            by_kind.setdefault(figures.kind, []).append((labels, figures))
     every = [row for rows in by_kind.values() for row in rows]
-    yield from _gauges("vmherd", COMMON_GAUGES, [(row.all_labels, row.figures) for row in every])
-    yield from _gauges("vmherd", TROUBLE_GAUGES, [(row.labels, row.figures) for row in every])
+    with_kind = [(f'kind="{_escaped(figures.kind)}",{labels}', figures) for labels, figures in every]
+    yield from _gauges("vmherd", COMMON_GAUGES, with_kind)
+    yield from _gauges("vmherd", TROUBLE_GAUGES, every)
     reasons = (
-        f'vmherd_held{{{row.all_labels},reason="{reason}"}} 1'
-        for row in (every if held else ())
-        for reason in sorted(held.get((row.figures.kind, row.figures.namespace, row.figures.name), ()))
+        f'vmherd_held{{{labels},reason="{reason}"}} 1'
+        for labels, figures in (with_kind if held else ())
+        for reason in sorted(held.get((figures.kind, figures.namespace, figures.name), ()))
     )
     yield Family("vmherd_held", "gauge", HELD, reasons)
     for kind in KINDS:
-        labelled = [(row.labels, row.figures) for row in by_kind.get(kind.kind, ())]
+        labelled = by_kind.get(kind.kind, ())
         yield from _gauges(kind.metric_prefix, STATE_GAUGES, labelled)
         yield from _state(kind.metric_prefix, labelled)
         if kind.tallied is not None:
