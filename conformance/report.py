@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import msgspec
 
-from conformance.case import Case, Origin, Result, Status
+from conformance.case import Case, Kind, Origin, Result, Status
 from conformance.cluster import Cluster
 
 FORMATS: Final = ("table", "json", "junit")
@@ -25,9 +25,8 @@ def heading(cluster: Cluster) -> list[str]:
     ]
 
 
-def reconciler(cluster: Cluster, kind: str) -> str:
-    names = {str(each): name for each, name in cluster.reconcilers.items()}
-    return names.get(kind, "") or "no controller that was seen"
+def reconciler(cluster: Cluster, kind: Kind) -> str:
+    return cluster.reconcilers.get(kind, "") or "no controller that was seen"
 
 
 def row(result: Result, width: int) -> list[str]:

@@ -24,6 +24,7 @@ import structlog
 from msgspec import Struct
 
 from controller.access import MissingPermission, Permission, missing_permissions
+from controller.apimachinery.conditions import Condition
 from controller.config.modes import Mode
 from controller.config.settings import Config
 from controller.kinds import KINDS, Kind, accesses
@@ -233,14 +234,9 @@ async def _check_optional(client: Requests, kind: NeededKind) -> tuple[Problem, 
     return ()
 
 
-class _Condition(Struct, frozen=True):
-    status: str = ""
-    message: str | None = None
-
-
 class _Definition(Struct, frozen=True):
     class Status(Struct, frozen=True):
-        conditions: tuple[_Condition, ...] | None = None
+        conditions: tuple[Condition, ...] | None = None
 
     status: Status | None = None
 

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import IO, Final, Protocol
+from typing import IO, Final, TypeAlias
 
 import structlog
 
@@ -38,19 +38,6 @@ So clients with a slow clock accept the certificate.
 
 class CertificateError(Exception):
     """The certificate cannot be loaded or created. `str()` is one line with the reason."""
-
-
-class Certificate(Protocol):
-    """A source from which the server loads a certificate and the private key of the certificate."""
-
-    def stamp(self) -> object:
-        """Return a value that changes when there is a new certificate to load.
-
-        The server calls this method for each connection, so the method must be fast.
-        """
-
-    def load_into(self, context: ssl.SSLContext) -> None:
-        """Load the certificate and its key into the TLS context. Raises CertificateError."""
 
 
 class FileCertificate:
@@ -115,6 +102,14 @@ class SelfSignedCertificate:
         with _as_file(_self_signed(now)) as path:
             context.load_cert_chain(path)
         self._made_at = now
+
+
+Certificate: TypeAlias = FileCertificate | SelfSignedCertificate
+"""A source of a certificate and its key. `load_into` loads them into a TLS context, and raises CertificateError.
+
+`stamp` returns a value that changes when there is a new certificate to load. The server calls `stamp` for each
+connection, so it must be fast.
+"""
 
 
 class ServerTls:

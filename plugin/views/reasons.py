@@ -6,8 +6,8 @@ from shlex import quote
 
 from msgspec import Struct
 
-from controller.apimachinery.conditions import with_timezone
 from controller.kubevirt.annotations import MAX_UNHEALTHY, MOST_DISRUPTIVE, PROTECT, RECREATE, TAKEOVER
+from controller.kubevirt.busy import time_of
 from controller.kubevirt.delicate import PROTECTED as IS_PROTECTED
 from controller.kubevirt.resources import DISRUPTION_BUDGETS
 from controller.leaderelection.lease import Lease
@@ -140,7 +140,7 @@ def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
     """Return the controller whose lease was renewed recently. If there is no such lease, say so."""
     dead = "no controller has a lease"
     for lease in leases:
-        renewed = _time_of(lease.record.renew_time)
+        renewed = time_of(lease.record.renew_time or "")
         if not lease.holder or renewed is None:
             continue
         passed = (now - renewed).total_seconds()
@@ -149,13 +149,6 @@ def leader_of(leases: Iterable[Lease], now: datetime) -> Leader:
             return Leader(is_alive=True, text=text)
         dead = f"no controller renews the lease: the last one was {text}"
     return Leader(is_alive=False, text=dead)
-
-
-def _time_of(text: str | None) -> datetime | None:
-    try:
-        return with_timezone(datetime.fromisoformat(text)) if text else None
-    except ValueError:
-        return None
 
 
 def _lost_nodes(situation: Situation) -> list[str]:
