@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from msgspec import Struct
 from urllib3 import BaseHTTPResponse, PoolManager, Retry
 from urllib3.exceptions import HTTPError, ProtocolError
 
@@ -37,13 +36,6 @@ class Rejected(Exception):
         super().__init__(message)
         self.status = status
         self.document = document or {}
-
-
-class Answer(Struct, frozen=True):
-    """A response of the server. `warnings` contains the value of each `Warning` header."""
-
-    body: bytes
-    warnings: tuple[str, ...] = ()
 
 
 class _Patience(Retry):
@@ -82,14 +74,14 @@ class Admin:
         self, method: str, path: str, body: bytes | None = None, content_type: str = "", *, timeout_s: float = TIMEOUT_S
     ) -> bytes:
         """Send one request and return the body of the response. Raises Unanswered or Rejected."""
-        return self.ask(method, path, body, content_type, timeout_s=timeout_s).body
+        return self.ask(method, path, body, content_type, timeout_s=timeout_s).data
 
     def get(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         return json.loads(self.send("GET", path, timeout_s=timeout_s))
 
     def table(self, path: str, *, timeout_s: float = TIMEOUT_S) -> Any:
         """Return the objects of a list as a Table, which has the cells of `kubectl get`."""
-        return json.loads(self.ask("GET", path, accept=AS_TABLE, timeout_s=timeout_s).body)
+        return json.loads(self.ask("GET", path, accept=AS_TABLE, timeout_s=timeout_s).data)
 
     def apply(self, path: str, document: dict[str, Any]) -> None:
         """Apply an object with server-side apply. A second call changes nothing. Raises Unanswered or Rejected."""
@@ -104,7 +96,7 @@ class Admin:
         *,
         accept: str = "*/*",
         timeout_s: float = TIMEOUT_S,
-    ) -> Answer:
+    ) -> BaseHTTPResponse:
         """Send one request and return the response. Raises Unanswered or Rejected."""
         headers = {"Accept": accept} | ({"Content-Type": content_type} if content_type else {})
 
@@ -124,7 +116,7 @@ class Admin:
             raise Unanswered(str(error)) from error
         if response.status >= 400:
             raise _rejection(response.status, response.data, response.reason or "")
-        return Answer(response.data, tuple(response.headers.getlist("Warning")))
+        return response
 
 
 def _rejection(status: int, content: bytes, reason: str) -> Rejected:

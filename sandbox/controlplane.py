@@ -94,7 +94,7 @@ class ControlPlane:
 
     @property
     def url(self) -> str:
-        return f"https://127.0.0.1:{self._ports.api}"
+        return f"https://127.0.0.1:{self.ports.api}"
 
     @property
     def ca(self) -> Path:
@@ -129,10 +129,6 @@ class ControlPlane:
         self._spawner.close()
 
     @property
-    def etcd_port(self) -> int:
-        return self._ports.etcd
-
-    @property
     def etcd_data(self) -> Path:
         return self.directory / "etcd"
 
@@ -143,7 +139,7 @@ class ControlPlane:
     def start_component(self, name: str) -> None:
         """Start a component again on its previous port, without waiting."""
         plugins = ",".join(self._admission_plugins)
-        texts = {"directory": self.directory, "admission_plugins": plugins, **structs.asdict(self._ports)}
+        texts = {"directory": self.directory, "admission_plugins": plugins, **structs.asdict(self.ports)}
         self._run(name, [Template(flag).substitute(texts) for flag in FLAGS[name]])
 
     def start_program(self, name: str, module: str, *options: str) -> None:
@@ -190,7 +186,7 @@ class ControlPlane:
 
     def _start_components(self) -> None:
         self._spawner = Spawner()
-        self._ports = Ports(*self._find_ports(len(Ports.__struct_fields__)))
+        self.ports = Ports(*self._find_ports(len(Ports.__struct_fields__)))
         shutil.rmtree(self.etcd_data, ignore_errors=True)
         self._write_kubeconfig(self.kubeconfig, self._admin, "admin")
         self._write_kubeconfig(self.directory / f"{MANAGER}.kubeconfig", self._manager, MANAGER)

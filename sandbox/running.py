@@ -82,7 +82,7 @@ def run_sandbox(
         interrupter.check()
         asyncio.run(_run_until_signal(plane, simulate, ready))
     finally:
-        _set_signal_handlers(signal.SIG_IGN)
+        handle_signals(signal.SIG_IGN)
         if plane is not None:
             plane.stop()
         home.tidy()
@@ -100,7 +100,7 @@ def temporary_plane(purpose: str) -> Iterator[ControlPlane]:
             plane.start()
             yield plane
         finally:
-            ignore_signals()  # a second Ctrl-C must not interrupt the removal of files
+            handle_signals(signal.SIG_IGN)  # a second Ctrl-C must not interrupt the removal of files
             plane.stop()
 
 
@@ -112,11 +112,6 @@ def start_controller(plane: ControlPlane, *options: str) -> int:
     return metrics
 
 
-def ignore_signals() -> None:
-    for number in SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
-
-
 @contextmanager
 def interruptible() -> Iterator[Interrupter]:
     """Raise KeyboardInterrupt in the block when one of SIGNALS comes.
@@ -125,7 +120,7 @@ def interruptible() -> Iterator[Interrupter]:
     """
     before = {number: signal.getsignal(number) for number in _HANDLED}
     interrupter = Interrupter()
-    _set_signal_handlers(interrupter)
+    handle_signals(interrupter)
     try:
         yield interrupter
     finally:
@@ -145,7 +140,7 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, read
     def ask_to_stop(number: int, frame: FrameType | None) -> None:
         loop.call_soon_threadsafe(stop.set)
 
-    _set_signal_handlers(ask_to_stop)
+    handle_signals(ask_to_stop)
     try:
         ready()
         async with asyncio.TaskGroup() as group:
@@ -158,7 +153,7 @@ async def _run_until_signal(plane: ControlPlane, simulate: Simulate | None, read
     except BaseExceptionGroup as failures:
         raise failures.exceptions[0] from None
     finally:
-        _set_signal_handlers(signal.SIG_IGN)
+        handle_signals(signal.SIG_IGN)
 
 
 async def _watch_components(plane: ControlPlane) -> None:
@@ -178,7 +173,8 @@ async def _simulate(simulate: Simulate, kubeconfig: Path) -> None:
     raise SandboxError("the simulator ended unexpectedly")
 
 
-def _set_signal_handlers(handler: _Handler) -> None:
+def handle_signals(handler: _Handler) -> None:
+    """Set the handler of the signals that end a program. Signals that are already ignored stay ignored."""
     for number in _HANDLED:
         if signal.getsignal(number) is not signal.SIG_IGN:
             signal.signal(number, handler)

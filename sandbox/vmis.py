@@ -85,7 +85,6 @@ class Memory(Struct, frozen=True, rename="camel", omit_defaults=True):
     guest_at_boot: str | None = None
     guest_current: str | None = None
     guest_requested: str | None = None
-    memory_overhead: str | None = None
 
 
 class VMIStatus(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):

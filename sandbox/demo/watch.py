@@ -4,6 +4,7 @@ import os
 import re
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import termios
@@ -22,7 +23,7 @@ from sandbox.demo.hints import LINES, OTHER_KEYS, QUIT, TREE, draw_hints, joined
 from sandbox.demo.runner import Runner, as_process, environment, running_experiments
 from sandbox.demo.tables import draw
 from sandbox.kubectl import kubectl_path, run_kubectl
-from sandbox.running import ignore_signals
+from sandbox.running import handle_signals
 
 REFRESH_S = 0.5
 
@@ -68,7 +69,7 @@ def _screen(cluster: DemoCluster, console: Console, keys: "Keyboard", runner: Ru
                 live.update(_picture(cluster, console, runner), refresh=True)
                 pressed = keys.read(REFRESH_S)
         except KeyboardInterrupt:
-            ignore_signals()  # the terminal is put in order first
+            handle_signals(signal.SIG_IGN)  # the terminal is put in order first
             raise
     return QUIT
 

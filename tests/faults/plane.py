@@ -64,7 +64,7 @@ def kill_apiserver(plane: ControlPlane) -> None:
 
 def ask_etcd(plane: ControlPlane, path: str, **body: Any) -> Any:
     """Send a request to the JSON API of etcd."""
-    url = f"http://127.0.0.1:{plane.etcd_port}/v3/{path}"
+    url = f"http://127.0.0.1:{plane.ports.etcd}/v3/{path}"
     with urllib.request.urlopen(url, json.dumps(body).encode(), timeout=ETCD_WITHIN_S) as answer:
         return json.loads(answer.read())
 

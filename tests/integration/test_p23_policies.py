@@ -57,7 +57,7 @@ def said(pools: PoolNamespace, place: Place, marks: dict[str, str | None], *, ke
         )
     except Rejected as refused:
         return f"Denied: {refused}"
-    return "".join(f"Warning: {each}" for each in answer.warnings)
+    return "".join(f"Warning: {each}" for each in answer.headers.getlist("Warning"))
 
 
 @pytest.mark.parametrize("place", OBJECTS)
