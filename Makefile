@@ -35,10 +35,12 @@ $(INSTALLED): .ci/requirements-dev.txt pyproject.toml
 demo: $(INSTALLED)  ## run a replica set and a pool on a local control plane, and show them
 	@$(BIN)/vmherd demo $(ARGS)
 
-# Each pytest worker starts its own control planes. One worker uses one core: with more workers, the programs wait for
-# each other, and short waits fail. One worker runs all tests of a group (see tests/groups.py). The groups keep their
-# order: if xdist sorted them by size, the workers would stop and start control planes between the groups.
+# Each pytest worker starts its own control planes. A test on a control plane waits for half of its time, so three workers
+# use two cores. With twice as many workers as cores, the programs wait for each other, and short waits fail. One worker
+# runs all tests of a group (see tests/groups.py). The groups keep their order: if xdist sorted them by size, the workers
+# would stop and start control planes between the groups.
 CORES := $(shell getconf _NPROCESSORS_ONLN)
+WORKERS := $(shell expr 3 '*' $(CORES) / 2)
 PYTEST := $(BIN)/python -m pytest --dist worksteal --maxprocesses 8 --numprocesses
 
 .PHONY: check
@@ -55,11 +57,11 @@ endif
 
 .PHONY: test
 test: $(INSTALLED)  ## run the tests that every change must pass; ARGS="-k reflector" selects some; KUBERNETES=1.30
-	@$(if $(OLDER),export $(OLDER) && test -n "$$KUBEBUILDER_ASSETS" &&) $(PYTEST) $(CORES) --dist loadgroup --no-loadscope-reorder -m "$(MARKS)" $(if $(filter true,$(CI)),$(if $(OLDER),,--cov)) $(ARGS)
+	@$(if $(OLDER),export $(OLDER) && test -n "$$KUBEBUILDER_ASSETS" &&) $(PYTEST) $(WORKERS) --dist loadgroup --no-loadscope-reorder -m "$(MARKS)" $(if $(filter true,$(CI)),$(if $(OLDER),,--cov)) $(ARGS)
 
 .PHONY: e2e
 e2e: $(INSTALLED)  ## test chart and image on a real node (as root), the monitoring, the demo, and 500 VMs
-	@$(PYTEST) $$((3 * $(CORES) / 2)) --dist loadgroup --no-loadscope-reorder -m e2e $(ARGS)
+	@$(PYTEST) $(WORKERS) --dist loadgroup --no-loadscope-reorder -m e2e $(ARGS)
 
 .PHONY: lint
 lint: $(INSTALLED)  ## check style, types and import contracts
