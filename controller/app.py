@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -49,6 +49,8 @@ from informers.http.gate import Gate
 from informers.informer import SharedInformer
 
 log = structlog.get_logger()
+
+T = TypeVar("T")
 
 EVENTS_FLUSHED_WITHIN_S = 5.0
 
@@ -105,9 +107,10 @@ async def serve(
     """
     metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
     async with _clients(requested, metrics) as (client, lease_client, review_client):
-        config = await _with_mode(lease_client, requested, stop)
-        if config is None:
+        resolved = await _ended_before(stop, checks.resolve(lease_client, requested))
+        if resolved.cancelled():
             return
+        config = resolved.result()
         elector = _elector(config, lease_client, metrics) if config.elects else None
         watch = SecondWriterWatch(lease_client, config, now=utc_now, report=metrics.second_writer)
         client.gate = _gate(config, elector, watch)
@@ -122,23 +125,13 @@ async def serve(
             observe=config.observe,
         )
         try:
-            if not await _done_before(stop, checks.check(lease_client, config, now=utc_now)):
+            if (await _ended_before(stop, checks.check(lease_client, config, now=utc_now))).cancelled():
                 return
             async with running(program.parts.recorder.run(), program.monitor.run()):
                 built()
                 await _sync_and_work(program, elector, stop, synced)
         finally:
             await program.server.close()
-
-
-async def _with_mode(client: ApiClient, config: Config, stop: asyncio.Event) -> Config | None:
-    """Return the configuration with the values that depend on the cluster, or None if `stop` is set first."""
-    resolved: list[Config] = []
-
-    async def resolve() -> None:
-        resolved.append(await checks.resolve(client, config))
-
-    return resolved[0] if await _done_before(stop, resolve()) else None
 
 
 @asynccontextmanager
@@ -276,7 +269,7 @@ async def _synced(program: _Program, stop: asyncio.Event) -> bool:
     timeout_s = program.parts.config.sync_timeout_s
     try:
         async with asyncio.timeout(timeout_s):
-            if not await _done_before(stop, _all_synced(program)):
+            if (await _ended_before(stop, _all_synced(program))).cancelled():
                 return False
     except TimeoutError as error:
         waiting = [
@@ -298,15 +291,15 @@ async def _all_synced(program: _Program) -> None:
                 break
 
 
-async def _done_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) -> bool:
-    """Run `work`, and cancel `work` when `stop` is set. Return True if `work` ended, or False if it was cancelled."""
+async def _ended_before(stop: asyncio.Event, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+    """Run `work`, and cancel `work` when `stop` is set. Return the task, which has ended or was cancelled."""
     async with asyncio.TaskGroup() as group:
         working = group.create_task(work, name="until-stopped")
         stopped = group.create_task(stop.wait(), name="stop")
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
         working.cancel()
-    return not working.cancelled()
+    return working
 
 
 async def _work(program: _Program, stop: asyncio.Event) -> bool:

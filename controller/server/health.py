@@ -11,6 +11,7 @@ alive in these cases:
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from controller.server.http import Check
 from controller.server.loop_lag import LoopMonitor
 from informers.informer import SharedInformer
 from informers.meta import ObjectKey
@@ -27,8 +28,6 @@ STUCK_FOR_S = 900.0
 
 A normal reconciliation takes less time, even if each of its requests times out.
 """
-
-Check = Callable[[], str | None]
 
 
 def live_checks(
