@@ -198,14 +198,13 @@ async def _examine(setup: Setup, settings: Settings, cases: Sequence[Case]) -> C
         groups = ", ".join(group for kind in Kind for group in _groups(settings, kind))
         raise CommandFailed(f"the cluster serves none of the kinds in {groups}")
     reconcilers, simulated = await find_reconcilers(setup, Cluster(subjects=subjects))
-    has = {Requirement.SIMULATOR} if simulated else set()
-    if await serves(setup.api, "cdi.kubevirt.io/v1beta1", "datavolumes"):
-        has.add(Requirement.CDI)
-    if await expands_claims(setup.api):
-        has.add(Requirement.EXPANSION)
-    if await changes_running_vms(setup.api):
-        has.add(Requirement.LIVE)
-    return Cluster(subjects=subjects, reconcilers=reconcilers, has=frozenset(has))
+    facts = {
+        Requirement.SIMULATOR: simulated,
+        Requirement.CDI: await serves(setup.api, "cdi.kubevirt.io/v1beta1", "datavolumes"),
+        Requirement.EXPANSION: await expands_claims(setup.api),
+        Requirement.LIVE: await changes_running_vms(setup.api),
+    }
+    return Cluster(subjects=subjects, reconcilers=reconcilers, has=frozenset(need for need in facts if facts[need]))
 
 
 def _groups(settings: Settings, kind: Kind) -> Sequence[str]:

@@ -26,7 +26,7 @@ from controller.config.settings import OPTIONS, Config, Connection
 from controller.kinds import KINDS
 from controller.preflight.versions import served_resource
 from controller.runtime.actions import AnyResource
-from controller.runtime.dry_run import DryRunReport, dry_run_report
+from controller.runtime.dry_run import dry_run_report
 from controller.runtime.reconciler import Rules
 from controller.takeover import hyperconverged
 from controller.takeover.discovery import Absent, Hidden, find_kubevirt, is_served
@@ -98,7 +98,8 @@ async def run(client: ApiClient, settings: Settings) -> None:
     print("\n".join(_result_lines(await _change(client, settings), settings)))
     if settings.dry_run and not settings.undo:
         print("the first reconciliation of vmherd run --mode takeover would then do this:")
-        print("\n".join(f"  {line}" for line in await preview(client, now=_now())))
+        now = datetime.now(UTC)  # noqa: TID251 - this command reads the wall clock only here
+        print("\n".join(f"  {line}" for line in await preview(client, now=now)))
 
 
 async def _change(client: ApiClient, settings: Settings) -> Change:
@@ -185,10 +186,6 @@ async def _get_kubevirt(client: ApiClient, namespace: str) -> KubeVirt:
     return installation.kubevirts[0]
 
 
-def _now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - this command reads the wall clock only here
-
-
 def _result_lines(change: Change, settings: Settings) -> list[str]:
     """Return the lines to print. They say what the command did, and what the user has to do next."""
     (namespace, name), subject = change.key, change.subject
@@ -245,21 +242,15 @@ async def _every_rules(client: ApiClient) -> AsyncIterator[Rules[Any]]:
 
 
 def _lines_of(rules: Rules[Any], now: datetime) -> Iterator[str]:
-    for owner in sorted(rules.owners.values(), key=lambda each: each.metadata.key):
-        snapshot = rules.take_snapshot(owner.metadata.key, now=now, settled=True)
-        report = dry_run_report(rules.plan(snapshot), status=False)
-        yield from _lines(f"{rules.resource.plural} {owner.metadata.key}", report)
-
-
-def _lines(subject: str, report: DryRunReport) -> Iterator[str]:
-    """Yield the lines for one object.
+    """Yield the lines for each object.
 
     If the plan leaves out necessary writes, the first line is the reason. The Events of the reconciliation come next,
     and then one line for each of the first `LISTED` actions. The last line has the number of further actions.
     """
-    texts = [f"held: {report.held}"] if report.held else [*report.notices]
-    texts += report.actions[:LISTED]
-    if len(report.actions) > LISTED:
-        texts.append(f"and {len(report.actions) - LISTED} more")
-    for text in texts or ["nothing"]:
-        yield f"{subject}: {text}"
+    for key in sorted(owner.metadata.key for owner in rules.owners.values()):
+        report = dry_run_report(rules.plan(rules.take_snapshot(key, now=now, settled=True)), status=False)
+        texts = [f"held: {report.held}"] if report.held else [*report.notices]
+        texts += report.actions[:LISTED]
+        if len(report.actions) > LISTED:
+            texts.append(f"and {len(report.actions) - LISTED} more")
+        yield from (f"{rules.resource.plural} {key}: {text}" for text in texts or ["nothing"])

@@ -105,10 +105,11 @@ class Reviewer:
         answer = _Answer(denial, self._clock())
         self._allowed.pop(digest, None)
         self._denied.pop(digest, None)
-        if denial is None:
-            _store(self._allowed, digest, answer)
-        else:
-            _store(self._denied, digest, answer)
+        answers = self._allowed if denial is None else self._denied
+        if len(answers) >= CACHED_ANSWERS:
+            del answers[next(iter(answers))]  # the oldest answer
+        answers[digest] = answer
+        if denial is not None:
             self._warn("denied a metrics request", why=denial.why)
         return answer
 
@@ -141,10 +142,3 @@ class Reviewer:
         if now - self._warned_at >= WARN_EVERY_S:
             self._warned_at = now
             log.warning(event, why=why)
-
-
-def _store(answers: dict[bytes, _Answer], digest: bytes, answer: _Answer) -> None:
-    """Add an answer to a cache. If the cache is full, remove the oldest answer first."""
-    if len(answers) >= CACHED_ANSWERS:
-        del answers[next(iter(answers))]
-    answers[digest] = answer
