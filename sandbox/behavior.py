@@ -96,7 +96,8 @@ def _follow_timeline(vmi: SimulatedVMI, settings: SimulationSettings, now: datet
     if is_full:
         due = due[: _position(states, vmi.state) + 2]
     next_s = states[len(due)].at_s - elapsed_s if len(due) < len(states) else None
-    if due and not _is_reached(vmi, due[-1].state) and not _is_earlier(vmi.phase, due[-1].state.phase):
+    goes_back = bool(due) and _boot_position(due[-1].state.phase) < _boot_position(vmi.phase)
+    if due and not _is_reached(vmi, due[-1].state) and not goes_back:
         unseen = tuple(_unseen_transitions(vmi, every, due[-1], began))
         return Step(write=_written(due[-1].state, vmi, settings, now, unseen))
     if vmi.phase == "Running" and (patch := hotplug_patch(vmi)) is not None:
@@ -268,11 +269,6 @@ def _unseen_transitions(
         if timed.at_s < current.at_s and timed.state.phase not in known:
             known.add(timed.state.phase)
             yield PhaseTransition(timed.state.phase, began + timedelta(seconds=timed.at_s))
-
-
-def _is_earlier(phase: str, following: str) -> bool:
-    """Return True if a change from `phase` to `following` goes back in the boot sequence."""
-    return _boot_position(following) < _boot_position(phase)
 
 
 def _boot_position(phase: str) -> int:

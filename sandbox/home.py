@@ -56,17 +56,13 @@ class Home:
         self._lock = self.directory / _LOCK
         self._state = self.directory / _STATE
 
-    def exists(self) -> bool:
-        """Return True if a sandbox runs or ran in this directory."""
-        return self._lock.is_file()
-
     def prepare(self) -> None:
         """Create the directory, its lock file and its log directory, if they are missing.
 
         Raises HomeError if the directory contains other files or cannot be written.
         """
         try:
-            if not self.exists() and self.directory.is_dir() and any(self.directory.iterdir()):
+            if not self._lock.is_file() and self.directory.is_dir() and any(self.directory.iterdir()):
                 raise HomeError(f"{self.directory} has other files than a sandbox's: choose a new directory")
             self.directory.mkdir(parents=True, exist_ok=True)
             self._lock.touch(mode=0o600)
@@ -124,7 +120,7 @@ class Home:
         Return its state, or None if no sandbox ran. Raises HomeError if no sandbox ever ran in the directory, or if
         another user runs the sandbox.
         """
-        if not self.exists():
+        if not self._lock.is_file():
             raise HomeError(f"there is no sandbox in {self.directory}")
         state = self._expected_state()
         running = state if self.is_occupied() else None

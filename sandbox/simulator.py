@@ -102,7 +102,8 @@ class _Cluster:
 
         def informer_of(resource: Resource[Any], **indexes: Any) -> SharedInformer[Any]:
             watched = namespaces if resource.namespaced else (ALL_NAMESPACES,)
-            return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=_no_jitter)
+            # A single client on loopback needs no random delays of its requests.
+            return SharedInformer(resource, client, namespaces=watched, indexes=indexes, chance=lambda: 0.0)
 
         self._vms: SharedInformer[SimulatedVM] = informer_of(VMS, storage=_storage_keys)
         self._vmis: SharedInformer[SimulatedVMI] = informer_of(VMIS, storage=_storage_keys)
@@ -233,14 +234,6 @@ def _storage_of(user: SimulatedVM | SimulatedVMI, informer: SharedInformer[T]) -
 def _storage_keys(user: SimulatedVM | SimulatedVMI) -> Iterator[str]:
     """Return the index keys of a VM or VMI: the key of each DataVolume and PVC that it uses."""
     return (str(ObjectKey(user.metadata.namespace, name)) for name in user.storage)
-
-
-def _no_jitter() -> float:
-    """Return 0, so that informers do not add random delays to their requests.
-
-    A single client on loopback does not need such delays.
-    """
-    return 0.0
 
 
 async def _until_terminated(simulation: Coroutine[Any, Any, None]) -> None:

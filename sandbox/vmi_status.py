@@ -285,9 +285,8 @@ def _ready(state: VMIState, vmi: SimulatedVMI, history: Iterable[PhaseTransition
 def _live_migratable(vmi: SimulatedVMI) -> Condition:
     if is_migratable(vmi):
         return _timeless("LiveMigratable", "True")
-    return msgspec.structs.replace(
-        _timeless("LiveMigratable", "False"), reason="InterfaceNotLiveMigratable", message=_NOT_MIGRATABLE
-    )
+    reason = "InterfaceNotLiveMigratable"
+    return Condition(type="LiveMigratable", status="False", reason=reason, message=_NOT_MIGRATABLE)
 
 
 def _condition(type_: str, status: str, reason: str, now: datetime, *, probed: datetime | None) -> Condition:
