@@ -99,23 +99,13 @@ def tree_lines(
     rows: list[tuple[str, ...]] = [root]
     for number, member in enumerate(members, start=1):
         branch = "`-" if number == len(members) else "|-"
-        rows.append(_member_row(situation, member, branch, now))
+        name, why = f"{branch} {member.kind}/{member.name}", why_of_member(situation, member)
+        state = (member.revision, member.status, str(member.is_ready), member.node, age(member.created, now))
+        rows.append((name, *state, why))
     headers = ("NAME", "REV", "STATUS", "READY", "NODE", "AGE", "WHY")
     if all_namespaces:
         return table(("NAMESPACE", *headers), [(this.namespace, *row) for row in rows], width=width, wraps=True)
     return table(headers, rows, width=width, wraps=True)
-
-
-def _member_row(situation: Situation, member: Member, branch: str, now: datetime) -> tuple[str, ...]:
-    return (
-        f"{branch} {member.kind}/{member.name}",
-        member.revision,
-        member.status,
-        str(member.is_ready),
-        member.node,
-        age(member.created, now),
-        why_of_member(situation, member),
-    )
 
 
 def reason_of(situation: Situation) -> str:

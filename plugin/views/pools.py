@@ -46,7 +46,7 @@ def situation_of_pool(snapshot: Snapshot) -> Situation:
     parsed = parse_intent(owner)
     intent = parsed if isinstance(parsed, Intent) else None
     revisions = read_revisions(snapshot, intent.template) if intent is not None else None
-    machines = sorted(snapshot.members, key=lambda each: (_ordinal(snapshot, each), each.metadata.name))
+    machines = sorted(snapshot.members, key=lambda each: (_place(snapshot.ordinal_of(each)), each.metadata.name))
     since = {
         each.metadata.name: start for each in machines if (start := member_stuck_since(snapshot, each)) is not None
     }
@@ -99,8 +99,7 @@ def revision_number(snapshot: Snapshot, name: str) -> str:
     return str(snapshot.owner.metadata.generation or "") if name else ""
 
 
-def _ordinal(snapshot: Snapshot, machine: Machine) -> int:
-    ordinal = snapshot.ordinal_of(machine)
+def _place(ordinal: int | None) -> int:
     return PLAIN if ordinal is None else ordinal
 
 
@@ -194,13 +193,8 @@ def visible_members(
     owner: Pool, found: Iterable[tuple[VirtualMachine, VirtualMachineInstance | None]], now: datetime
 ) -> tuple[Member, ...]:
     """Return the VMs of a pool. The current revision and the numbers of revisions come from names alone."""
-    members = [(_visible_ordinal(owner, vm), _visible_member(owner, vm, vmi, now)) for vm, vmi in found]
-    return tuple(member for _, member in sorted(members, key=lambda each: (each[0], each[1].name)))
-
-
-def _visible_ordinal(owner: Pool, vm: VirtualMachine) -> int:
-    ordinal = ordinal_of(vm.metadata.name, owner.metadata.name)
-    return PLAIN if ordinal is None else ordinal
+    members = (_visible_member(owner, vm, vmi, now) for vm, vmi in found)
+    return tuple(sorted(members, key=lambda each: (_place(ordinal_of(each.name, owner.metadata.name)), each.name)))
 
 
 def _visible_member(owner: Pool, vm: VirtualMachine, vmi: VirtualMachineInstance | None, now: datetime) -> Member:
