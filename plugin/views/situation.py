@@ -20,6 +20,7 @@ from controller.pool.failures import VIRTUAL_MACHINE_FAILURE
 from controller.replicas.conditions import REPLICA_BACK_OFF, REPLICA_FAILURE, STALLED
 from controller.replicas.draining import mark_of, time_text
 from controller.replicas.kstatus import PROGRESS_DEADLINE_EXCEEDED
+from controller.replicas.settings import parse_deadline
 from controller.runtime.actions import Outcome, Plan, Skipped
 from informers.meta import KubeObject, ObjectMeta
 from plugin.views.tables import printable, short
@@ -205,7 +206,7 @@ def situation_in_plan(
         # With an invalid spec, the controller tries no write. A failure in the status is then an old one.
         failures=failures_of(*(each.conditions for each in (status, before) if each and not fields["invalid"])),
         stalled=stall_of(status.conditions, fields["members"], since, snapshot.now)
-        or _known_stall(snapshot.owner, since),
+        or _known_stall(snapshot.owner, fields["members"], since, snapshot.now),
         wrong=tuple(each.text for each in snapshot.wrong_annotations),
         **fields,
     )
@@ -271,21 +272,6 @@ def stall_message(conditions: Iterable[Condition] | None) -> str:
     return printable(stalled.message or stalled.reason or STALLED) if stalled is not None else ""
 
 
-def _known_stall(owner: Any, unready: Iterable[str]) -> str:
-    """Return what the controller has written about the progress deadline of a member, or "" if that is outdated.
-
-    The controller remembers for longer than the objects tell how long a member of a crash loop has not been ready.
-    """
-    status = owner.status
-    found = find_true(status.conditions, STALLED) if status is not None else None
-    if found is None or found.reason != PROGRESS_DEADLINE_EXCEEDED:
-        return ""
-    if not is_observed(owner.metadata, status.observed_generation):
-        return ""
-    message = stall_message(status.conditions)
-    return f"stalled: {message}" if message.partition(": ")[0] in unready else ""
-
-
 def stall_of(
     conditions: Iterable[Condition] | None, members: Iterable[Member], since: Mapping[str, datetime], now: datetime
 ) -> str:
@@ -303,3 +289,21 @@ def stall_of(
     problem = f" ({named.problem})" if named.problem else ""
     waited = now - since[named.name]
     return f"stalled for {short(waited.total_seconds())}: {named.name} {named.status}{problem}"
+
+
+def _known_stall(owner: Any, members: Iterable[Member], since: Mapping[str, datetime], now: datetime) -> str:
+    """Return what the controller has written about the progress deadline of a member, or "" if that is outdated.
+
+    The controller remembers for longer than the objects tell how long a member of a crash loop has not been ready.
+    """
+    conditions = owner.status.conditions if owner.status is not None else None
+    stalled = find_true(conditions, STALLED)
+    if stalled is None or stalled.reason != PROGRESS_DEADLINE_EXCEEDED:
+        return ""
+    if not is_observed(owner.metadata, owner.status.observed_generation):
+        return ""
+    late = now - parse_deadline(owner.metadata)
+    found = {
+        name: min(start, late) for name, start in since.items() if stall_message(conditions).startswith(f"{name}: ")
+    }
+    return stall_of(conditions, members, found, now) if found else ""
