@@ -133,8 +133,11 @@ def _plan_active(snapshot: Snapshot, intent: Intent) -> Plan:
     whole = join((writes, revisions, limit, plan_advice(intent)))
     members, still_leaves = situation.members, partial(_still_leaves, situation)
     whole = drain_first(whole, situation.pool, members, guest_of, still_leaves=still_leaves, now=snapshot.now)
-    stopped = members.where(lambda each: not is_meant_to_run(each.vm))
-    return with_budget(whole, snapshot, Numbers(intent.wanted, len(members), len(stopped)))
+
+    def count() -> Numbers:
+        return Numbers(intent.wanted, len(members), len(members.where(lambda each: not is_meant_to_run(each.vm))))
+
+    return with_budget(whole, snapshot, count)
 
 
 def _still_leaves(situation: Situation, machine: Machine, cause: str) -> bool:

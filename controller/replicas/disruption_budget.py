@@ -222,9 +222,9 @@ def _parsed(selector: LabelSelector | None) -> Selector | None:
     return None if isinstance(parsed, FieldError) else parsed
 
 
-def with_budget(plan: Plan, snapshot: Any, numbers: Numbers) -> Plan:
+def with_budget(plan: Plan, snapshot: Any, count: Callable[[], Numbers]) -> Plan:
     """Return the plan of a set or pool with the write that keeps its budget. A failure of the write does not hold the
-    rest of the plan.
+    rest of the plan. `count` returns the numbers, which are needed only with a budget.
     """
     owner, budgets = snapshot.owner, snapshot.budgets
     if budgets is None or budgets.found is None:
@@ -236,7 +236,7 @@ def with_budget(plan: Plan, snapshot: Any, numbers: Numbers) -> Plan:
         return plan
     useless = snapshot.useless_budget
     if not useless and asks_for_budget(owner):
-        write = _update(owner, budgets.resource, own, numbers)
+        write = _update(owner, budgets.resource, own, count())
     else:
         write = _delete(own, useless) if own is not None else None
     return join((Plan(stages=(Stage((write,), essential=False),)), plan)) if write is not None else plan

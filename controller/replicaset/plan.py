@@ -130,7 +130,7 @@ def _plan_changes(snapshot: Snapshot, intent: Intent) -> Plan:
 
     owner = snapshot.owner.metadata
     whole = drain_first(whole, owner, situation.active, guest_of, still_leaves=still_leaves, now=snapshot.now)
-    return with_budget(whole, snapshot, Numbers(intent.wanted, active))
+    return with_budget(whole, snapshot, lambda: Numbers(intent.wanted, active))
 
 
 def _unless_limited(situation: Situation, part: Plan, cause: Cause) -> Plan:
