@@ -10,9 +10,10 @@ import socket
 import subprocess
 import sys
 import time
+from collections import deque
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, suppress
+from contextlib import suppress
 from pathlib import Path
 
 LAUNCHER = Path(__file__).with_name("launch.py")
@@ -20,6 +21,10 @@ LAUNCHER = Path(__file__).with_name("launch.py")
 _EPHEMERAL_PORTS = Path("/proc/sys/net/ipv4/ip_local_port_range")
 _LOWEST_PORT, _HIGHEST_PORT = 20000, 32767
 _ENOUGH_PORTS = 1000
+_RESERVED = 300
+_reservations: deque[int] = deque()
+"""The open files of the last _RESERVED reservations of this process: see `_reserve`."""
+
 _POLL_S = 0.02
 
 
@@ -128,31 +133,37 @@ def is_running(pid: int) -> bool:
 
 
 def free_ports(count: int) -> list[int]:
-    """Return `count` different ports on loopback that are free now.
+    """Return `count` different ports on loopback that are free now. Two processes do not get the same port.
 
     Ephemeral ports are avoided, because the kernel gives these ports to clients. A client could take the port of a
     stopped server.
     """
     ports = _candidate_ports()
     candidates = iter(random.sample(ports, k=len(ports)))
-    return [next(port for port in candidates if _is_free(port)) for _ in range(count)]
+    return [next(port for port in candidates if _reserve(port)) for _ in range(count)]
 
 
 def _candidate_ports() -> range:
-    try:
-        highest = int(_EPHEMERAL_PORTS.read_text().split()[0]) - 1
-    except OSError:
-        highest = _HIGHEST_PORT
+    highest = int(_EPHEMERAL_PORTS.read_text().split()[0]) - 1
     return range(_LOWEST_PORT, (highest if highest > _LOWEST_PORT + _ENOUGH_PORTS else _HIGHEST_PORT) + 1)
 
 
-def _is_free(port: int) -> bool:
-    with closing(socket.socket()) as sock:
+def _reserve(port: int) -> bool:
+    """Return False if the port is in use, or if a process has just got it and does not listen yet.
+
+    A reservation is an abstract Unix socket with a name. The kernel gives a name only once, and frees it at the end of
+    the process.
+    """
+    with socket.socket(socket.AF_UNIX) as reservation, socket.socket() as probe:
         try:
-            sock.bind(("127.0.0.1", port))
+            reservation.bind(f"\0vmherd-port-{port}")
+            probe.bind(("127.0.0.1", port))
         except OSError:
             return False
-        return True
+        _reservations.append(reservation.detach())
+    if len(_reservations) > _RESERVED:
+        os.close(_reservations.popleft())
+    return True
 
 
 def _environment() -> Mapping[str, str]:

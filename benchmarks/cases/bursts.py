@@ -1,12 +1,13 @@
 """One replica set or pool goes to N replicas and back to 0. A bare loop sends the same writes for comparison."""
 
-import json
+import statistics
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+import msgspec
 from msgspec import Struct
 
 from benchmarks import objects
@@ -23,6 +24,7 @@ BareLoop: TypeAlias = dict[str, dict[str, float]]
 
 BASE_TIMEOUT_S, TIMEOUT_EACH_S = 120.0, 0.03
 REST_S, QUICK_REST_S = 60.0, 2.0
+REACTIONS, REACTION_PAUSE_S = 20, 0.25
 
 
 class Burst(Struct, frozen=True):
@@ -55,6 +57,7 @@ def _run(burst: Burst, setting: Setting) -> Round:
             with profiled(setting, program, f"{burst.owner.plural}-up"):
                 values |= _scale(cluster, burst, program, setting.size, "up", setting.size)
             values["full_mb"] = program.rss_mb
+            values |= _react(cluster, burst)
             with profiled(setting, program, f"{burst.owner.plural}-down"):
                 values |= _scale(cluster, burst, program, 0, "down", setting.size)
             values |= _rest(cluster, program, QUICK_REST_S if setting.quick else REST_S)
@@ -103,6 +106,20 @@ def _scale(cluster: Cluster, burst: Burst, program: Running, replicas: int, way:
     }
 
 
+def _react(cluster: Cluster, burst: Burst) -> Round:
+    """Delete some children, one after the other. A reaction begins with the delete, and ends with the create."""
+    position = cluster.position()
+    for child in cluster.items(f"{burst.children_path}?limit={REACTIONS}"):
+        cluster.delete(f"{burst.children_path}/{child['metadata']['name']}")
+        time.sleep(REACTION_PAUSE_S)
+    time.sleep(SETTLE_S)
+    records = [record for record in cluster.records(position) if record.resource == burst.child.plural]
+    lost = [record.request_received_timestamp for record in records if record.verb == "delete"]
+    made = [record.request_received_timestamp for record in records if record.verb == "create"]
+    times = [(create - delete).total_seconds() * 1000 for delete, create in zip(lost, made, strict=True)]
+    return {"reaction_ms": statistics.median(times), "slowest_reaction_ms": max(times)}
+
+
 def _reached(cluster: Cluster, burst: Burst, replicas: int) -> Callable[[], bool]:
     return lambda: cluster.count(burst.children_path) == replicas
 
@@ -118,21 +135,12 @@ def _rest(cluster: Cluster, program: Running, seconds: float) -> Round:
 
 
 def bare_loop(cluster: Cluster, plural: str, count: int, *, watch: bool) -> BareLoop:
-    command = [
-        sys.executable,
-        "-m",
-        "benchmarks.bare_loop",
-        str(cluster.plane.kubeconfig),
-        NAMESPACE,
-        str(count),
-        plural,
-        *(["--watch"] if watch else []),
-    ]
+    program = [sys.executable, "-m", "benchmarks.bare_loop", *(["--watch"] if watch else [])]
+    command = [*program, str(cluster.plane.kubeconfig), NAMESPACE, str(count), plural]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
         raise RuntimeError(f"the bare loop failed:\n{done.stderr}")
-    result: BareLoop = json.loads(done.stdout)
-    return result
+    return msgspec.json.decode(done.stdout, type=BareLoop)
 
 
 def _measures(child: str) -> tuple[Measure, ...]:
@@ -151,6 +159,8 @@ def _measures(child: str) -> tuple[Measure, ...]:
         ]
     return (
         *found,
+        Measure("reaction_ms", f"reaction to a lost {child}, median", "ms", About.WALL, digits=1),
+        Measure("slowest_reaction_ms", f"reaction to a lost {child}, slowest", "ms", About.WALL, digits=1),
         Measure("idle_mb", "memory at rest", "MB", About.MEMORY, digits=0),
         Measure("full_mb", f"memory with all {child}s", "MB", About.MEMORY, digits=0),
         Measure("rest_cpu", "CPU at rest", "% of a core", About.CPU, target=0.2),

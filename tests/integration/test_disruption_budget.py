@@ -16,7 +16,7 @@ from tests.controlplane.waits import eventually
 
 pytestmark = pytest.mark.cluster
 
-DRAIN = ("--pod-selector=kubevirt.io=virt-launcher", "--delete-emptydir-data", "--timeout=8s")
+DRAIN = ("--pod-selector=kubevirt.io=virt-launcher", "--delete-emptydir-data", "--timeout=3s")
 
 
 @pytest.fixture(params=["set", "pool"])

@@ -126,3 +126,10 @@ def test_ports_are_free_different_and_never_given_to_outgoing_connections() -> N
     for port in ports:
         with closing(socket.socket()) as sock:
             sock.bind(("127.0.0.1", port))
+
+
+def test_a_port_that_a_process_has_just_got_is_not_given_to_another_process() -> None:
+    ports = free_ports(4)
+    code = f"from sandbox import processes; processes._candidate_ports = lambda: {ports}; processes.free_ports(1)"
+    other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "StopIteration" in other.stderr
