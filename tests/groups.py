@@ -23,7 +23,8 @@ SHARED_PLANES = {
 }
 """The fixtures of shared control planes. For each fixture: into how many groups its tests are divided."""
 
-LONGEST = "real_node"
+LONGEST = ("real_node", "test_commands", "test_matrix", "test_release", "test_fleet")
+"""The beginnings of the groups that need minutes. They start first."""
 
 _running: list[pytest.FixtureDef[Any]] = []
 
@@ -62,12 +63,13 @@ def groups_file(worker: Mapping[str, Any]) -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by their group, the longest group first, and put the unit tests at the end."""
+    """Sort the tests by their group, the longest groups first, and put the unit tests at the end."""
     groups = groups_of(items)
 
-    def place(item: pytest.Item) -> tuple[bool, bool, str]:
+    def place(item: pytest.Item) -> tuple[bool, int, str]:
         group = groups.get(item.nodeid, "")
-        return item.get_closest_marker("cluster") is None, not group.startswith(LONGEST), group
+        longest = next((place for place, name in enumerate(LONGEST) if group.startswith(name)), len(LONGEST))
+        return not group and item.get_closest_marker("cluster") is None, longest, group
 
     items.sort(key=place)
     if hasattr(config, "workerinput") and config.getoption("loadgroup", False):
@@ -75,10 +77,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def groups_of(items: Iterable[pytest.Item]) -> dict[str, str]:
-    """Return the group of each test that needs a control plane, by the ID of the test.
+    """Return the group of each test that needs a control plane or has the marker e2e, by the ID of the test.
 
-    The test files of a shared control plane are divided among its groups. All tests of a file that starts a control
-    plane itself are one group. A test that starts a control plane for itself alone has no group.
+    The test files of a shared control plane are divided among its groups. All tests of another file are one group: they
+    share what takes long, for example a release. A test that starts a control plane for itself alone has no group.
     """
     groups: dict[str, str] = {}
     files: dict[str, list[Path]] = {}
@@ -89,7 +91,7 @@ def groups_of(items: Iterable[pytest.Item]) -> dict[str, str]:
             if item.path not in known:
                 known.append(item.path)
             groups[item.nodeid] = f"{plane} {known.index(item.path) % SHARED_PLANES[plane]}"
-        elif item.get_closest_marker("cluster") is not None and "own_plane" not in names:
+        elif any(map(item.get_closest_marker, ("cluster", "e2e"))) and "own_plane" not in names:
             groups[item.nodeid] = item.path.stem
     return groups
 
