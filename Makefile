@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check
 # uv pins all other packages. It is pinned only here.
 UV := uv==0.13.9
 
+# The tests start hundreds of processes. With this variable, each process would compile every module again.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
