@@ -114,8 +114,7 @@ def _react(cluster: Cluster, burst: Burst) -> Round:
         time.sleep(REACTION_PAUSE_S)
     time.sleep(SETTLE_S)
     records = [record for record in cluster.records(position) if record.resource == burst.child.plural]
-    lost = [record.request_received_timestamp for record in records if record.verb == "delete"]
-    made = [record.request_received_timestamp for record in records if record.verb == "create"]
+    lost, made = ([r.request_received_timestamp for r in records if r.verb == verb] for verb in ("delete", "create"))
     times = [(create - delete).total_seconds() * 1000 for delete, create in zip(lost, made, strict=True)]
     return {"reaction_ms": statistics.median(times), "slowest_reaction_ms": max(times)}
 

@@ -25,7 +25,6 @@ POOLS: Final = f"/apis/pool.kubevirt.io/v1beta1/namespaces/{NAMESPACE}/virtualma
 POOL: Final = fleet.shapes(fleet.Size(1, 1, 1, 3))["pool"]
 WRITERS: Final = 8
 RUNS: Final = 7
-QUICK_RUNS: Final = 1
 
 COMMANDS: Final[Mapping[str, tuple[str, ...]]] = {
     "complete a verb": ("__complete", "vmherd", "ro"),
@@ -49,7 +48,7 @@ def measure(setting: Setting) -> Round:
         paths = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         environment = {**os.environ, "KUBECONFIG": str(cluster.kubeconfig), "PATH": paths}
         values: Round = {}
-        runs = QUICK_RUNS if setting.quick else RUNS
+        runs = 1 if setting.quick else RUNS
         for name, command in COMMANDS.items():
             values |= {f"{name} {key}": ms for key, ms in _measured(command, environment, runs).items()}
     return values
