@@ -76,7 +76,8 @@ def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_contr
     owner = tenant.create("configmaps", "other")
     other = {"apiVersion": "v1", "kind": "ConfigMap", "name": "other", "uid": owner["metadata"]["uid"]}
     tenant.create("persistentvolumeclaims", "d-0", claim, meta={"ownerReferences": [other]})
-    tenant.create("controllerrevisions", "pool-1", meta={"labels": {"vmherd.dev/pool-uid": "x"}}, revision=1, data={})
+    marked = {"labels": {"vmherd.dev/pool-uid": "x"}, "ownerReferences": [{**other, "controller": True}]}
+    tenant.create("controllerrevisions", "pool-1", meta=marked, revision=1, data={})
     before = {kind: tenant.list(kind) for kind in (VM, "persistentvolumeclaims", "controllerrevisions")}
     disk = {"metadata": {"name": "d"}, "spec": {"pvc": claim}}
     volumes = [{"name": "d", "dataVolume": {"name": "d"}}, {"name": "e", "persistentVolumeClaim": {"claimName": "d-0"}}]
@@ -89,7 +90,9 @@ def test_foreign_objects_in_the_same_namespace_are_not_changed_through_the_contr
     eventually(lambda: not tenant.children("pool"))
     tenant.delete(POOL, "pool")
     eventually(lambda: "pool" not in tenant.list(POOL))
+    hostile.program.settle(tenant.name, tenant.admin)
     for kind, items in before.items():
+        assert items
         now = tenant.list(kind)
         assert {name: now[name]["metadata"] for name in items} == {n: i["metadata"] for n, i in items.items()}
     tenant.patch(VM, "pool-0", {"metadata": {"finalizers": None}})
