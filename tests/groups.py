@@ -63,13 +63,15 @@ def groups_file(worker: Mapping[str, Any]) -> Path:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Sort the tests by their group, the longest groups first, and put the unit tests at the end."""
+    """Sort the tests by their group, the longest groups first. The unit tests are at the end, the long ones first."""
     groups = groups_of(items)
 
     def place(item: pytest.Item) -> tuple[bool, int, str]:
         group = groups.get(item.nodeid, "")
+        if not group and item.get_closest_marker("cluster") is None:
+            return True, item.get_closest_marker("long") is None, ""
         longest = next((place for place, name in enumerate(LONGEST) if group.startswith(name)), len(LONGEST))
-        return not group and item.get_closest_marker("cluster") is None, longest, group
+        return False, longest, group
 
     items.sort(key=place)
     if hasattr(config, "workerinput") and config.getoption("loadgroup", False):

@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = """
 import pytest
@@ -18,6 +20,7 @@ def test_it(number):
 """
 
 
+@pytest.mark.long
 def test_one_worker_runs_all_tests_of_a_group(tmp_path: Path) -> None:
     files = [tmp_path / "test_one.py", tmp_path / "test_other.py"]
     for file in files:
