@@ -144,7 +144,9 @@ def free_ports(count: int) -> list[int]:
 
 
 def _candidate_ports() -> range:
-    highest = int(_EPHEMERAL_PORTS.read_text().split()[0]) - 1
+    highest = _HIGHEST_PORT
+    with suppress(OSError):
+        highest = int(_EPHEMERAL_PORTS.read_text().split()[0]) - 1
     return range(_LOWEST_PORT, (highest if highest > _LOWEST_PORT + _ENOUGH_PORTS else _HIGHEST_PORT) + 1)
 
 
