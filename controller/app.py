@@ -12,10 +12,10 @@ open the API clients; select the mode if it is `auto`
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -58,6 +58,14 @@ SYNC_POLL_S = 0.1
 """While an optional kind is missing in the cluster, the program looks for the kind at this interval in seconds."""
 
 
+def utc_now() -> datetime:
+    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
+
+
+Clients: TypeAlias = Callable[[Config, Metrics], AbstractAsyncContextManager[tuple[ApiClient, ApiClient, ApiClient]]]
+"""A function that opens the clients for the reconciliation, for the lease, and for the authorization of readers."""
+
+
 class Fatal(Exception):
     """An error that ends the program with a failure. Each of `lines` is an error message for the user."""
 
@@ -93,49 +101,8 @@ class _Program(NamedTuple):
     server: HttpServer
 
 
-async def serve(
-    requested: Config,
-    stop: asyncio.Event,
-    *,
-    built: Callable[[], None] = lambda: None,
-    synced: Callable[[], None] = lambda: None,
-) -> None:
-    """Reconcile until `stop` is set, then stop all components.
-
-    The function changes no global state of the process, such as signal handlers. So several controllers can run in one
-    process. `built` is called before the first lists, and `synced` after them. Errors are not converted to Fatal.
-    """
-    metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
-    async with _clients(requested, metrics) as (client, lease_client, review_client):
-        resolved = await _ended_before(stop, checks.resolve(lease_client, requested))
-        if resolved.cancelled():
-            return
-        config = resolved.result()
-        elector = _elector(config, lease_client, metrics) if config.elects else None
-        watch = SecondWriterWatch(lease_client, config, now=utc_now, report=metrics.second_writer)
-        client.gate = _gate(config, elector, watch)
-        program = _build(config, client, metrics, elector=elector, watch=watch, secure=_secure(config, review_client))
-        await program.server.open()
-        log.info(
-            "mode",
-            requested=requested.mode,
-            mode=config.mode,
-            groups=list(config.groups),
-            versions=dict(config.versions),
-            observe=config.observe,
-        )
-        try:
-            if (await _ended_before(stop, checks.check(lease_client, config, now=utc_now))).cancelled():
-                return
-            async with running(program.parts.recorder.run(), program.monitor.run()):
-                built()
-                await _sync_and_work(program, elector, stop, synced)
-        finally:
-            await program.server.close()
-
-
 @asynccontextmanager
-async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
+async def open_clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiClient, ApiClient, ApiClient]]:
     """Open three API clients: for the reconciliation, for the lease, and for the authorization of metrics readers.
 
     So requests for the lease and the authorization do not wait for requests of the reconciliation.
@@ -157,21 +124,65 @@ async def _clients(config: Config, metrics: Metrics) -> AsyncIterator[tuple[ApiC
         yield client, lease_client, reviewer
 
 
+async def serve(
+    requested: Config,
+    stop: asyncio.Event,
+    *,
+    clients: Clients = open_clients,
+    now: Callable[[], datetime] = utc_now,
+    built: Callable[[], None] = lambda: None,
+    synced: Callable[[], None] = lambda: None,
+) -> None:
+    """Reconcile until `stop` is set, then stop all components.
+
+    The function changes no global state of the process, such as signal handlers. So several controllers can run in one
+    process. `clients` opens the API clients, and `now` returns the wall clock time. `built` is called before the first
+    lists, and `synced` after them. Errors are not converted to Fatal.
+    """
+    metrics = Metrics(CollectorRegistry(), version=version(), revision=revision())
+    async with clients(requested, metrics) as (client, lease_client, review_client):
+        resolved = await _ended_before(stop, checks.resolve(lease_client, requested))
+        if resolved.cancelled():
+            return
+        config = resolved.result()
+        elector = _elector(config, lease_client, metrics, now) if config.elects else None
+        watch = SecondWriterWatch(lease_client, config, now=now, report=metrics.second_writer)
+        client.gate = _gate(config, elector, watch)
+        secure = _secure(config, review_client, now)
+        program = _build(config, client, metrics, now, elector=elector, watch=watch, secure=secure)
+        await program.server.open()
+        log.info(
+            "mode",
+            requested=requested.mode,
+            mode=config.mode,
+            groups=list(config.groups),
+            versions=dict(config.versions),
+            observe=config.observe,
+        )
+        try:
+            if (await _ended_before(stop, checks.check(lease_client, config, now=now))).cancelled():
+                return
+            async with running(program.parts.recorder.run(), program.monitor.run()):
+                built()
+                await _sync_and_work(program, elector, stop, synced)
+        finally:
+            await program.server.close()
+
+
 def _build(
     config: Config,
     client: ApiClient,
     metrics: Metrics,
+    now: Callable[[], datetime],
     *,
     elector: LeaderElector | None,
     watch: SecondWriterWatch,
     secure: Secure | None,
 ) -> _Program:
     identity = elector.identity if elector else new_identity()
-    recorder = EventRecorder(
-        client, component=PROGRAM, now=utc_now, count_drop=metrics.event_dropped, instance=identity
-    )
+    recorder = EventRecorder(client, component=PROGRAM, now=now, count_drop=metrics.event_dropped, instance=identity)
     strategy = RolloutStrategy(client, config.kubevirt_namespace)
-    parts = Parts(config, client, metrics, recorder, utc_now, CacheCheck(client), lambda: strategy.is_live)
+    parts = Parts(config, client, metrics, recorder, now, CacheCheck(client), lambda: strategy.is_live)
     assemblies, informers = assemble_kinds(parts, KINDS)
     parts.check.watch(informers)
     if elector is not None:
@@ -199,11 +210,11 @@ def _build(
     return _Program(parts, informers, assemblies, optional, strategy, monitor, watch, server)
 
 
-def _secure(config: Config, client: ApiClient) -> Secure | None:
+def _secure(config: Config, client: ApiClient, now: Callable[[], datetime]) -> Secure | None:
     """Return the certificate and the authorization of /metrics, or None if metrics are served over plain HTTP."""
     if not config.metrics_secure:
         return None
-    certificate: Certificate = SelfSignedCertificate(utc_now)
+    certificate: Certificate = SelfSignedCertificate(now)
     if config.metrics_cert_file:
         certificate = FileCertificate(config.metrics_cert_file, config.metrics_key_file)
     return Secure(certificate, Reviewer(client, clock=asyncio.get_running_loop().time).check)
@@ -226,13 +237,13 @@ def _gate(config: Config, elector: LeaderElector | None, watch: SecondWriterWatc
     return check
 
 
-def _elector(config: Config, client: ApiClient, metrics: Metrics) -> LeaderElector:
+def _elector(config: Config, client: ApiClient, metrics: Metrics, now: Callable[[], datetime]) -> LeaderElector:
     return LeaderElector(
         client,
         namespace=config.leader_election_namespace,
         name=config.leader_election_id,
         identity=new_identity(),
-        wall_clock=utc_now,
+        wall_clock=now,
         report=partial(metrics.leading, config.leader_election_id),
         lease_duration_s=config.lease_duration_s,
         renew_deadline_s=config.renew_deadline_s,
@@ -375,7 +386,3 @@ def _fatal(error: BaseException) -> Fatal:
                 log.error("unexpected failure", exc_info=leaf)
                 lines.append(f"unexpected failure: {leaf!r}")
     return Fatal(*dict.fromkeys(lines))
-
-
-def utc_now() -> datetime:
-    return datetime.now(UTC)  # noqa: TID251 - only this function reads the wall clock; components receive it
