@@ -317,6 +317,9 @@ async def _work(program: _Program, stop: asyncio.Event) -> bool:
             group.create_task(_run_workers(assembly.controller, stop), name=f"controller-{assembly.controller.name}")
             for assembly in program.assemblies
         ]
+        for assembly in program.assemblies:
+            report = asyncio.to_thread(assembly.report_invalid, assembly.owners.store.values())
+            group.create_task(report, name="invalid specs")
         await stop.wait()
         log.info("stopping", grace_s=config.shutdown_grace_s)
         for assembly in program.assemblies:

@@ -6,6 +6,9 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final, NamedTuple, TypeVar
 
+import structlog
+
+from controller.apimachinery.field_error import FieldError
 from controller.apimachinery.three_way_merge import PLAIN
 from controller.config.modes import Mode
 from controller.config.settings import Config
@@ -37,6 +40,8 @@ from informers.meta import KubeObject, ObjectKey, ObjectMeta
 from informers.resource import Resource
 from informers.store import Change, Indexes, Removed, Store, StoreView
 from informers.workqueue import WorkQueue
+
+log = structlog.get_logger()
 
 T = TypeVar("T", bound=KubeObject)
 
@@ -117,17 +122,27 @@ class Assembly(NamedTuple):
     """The controller of one kind, and the informer of the kind's objects.
 
     `figures` returns the replica counts of each object of the kind, for the metrics page. `expectations` has the writes
-    that the caches do not show yet.
+    that the caches do not show yet. `parse` returns a parsed spec, or its first error.
     """
 
     controller: Controller
     owners: SharedInformer[Any]
     figures: Callable[[], Iterable[SetFigures]]
     expectations: tuple[Expectations, ...] = ()
+    parse: Callable[[Any], Any | FieldError] = lambda owner: owner
 
     def unsettled(self) -> set[ObjectKey]:
         """Return the keys with writes that the caches do not show yet."""
         return {key for expected in self.expectations for key in expected.unsettled()}
+
+    def report_invalid(self, owners: Iterable[Any]) -> None:
+        """Log one line if specs are invalid, for example since an upgrade (P30). Any thread may call it."""
+        parsed = ((each.metadata.key, self.parse(each)) for each in owners)
+        errors = {str(key): error.message for key, error in parsed if isinstance(error, FieldError)}
+        first = sorted(errors)[:5]
+        if first:
+            name = self.controller.name
+            log.warning("specs are invalid", controller=name, number=len(errors), first=first, why=errors[first[0]])
 
 
 def assemble_kinds(parts: Parts, kinds: Iterable[Kind[Any]]) -> tuple[list[Assembly], list[SharedInformer[Any]]]:
@@ -221,7 +236,8 @@ def assemble(
     owners.add_handler(on_removal(partial(parts.metrics.owner_gone, kind.kind)))
     group = rules.resource.group
     figures = partial(figures_of, kind.kind, group, rolls_out=rules.rolls_out, max_unavailable=rules.max_unavailable)
-    return Assembly(controller, owners, lambda: figures(owners.store.values()), (expectations, of_status))
+    waiting = (expectations, of_status)
+    return Assembly(controller, owners, lambda: figures(owners.store.values()), waiting, rules.parse_intent)
 
 
 def _writer(

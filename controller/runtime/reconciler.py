@@ -18,7 +18,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
 import structlog
 
-from controller.apimachinery.field_error import INVALID_SPEC
+from controller.apimachinery.field_error import INVALID_SPEC, FieldError
 from controller.kinds import Kind
 from controller.runtime.actions import AnyResource, Notice, Outcome, Plan
 from controller.runtime.execute.deletes import Judge
@@ -110,6 +110,9 @@ class Rules(Protocol[S]):
 
     def max_unavailable(self, owner: Any) -> int | None:
         """Return how many replicas may be unavailable at the same time, or None if the spec has no valid limit."""
+
+    def parse_intent(self, owner: Any) -> Any | FieldError:
+        """Return the parsed spec, or its first error."""
 
 
 async def prepare(rules: Rules[Any], key: ObjectKey, *, now: datetime) -> None:
