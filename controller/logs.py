@@ -14,7 +14,6 @@ Writing a line never raises an exception. A value that cannot be encoded is writ
 closed, the line is lost.
 """
 
-import io
 import logging
 import os
 import re
@@ -24,7 +23,7 @@ from typing import TextIO
 
 import msgspec
 import structlog
-from structlog.typing import EventDict, ExcInfo, Processor, WrappedLogger
+from structlog.typing import EventDict, Processor, WrappedLogger
 
 LEVELS = {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
 _UNSEEN = re.compile(r"[\x00-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
@@ -118,28 +117,24 @@ def _to_json(_logger: WrappedLogger, _method: str, event: EventDict) -> str:
         return _visible(_encode({_text(key): _plain(value) for key, value in line.items()}).decode())
 
 
-def _console(*, colours: bool) -> tuple[Processor]:
+def _console(*, colours: bool) -> tuple[Processor, ...]:
     renderer = structlog.dev.ConsoleRenderer(
         colors=colours,
         timestamp_key="ts",
         # The default formatter shows the local variables of each frame. These variables may contain secrets.
-        exception_formatter=_traceback,
+        exception_formatter=structlog.dev.plain_traceback,
     )
 
     def render(logger: WrappedLogger, method: str, event: EventDict) -> str:
+        lines = _text(event.pop("exception", "")).split("\n")
         event = {key: _visible(value) if isinstance(value, str) else value for key, value in event.items()}
+        event |= {"exception": "\n".join(map(_visible, lines))} if any(lines) else {}
         try:
             return renderer(logger, method, dict(event))
         except Exception:
             return renderer(logger, method, {_text(key): _plain(value) for key, value in event.items()})
 
-    return (render,)
-
-
-def _traceback(out: TextIO, exception: ExcInfo) -> None:
-    text = io.StringIO()
-    structlog.dev.plain_traceback(text, exception)
-    out.write("\n".join(map(_visible, text.getvalue().split("\n"))))
+    return structlog.processors.format_exc_info, render
 
 
 def _visible(text: str) -> str:
