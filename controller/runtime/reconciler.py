@@ -192,7 +192,7 @@ class RulesReconciler(Generic[S]):
         with collected_warnings() as warnings:
             outcomes = await self._executor.carry_out(key, snapshot.owner.metadata.uid, plan)
         self._rules.observe(key, outcomes, now=self._now())
-        warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in warnings]
+        warned = [Notice(reason=API_WARNING, message=f"{WARNED}{text}", once=text) for text in dict.fromkeys(warnings)]
         self._publish(snapshot.owner.metadata, (*plan.notices, *self._rules.outcome_notices(outcomes), *warned))
         # The caches have changed while the plan was carried out. The status must report the latest state.
         latest = await self._recount(key, snapshot, outcomes) if outcomes else snapshot

@@ -17,6 +17,7 @@ and so finds the objects that were already created.
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from itertools import islice
 from typing import Protocol, TypeAlias, assert_never
 
@@ -56,6 +57,7 @@ from controller.runtime.result import is_final, is_outage
 from controller.runtime.settle.cache_check import CacheCheck
 from controller.runtime.settle.expectations import Expectations, Write
 from informers.errors import AlreadyExists, ApiError, Conflict, Forbidden, NotFound, ServerError, TransportError
+from informers.http.warnings import rewritten_warnings
 from informers.meta import ObjectKey, is_controlled_by
 from informers.objects import ObjectClient, read_meta, read_version
 
@@ -245,6 +247,15 @@ class Executor:
         return outcomes
 
     async def _perform(self, action: Action, disks: DiskCheck | None = None) -> Outcome:
+        """Perform the action. No text of the server leaves this method with a quote of the written object."""
+        hide = partial(without_content, action)
+        with rewritten_warnings(hide):
+            outcome = await self._send(action, disks)
+        if isinstance(outcome, Rejected | Unknown):
+            outcome.error.args = (hide(str(outcome.error)),)
+        return outcome
+
+    async def _send(self, action: Action, disks: DiskCheck | None) -> Outcome:
         try:
             match action:
                 case Create():
@@ -267,7 +278,7 @@ class Executor:
                 case _:
                     assert_never(action)
         except ApiError as error:
-            return _outcome_of(action, without_content(action, error))
+            return _outcome_of(action, error)
 
     async def _create(self, action: Create, disks: DiskCheck | None) -> Outcome:
         now = asyncio.get_running_loop().time()
@@ -284,7 +295,7 @@ class Executor:
         except AlreadyExists as error:
             return await self._resolve_name_conflict(action, error)
         except Forbidden as error:
-            refusal = Rejected(action, without_content(action, error))
+            refusal = Rejected(action, error)
             if is_final(refusal):
                 recent = {uid: each for uid, each in self._ending.items() if now - each[1] < FORGOTTEN_AFTER_S}
                 self._ending = {**recent, action.owner_uid: (refusal, now)}

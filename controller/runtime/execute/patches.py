@@ -12,6 +12,7 @@ from controller.apimachinery.redaction import redacted
 from controller.runtime.actions import (
     Action,
     Create,
+    Delete,
     Done,
     Missing,
     Outcome,
@@ -53,13 +54,12 @@ def template_change(merge: Merge, action: ThreeWayMerge, meta: ObjectMeta, curre
     return Done(action, meta.resource_version) if patch is None else patch
 
 
-def without_content(action: Action, error: ApiError) -> ApiError:
-    """Return the error with a message that does not quote the confidential parts of the written object."""
+def without_content(action: Action, message: str) -> str:
+    """Return the server's message without quotes of the confidential parts of the written objects."""
     match action:
-        case Create(body=body) | Patch(body=body):
-            error.args = (redacted(str(error), body),)
+        case Create(body=body) | Patch(body=body) | Delete(successor=body):
+            return redacted(message, body)
         case ThreeWayMerge(old=old, new=new):
-            error.args = (redacted(str(error), old, new),)
+            return redacted(message, old, new)
         case _:
-            pass
-    return error
+            return message
