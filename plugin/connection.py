@@ -4,10 +4,11 @@ import asyncio
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 import msgspec
+import structlog
 
 from controller.version import PROGRAM, version
 from informers.errors import ApiError, Forbidden, NotFound
@@ -77,12 +78,20 @@ def carry_out(flags: Flags, work: Callable[[Session], Awaitable[None]]) -> None:
                 note(f"Warning: {session.notice}")
             await work(session)
 
+    structlog.configure(processors=[_log_on_stderr])
     try:
         asyncio.run(connected())
     except (ApiError, ConfigurationError, Refused) as error:
         raise Failed(describe(error)) from error
     except msgspec.DecodeError as error:
         raise Failed(f"error: the API server's answer cannot be read: {error}") from error
+
+
+def _log_on_stderr(logger: object, level: str, line: Mapping[str, Any]) -> NoReturn:
+    """Print a warning of the client as one line. The results are on stdout, where structlog would print it."""
+    if level != "info":
+        note(f"Warning: {line['event']}: {line.get('why', '')}")
+    raise structlog.DropEvent
 
 
 def describe(error: Exception) -> str:

@@ -23,10 +23,8 @@ from informers.http.kubeconfig import (
     NoKubeconfig,
     Overrides,
     User,
-    impersonation_of,
     read_kubeconfig,
-    with_overrides,
-)  # fmt: skip
+)
 from informers.http.loaders import import_loaders
 from informers.http.server import Certificates, Pem, Server, parse_server, read_file, tls_context
 
@@ -45,8 +43,6 @@ Without this limit, each rejected request could run the exec plugin again.
 
 TRUST_CHECK_INTERVAL_S = 60.0
 """Time between two checks for changed certificate files, in seconds."""
-
-MAX_REASON_LENGTH = 300
 
 HEADER: Final = "!#$&'*+^`|"
 """The characters that the name of a header can have, besides letters, digits and those that are never quoted."""
@@ -109,7 +105,7 @@ class Credentials:
             try:
                 await configuration.get_api_key_with_prefix("BearerToken")
             except Exception as error:
-                raise ConfigurationError(f"the token cannot be refreshed: {_one_line(error)}") from error
+                raise ConfigurationError(f"the token cannot be refreshed: {error}") from error
         return _token_of(configuration)
 
     async def renew(self, rejected: str | None) -> None:
@@ -218,7 +214,7 @@ async def _from_files(paths: Sequence[Path], overrides: Overrides) -> Loaded:
     except NoKubeconfig:
         if not overrides.server:
             raise
-        chosen = with_overrides(Chosen({}, {}), overrides)
+        chosen = Chosen({}, {}).with_overrides(overrides)
     return await _load(chosen, "the command line" if overrides.server else source)
 
 
@@ -228,9 +224,9 @@ async def _from_pod(overrides: Overrides) -> Loaded:
     try:
         kube_config.load_incluster_config(client_configuration=configuration)
     except Exception as error:
-        raise ConfigurationError(f"{source} cannot be used: {_one_line(error)}") from error
+        raise ConfigurationError(f"{source} cannot be used: {error}") from error
     cluster: Cluster = {"server": configuration.host, "certificate-authority": configuration.ssl_ca_cert}
-    loaded = await _load(with_overrides(Chosen(cluster, {}, _pod_namespace()), overrides), source)
+    loaded = await _load(Chosen(cluster, {}, _pod_namespace()).with_overrides(overrides), source)
     return loaded if overrides.token else loaded._replace(token=configuration)
 
 
@@ -256,10 +252,10 @@ async def _load(chosen: Chosen, source: str) -> Loaded:
         pem = certificates.read()
         if server.is_encrypted:
             loaded = await _with_credentials(loaded, cluster, user, pem)
-        elif server.login or user.keys() - impersonation_of(user).keys():
+        elif server.login or user != chosen.impersonation:
             loaded = loaded._replace(withheld=True)
     except ConfigurationError as error:
-        raise ConfigurationError(f"{source} cannot be used: {_one_line(error)}") from error
+        raise ConfigurationError(f"{source} cannot be used: {error}") from error
     if not all(value.isprintable() for value in (_token_of(loaded.token) or "", *(each for _, each in loaded.headers))):
         raise ConfigurationError(f"{source} has a token or a name that no HTTP header can have")
     return loaded
@@ -315,9 +311,7 @@ async def _authorize(loaded: Loaded, login: dict[str, Any]) -> None:
     try:
         await kube_config.load_kube_config_from_dict(config, context="a", client_configuration=loaded.token)
     except Exception as error:
-        raise ConfigurationError(
-            f"the ID token cannot be used, a call of kubectl renews it: {_one_line(error)}"
-        ) from error
+        raise ConfigurationError(f"the ID token cannot be used, a call of kubectl renews it: {error}") from error
 
 
 def _impersonation(user: User) -> Iterator[tuple[str, str]]:
@@ -339,7 +333,3 @@ def _token_of(configuration: Any) -> str | None:
     """
     token: str = configuration.api_key.get("BearerToken") or ""
     return token.strip() or None
-
-
-def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())[:MAX_REASON_LENGTH] or type(error).__name__

@@ -91,7 +91,7 @@ async def _run(command: list[str], environment: dict[str, str], *, interactive: 
             process.wait()
         output.seek(0), complaint.seek(0)
         if process.returncode:
-            why = complaint.read().decode(errors="replace") or "its message is above"
+            why = "its message is above" if interactive else complaint.read().decode(errors="replace") or "no message"
             raise ConfigurationError(f"it ended with code {process.returncode}: {why}")
         return output.read()
 

@@ -15,6 +15,7 @@ import yaml
 from msgspec import Struct, field
 
 EXEC: Final = "client.authentication.k8s.io"
+MAX_LENGTH: Final = 600
 IMPERSONATION: Final = ("as", "as-uid", "as-groups", "as-user-extra")
 
 _Named = TypedDict("_Named", {"name": str, "value": str, "extension": Any}, total=False)  # noqa: UP013
@@ -37,6 +38,9 @@ Context = TypedDict("Context", {"cluster": str, "user": str, "namespace": str}, 
 
 class ConfigurationError(Exception):
     """The cluster's address or the credentials could not be loaded. `str(error)` is one line for users."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(" ".join(message.split())[:MAX_LENGTH])
 
 
 class NoKubeconfig(ConfigurationError):
@@ -83,6 +87,30 @@ class Chosen(NamedTuple):
     user: User
     namespace: str = ""
 
+    @property
+    def impersonation(self) -> User:
+        """The user without credentials."""
+        return {name: value for name, value in self.user.items() if name in IMPERSONATION}  # type: ignore[return-value]
+
+    def with_overrides(self, overrides: Overrides) -> "Chosen":
+        """Return the choice with the server, the token and the impersonation of the flags.
+
+        A token replaces all credentials of the user. Raise ConfigurationError if the result is not valid.
+        """
+        cluster, user, namespace = self
+        if overrides.server:
+            cluster = {**cluster, "server": overrides.server, "tls-server-name": ""}
+        if overrides.token:
+            user = {**self.impersonation, "token": overrides.token}
+        if overrides.as_user:
+            user = {**user, "as": overrides.as_user}
+        if overrides.as_groups:
+            user = {**user, "as-groups": list(overrides.as_groups)}
+        changed = Chosen(cluster, user, namespace)
+        for fault in _faults(changed):
+            raise ConfigurationError(fault)
+        return changed
+
 
 def read_kubeconfig(paths: Sequence[Path], overrides: Overrides) -> Chosen:
     """Read and merge the files, and choose. Files that do not exist are skipped. Paths in the result are absolute.
@@ -97,30 +125,6 @@ def read_kubeconfig(paths: Sequence[Path], overrides: Overrides) -> Chosen:
         return _choose(files, overrides)
     except ConfigurationError as error:
         raise ConfigurationError(f"kubeconfig {source} cannot be used: {error}") from error
-
-
-def with_overrides(chosen: Chosen, overrides: Overrides) -> Chosen:
-    """Return the choice with the server, the token and the impersonation of the flags.
-
-    A token replaces all credentials of the user. Raise ConfigurationError if the result is not valid.
-    """
-    cluster, user, namespace = chosen
-    if overrides.server:
-        cluster = {**cluster, "server": overrides.server, "tls-server-name": ""}
-    if overrides.token:
-        user = {**impersonation_of(user), "token": overrides.token}
-    if overrides.as_user:
-        user = {**user, "as": overrides.as_user}
-    if overrides.as_groups:
-        user = {**user, "as-groups": list(overrides.as_groups)}
-    for fault in _faults(cluster, user):
-        raise ConfigurationError(fault)
-    return Chosen(cluster, user, namespace)
-
-
-def impersonation_of(user: User) -> User:
-    """Return the user without credentials."""
-    return {name: value for name, value in user.items() if name in IMPERSONATION}  # type: ignore[return-value]
 
 
 def mode_of(plugin: Exec) -> str:
@@ -172,7 +176,7 @@ def _choose(files: Mapping[Path, _Document], overrides: Overrides) -> Chosen:
     found = Chosen(
         clusters.get(cluster, _Entry()).cluster, users.get(user, _Entry()).user, context.get("namespace", "")
     )
-    return with_overrides(found, overrides)
+    return found.with_overrides(overrides)
 
 
 def _merged(files: Mapping[Path, _Document], section: str) -> Mapping[str, _Entry]:
@@ -201,8 +205,9 @@ def _resolved(entry: _Entry, folder: Path) -> _Entry:
     return _Entry(entry.name, absolute(entry.cluster, "certificate-authority"), user, entry.context)
 
 
-def _faults(cluster: Cluster, user: User) -> Iterator[str]:
+def _faults(chosen: Chosen) -> Iterator[str]:
     """Yield what kubectl refuses. `validation.go` is the source."""
+    cluster, user, _ = chosen
     if cluster.get("certificate-authority") and cluster.get("certificate-authority-data"):
         yield "certificate-authority and certificate-authority-data are both set"
     certificates = [bool(user.get("client-certificate")), bool(user.get("client-certificate-data"))]
@@ -221,5 +226,5 @@ def _faults(cluster: Cluster, user: User) -> Iterator[str]:
             yield "interactiveMode of exec has to be Never, IfAvailable or Always"
     if (provider := user.get("auth-provider")) is not None and (plugin is not None or provider.get("name") != "oidc"):
         yield "the only auth-provider that works is oidc, and not beside exec"
-    if not user.get("as") and any(impersonation_of(user).values()):
+    if not user.get("as") and any(chosen.impersonation.values()):
         yield "a group, a UID or extras cannot be impersonated without a user: set `as` or --as"

@@ -1,17 +1,22 @@
 """The flags of the connection: which cluster, which user, and which headers."""
 
+import asyncio
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+import trustme
 import yaml
 
 from informers.http.configuration import load_credentials
 from informers.http.kubeconfig import ConfigurationError
 from plugin.cli import verb_first
+from plugin.completion import COMPLETION_S
 from plugin.connection import connect
 from plugin.flags import Flags
 from plugin.proxy import proxy_for
-from tests.informers.faultserver import FaultServer, answer, listening, write_kubeconfig
+from tests.informers.faultserver import FaultServer, answer, credential, listening, script, tls_of, write_kubeconfig
 from tests.informers.subjects import CONFIGMAPS
 
 
@@ -125,3 +130,31 @@ def test_an_address_has_the_proxy_of_its_scheme_unless_no_proxy_names_it(
 
 def test_lower_case_and_a_proxy_without_a_scheme():
     assert proxy_for(API, {"https_proxy": "proxy:3128"}) == PROXY
+
+
+async def test_a_plugin_for_credentials_that_fails_after_401_is_a_line_on_stderr(tmp_path: Path):
+    refusal = answer(401, {"kind": "Status", "message": "Unauthorized", "reason": "Unauthorized", "code": 401})
+    ran = tmp_path / "ran"
+    user = script(f"test -e {ran} && {{ echo log in >&2; exit 3; }}; touch {ran}; printf '%s' '{credential('old')}'")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    async with listening(FaultServer(refusal), tls=tls_of(authority)) as url:
+        path = write_kubeconfig(tmp_path / "kubeconfig", url, user, **{"certificate-authority": "ca.pem"})
+        command = [sys.executable, "-m", "plugin", "list", "-o", "json", f"--kubeconfig={path}"]
+        process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        output, complaint = await process.communicate()
+    assert output == b""
+    assert complaint.decode().splitlines() == [
+        "Warning: the server rejected the credentials and they cannot be loaded again: "
+        f"kubeconfig {path} cannot be used: exec: sh: it ended with code 3: log in",
+        "Error from server (Unauthorized): Unauthorized",
+    ]
+
+
+@pytest.mark.parametrize("text", ["sleep 60 & wait", "setsid sleep 60"])
+async def test_a_plugin_for_credentials_that_hangs_ends_a_completion_after_seconds(tmp_path: Path, text: str):
+    path = write_kubeconfig(tmp_path / "kubeconfig", "https://127.0.0.1:1", script(text))
+    command = [sys.executable, "-m", "plugin.completion", f"--kubeconfig={path}", "tree", "vmpool/"]
+    process = await asyncio.create_subprocess_exec(*command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    async with asyncio.timeout(COMPLETION_S + 20):
+        assert await process.communicate() == (b":4\n", b"")
